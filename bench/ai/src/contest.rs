@@ -114,8 +114,7 @@ impl Contestant {
 }
 
 fn shown_all(contestants: &[Contestant], all: &All) -> String {
-    let head =
-        ["", "requests/s", "of the floor", "CPU µs/request", "+ p50 ms", "+ p99 ms", "RSS MB"];
+    let head = ["", "requests/s", "of the floor", "CPU µs/request", "+ p50 ms", "+ p99 ms", "RSS MB"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for one in contestants {
         let Some(own) = all.get(one.name) else { continue };

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use longshore::store::Queues;
 use longshore::{
-    Client, Clock as _, Kind, Policy, Prefetch, ProfileName, QueueName, RetryPolicy, SystemClock,
-    TenantId, Worker,
+    Client, Clock as _, Kind, Policy, Prefetch, ProfileName, QueueName, RetryPolicy, SystemClock, TenantId,
+    Worker,
 };
 use longshore_ai::NoPrompts;
 use longshore_ai::contract::{Libraries, Prompt, ReplyBody, ReplyTo, Request};
@@ -49,11 +49,7 @@ pub(crate) fn measure(args: &Args) -> Result<Vec<Goal>> {
         alone.push(run_alone(args, "alone", (args.requests / 20).max(5))?);
     }
     let rate = |what: &str, of: &[f64]| {
-        Goal::new(
-            format!("durable, {SLOTS} in flight, {what}/s"),
-            median(of),
-            Wanted::AtLeast(3000.0),
-        )
+        Goal::new(format!("durable, {SLOTS} in flight, {what}/s"), median(of), Wanted::AtLeast(3000.0))
     };
     Ok(vec![
         rate("requests", &many),
@@ -120,8 +116,7 @@ fn worker(house: &House) -> Result<Worker> {
 fn request(number: usize, replies: Option<&str>) -> Result<Request> {
     let prompt = Prompt::Text("Summarise the following text in one sentence. ".repeat(5));
     let tenant = TenantId::default();
-    let reply_queue =
-        replies.map(|name| ReplyTo { library: tenant.to_string(), name: name.to_owned() });
+    let reply_queue = replies.map(|name| ReplyTo { library: tenant.to_string(), name: name.to_owned() });
     let timeout = Duration::from_secs(600);
     let plain = Request::new(format!("r-{number}"), tenant, ProfileName::new("echo")?, prompt);
     Ok(Request { reply_queue, timeout, ..plain })
@@ -129,12 +124,7 @@ fn request(number: usize, replies: Option<&str>) -> Result<Request> {
 
 /// Runs a worker on a full queue and polls its counters. They change with each flush, so polling once per
 /// millisecond is exact enough.
-async fn many(
-    house: &House,
-    caller: &RequestClient,
-    requests: usize,
-    replies: Option<&str>,
-) -> Result<f64> {
+async fn many(house: &House, caller: &RequestClient, requests: usize, replies: Option<&str>) -> Result<f64> {
     let mut sending = JoinSet::new();
     for number in 0..requests {
         let (caller, request) = (caller.clone(), request(number, replies)?);

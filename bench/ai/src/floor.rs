@@ -58,8 +58,7 @@ pub(crate) async fn run(upstream: String) -> Result<()> {
 impl Proxy {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>> {
         let body = request.into_body().collect().await?.to_bytes();
-        let delay =
-            if serde_json::from_slice::<Asked<'_>>(&body)?.model == "slow" { 50 } else { 0 };
+        let delay = if serde_json::from_slice::<Asked<'_>>(&body)?.model == "slow" { 50 } else { 0 };
         let address = format!("{}{}/chat/completions", self.upstream, upstream::base(delay));
         let request = Request::post(address).header(CONTENT_TYPE, JSON).body(Full::from(body))?;
         let body = self.client.request(request).await?.into_body().collect().await?.to_bytes();

@@ -89,10 +89,7 @@ async fn main() -> Result<()> {
         figures::list(&rows);
         return Ok(());
     }
-    println!(
-        "rounds: {} (memory: 1); medians, and the least and the most beside them",
-        args.rounds
-    );
+    println!("rounds: {} (memory: 1); medians, and the least and the most beside them", args.rounds);
     figures::print(&rows);
     Ok(())
 }

@@ -8,8 +8,7 @@ use async_trait::async_trait;
 use longshore_ai::{Answer, AskError, Code, Provider, Question};
 use tokio::sync::oneshot;
 
-const ANSWER: &str =
-    r#"{"verdict":"APPROVE","reason":"Quantity and price are as usual.","confidence":0.93}"#;
+const ANSWER: &str = r#"{"verdict":"APPROVE","reason":"Quantity and price are as usual.","confidence":0.93}"#;
 
 fn answer(took: Duration) -> Answer {
     Answer {

@@ -8,8 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use longshore::store::Queues;
 use longshore::{
-    Batch, BatchId, Client, Clock as _, Kind, Policy, QueueName, Services, Store, SystemClock,
-    Worker,
+    Batch, BatchId, Client, Clock as _, Kind, Policy, QueueName, Services, Store, SystemClock, Worker,
 };
 use longshore_ai::Provider;
 use longshore_batch::definition::{Database, QUEUE, ROW_KIND, RowConcurrency};

@@ -54,8 +54,7 @@ impl Figures {
     pub(crate) fn idle_table(&self) {
         let Some((count, _)) = self.idle.first() else { return };
         let each = |of: fn(&Run) -> Duration| {
-            median(self.idle.iter().map(|(_, run)| of(run)).collect()).as_secs_f64() * 1e6
-                / *count as f64
+            median(self.idle.iter().map(|(_, run)| of(run)).collect()).as_secs_f64() * 1e6 / *count as f64
         };
         let (time, server) = (each(|run| run.time), each(|run| run.server));
         println!("\n{count} simulated scripts, one worker of two threads, from its start:");
@@ -79,9 +78,7 @@ impl Figures {
                 );
                 println!("  goal: 3 ms");
             }
-            None => println!(
-                "\n`longshore submit` was not measured: there is no binary beside this one"
-            ),
+            None => println!("\n`longshore submit` was not measured: there is no binary beside this one"),
         }
     }
 }

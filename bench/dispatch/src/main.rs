@@ -103,9 +103,7 @@ fn run() -> Result<()> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     match args.role {
         Some(Role::Server { folder }) => ours::serve(&folder),
-        Some(Role::Workers { folder, count, threads, takes }) => {
-            ours::work(&folder, count, threads, takes)
-        }
+        Some(Role::Workers { folder, count, threads, takes }) => ours::work(&folder, count, threads, takes),
         None => measure(&args),
     }
 }

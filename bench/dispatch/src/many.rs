@@ -38,8 +38,7 @@ pub(crate) fn run(waiting: u64, once: bool) -> Result<Many> {
         std::thread::sleep(Duration::from_millis(200));
         memory_mb = memory_mb.max(pool.used()?.0.memory_mb);
     }
-    let (after, used, seconds) =
-        (pool.status()?.done, pool.used()?.0, begin.elapsed().as_secs_f64());
+    let (after, used, seconds) = (pool.status()?.done, pool.used()?.0, begin.elapsed().as_secs_f64());
     Ok(Many {
         workers,
         waiting,

@@ -29,8 +29,7 @@ impl Process {
         let proc = Path::new("/proc").join(self.0.id().to_string());
         let stat = std::fs::read_to_string(proc.join("stat"))?;
         let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
-        let fields: Vec<i64> =
-            after.split_whitespace().filter_map(|text| text.parse().ok()).collect();
+        let fields: Vec<i64> = after.split_whitespace().filter_map(|text| text.parse().ok()).collect();
         // The state field is not a number, so utime and stime are the eleventh and twelfth numbers.
         let ticks = fields.get(10).unwrap_or(&0) + fields.get(11).unwrap_or(&0);
         let status = std::fs::read_to_string(proc.join("status"))?;
@@ -38,10 +37,7 @@ impl Process {
         let kilobytes: f64 =
             line.and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap_or(0.0);
         // A tick is a hundredth of a second on every Linux.
-        Ok(Used {
-            cpu: Duration::from_millis(u64::try_from(ticks)? * 10),
-            memory_mb: kilobytes / 1024.0,
-        })
+        Ok(Used { cpu: Duration::from_millis(u64::try_from(ticks)? * 10), memory_mb: kilobytes / 1024.0 })
     }
 }
 

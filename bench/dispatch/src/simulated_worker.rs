@@ -12,9 +12,7 @@ use longshore_dispatch::access::Access;
 use longshore_dispatch::connection::{ServerConnection, connect as connect_to};
 use longshore_dispatch::script::{RunEnd, RunReport};
 use longshore_dispatch::wire::frame::{decode, encode};
-use longshore_dispatch::wire::{
-    FromWorker, PeerRole, Register, TaskEvent, TaskOrder, ToWorker, WorkerLoad,
-};
+use longshore_dispatch::wire::{FromWorker, PeerRole, Register, TaskEvent, TaskOrder, ToWorker, WorkerLoad};
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep_until};
 
@@ -102,10 +100,7 @@ pub(crate) async fn work(mut link: ServerConnection, threads: u32, takes: Durati
         if heartbeat <= Instant::now() {
             heartbeat = Instant::now() + HEARTBEAT;
             let running = u32::try_from(tasks.running.len())?;
-            encode(
-                &FromWorker::Heartbeat(WorkerLoad { running, ..WorkerLoad::default() }),
-                &mut bytes,
-            )?;
+            encode(&FromWorker::Heartbeat(WorkerLoad { running, ..WorkerLoad::default() }), &mut bytes)?;
         }
         if !bytes.is_empty() {
             link.writer.write_all(&bytes).await?;

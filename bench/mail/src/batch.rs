@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, ensure};
 use longshore::store::Queues;
-use longshore::{
-    Client, Clock as _, Kind, Policy, QueueName, Services, Store, SystemClock, Worker,
-};
+use longshore::{Client, Clock as _, Kind, Policy, QueueName, Services, Store, SystemClock, Worker};
 use longshore_batch::definition::{Database, QUEUE, ROW_KIND};
 use longshore_batch::file::{BatchFile, Overrides};
 use longshore_batch::handler::slots_for;
@@ -19,13 +17,8 @@ use longshore_sqlite::{SqliteOptions, SqliteStore};
 use crate::Scratch;
 use crate::digest::{AT_ONCE, example, members, office};
 
-pub(crate) async fn measure(
-    scratch: &Scratch,
-    messages: usize,
-    rounds: usize,
-) -> anyhow::Result<()> {
-    let rate =
-        scratch.rounds("batch", rounds, async |folder| round(folder, messages).await).await?;
+pub(crate) async fn measure(scratch: &Scratch, messages: usize, rounds: usize) -> anyhow::Result<()> {
+    let rate = scratch.rounds("batch", rounds, async |folder| round(folder, messages).await).await?;
     println!("{:<52} {:>8.0}/s", "the same as a batch, with queue and tracker", rate);
     Ok(())
 }
@@ -43,10 +36,8 @@ async fn round(folder: &Path, messages: usize) -> anyhow::Result<f64> {
     let mut initiation = initiator.start(definition, options).await?;
     let id = initiation.batch().id.clone();
     let (office, spool) = office(folder).await?;
-    let rows = RowHandler::builder(sources)
-        .max_in_flight(AT_ONCE)
-        .label("bench")
-        .mail_spool(Arc::new(office));
+    let rows =
+        RowHandler::builder(sources).max_in_flight(AT_ONCE).label("bench").mail_spool(Arc::new(office));
     let worker = Worker::builder(store)
         .queues(Queues::Named(vec![QueueName::new(QUEUE)?]))
         .batch(id.clone())

@@ -25,13 +25,8 @@ pub(crate) const AT_ONCE: u32 = 64;
 /// Renderer threads.
 const THREADS: usize = 4;
 
-pub(crate) async fn measure(
-    scratch: &Scratch,
-    messages: usize,
-    rounds: usize,
-) -> anyhow::Result<()> {
-    let rate =
-        scratch.rounds("digest", rounds, async |folder| round(folder, messages).await).await?;
+pub(crate) async fn measure(scratch: &Scratch, messages: usize, rounds: usize) -> anyhow::Result<()> {
+    let rate = scratch.rounds("digest", rounds, async |folder| round(folder, messages).await).await?;
     println!("\n{:<52} {:>8.0}/s", "digests of examples/digest into the spool", rate);
     Ok(())
 }
@@ -43,8 +38,7 @@ async fn round(folder: &Path, messages: usize) -> anyhow::Result<f64> {
     let (RowStep::Mail(mail), Pre::Sql(pre)) = (&file.step, &file.pre) else {
         return Err(anyhow!("the example writes to nobody"));
     };
-    let prepare =
-        MailPrepare::compile(&file.tenant, &file.kind, pre, mail).map_err(|why| anyhow!(why))?;
+    let prepare = MailPrepare::compile(&file.tenant, &file.kind, pre, mail).map_err(|why| anyhow!(why))?;
     let (office, spool) = office(folder).await?;
     let job = Arc::new(Job { source, prepare, office, batch: BatchId::new("bench")? });
     let begun = Instant::now();

@@ -16,11 +16,7 @@ use crate::{Scratch, median};
 /// Messages that are enqueued concurrently.
 const GROUP: usize = 50;
 
-pub(crate) async fn measure(
-    scratch: &Scratch,
-    messages: usize,
-    rounds: usize,
-) -> anyhow::Result<()> {
+pub(crate) async fn measure(scratch: &Scratch, messages: usize, rounds: usize) -> anyhow::Result<()> {
     let server = tokio::task::spawn_blocking(|| PrivateSmtp::start(MailSecurity::None)).await??;
     let (mut made, mut kept, mut sent) = (Vec::new(), Vec::new(), Vec::new());
     for n in 0..rounds {
@@ -37,11 +33,7 @@ pub(crate) async fn measure(
         sent.push(send(&spool, server.port(), messages).await?);
     }
     println!("\n{:<52} {:>8.0}/s", "rendered anew each, and put into the spool", median(made));
-    println!(
-        "{:<52} {:>8.0}/s",
-        format!("put into the spool alone, {GROUP} at a time"),
-        median(kept)
-    );
+    println!("{:<52} {:>8.0}/s", format!("put into the spool alone, {GROUP} at a time"), median(kept));
     println!("{:<52} {:>8.0}/s", "from the spool to aiosmtpd", median(sent));
     Ok(())
 }
@@ -49,8 +41,7 @@ pub(crate) async fn measure(
 /// A unique message, so that no rendered part can be reused.
 fn letter(n: usize) -> anyhow::Result<NewMessage> {
     let text = include_str!("../../../crates/mail/templates/digest.mjml");
-    let template =
-        MjmlTemplate::from_text(&text.replace("Three", &n.to_string()), &Roots::default())?;
+    let template = MjmlTemplate::from_text(&text.replace("Three", &n.to_string()), &Roots::default())?;
     let draft = Draft {
         from: "The Harbour <harbour@example.org>".into(),
         to: vec![format!("u{n}@example.org")],
@@ -65,8 +56,7 @@ fn letter(n: usize) -> anyhow::Result<NewMessage> {
 }
 
 async fn send(spool: &Spool, port: u16, messages: usize) -> anyhow::Result<f64> {
-    let settings =
-        SmtpSettings { security: Security::None, ..SmtpSettings::new("127.0.0.1", port) };
+    let settings = SmtpSettings { security: Security::None, ..SmtpSettings::new("127.0.0.1", port) };
     let carrier = Arc::new(Smtp::new(settings)?);
     let shard = spool.shard(Share::ALL)?;
     let settings = SenderSettings::default();

@@ -78,8 +78,7 @@ async fn main() -> Result<()> {
 }
 
 async fn redis(args: &Args) -> Result<()> {
-    let server =
-        tokio::task::spawn_blocking(|| PrivateRedis::start(RedisPersistence::Nothing)).await??;
+    let server = tokio::task::spawn_blocking(|| PrivateRedis::start(RedisPersistence::Nothing)).await??;
     let url = server.url();
     let mut contestants: Vec<Box<dyn Contestant>> = vec![
         Box::new(ours::Seam::open(&url).await?),

@@ -43,14 +43,12 @@ pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {
 }
 
 fn table(contestants: &[Contestant], all: &All) -> Result<String> {
-    let head =
-        ["", "version", "one at a time, p50 µs", "32 in flight, calls/s", "ours: p50", "rate"];
+    let head = ["", "version", "one at a time, p50 µs", "32 in flight, calls/s", "ours: p50", "rate"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for one in contestants {
         let Some(own) = all.get(one.name) else { continue };
         let beside = all.get(one.beside);
-        let ratio =
-            |value: Option<f64>| value.map(|ratio| number(ratio) + " ×").unwrap_or_default();
+        let ratio = |value: Option<f64>| value.map(|ratio| number(ratio) + " ×").unwrap_or_default();
         rows.push(vec![
             one.title.to_owned(),
             one.version()?,
@@ -82,12 +80,7 @@ fn goals(all: &All) -> Vec<Goal> {
         Goal::at_least("processes, 32 in flight, calls/s, over the raw pipe", a, b, 1.0)
     }));
     goals.extend(pair(p50("process-pool-executor"), p50("ours-python"), |theirs, ours| {
-        Goal::at_least(
-            "ProcessPoolExecutor over a Python worker, one at a time, µs",
-            theirs,
-            ours,
-            5.0,
-        )
+        Goal::at_least("ProcessPoolExecutor over a Python worker, one at a time, µs", theirs, ours, 5.0)
     }));
     goals.extend(pair(rate("ours-python"), rate("process-pool-executor"), |a, b| {
         Goal::at_least("Python worker over ProcessPoolExecutor, calls/s", a, b, 5.0)

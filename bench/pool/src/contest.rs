@@ -35,12 +35,7 @@ enum Who {
     Foreign(Foreign, Words),
 }
 
-const fn entry(
-    name: &'static str,
-    title: &'static str,
-    who: Who,
-    beside: &'static str,
-) -> Contestant {
+const fn entry(name: &'static str, title: &'static str, who: Who, beside: &'static str) -> Contestant {
     Contestant { name, title, who, beside }
 }
 
@@ -55,12 +50,7 @@ pub(crate) fn all(args: &Args) -> Result<Vec<Contestant>> {
         entry("raw-turns", "raw pipe, one call at a time each", Who::RawByTurns, "ours-processes"),
         entry("raw-pipelined", "raw pipe, pipelined", Who::RawPipelined, "ours-processes"),
         entry("ours-processes", "**Longshore, processes**", Who::Processes("noop"), ""),
-        entry(
-            "ours-unmarked",
-            "**Longshore, processes**, not idempotent",
-            Who::Processes("nothing"),
-            "",
-        ),
+        entry("ours-unmarked", "**Longshore, processes**, not idempotent", Who::Processes("nothing"), ""),
         entry("ours-python", "**Longshore, Python workers**", Who::Python, ""),
         entry("ours-node", "**Longshore, Node workers**", Who::Node, ""),
         entry("ours-perl", "**Longshore, Perl workers** (JSON lines)", Who::Perl, ""),
@@ -96,15 +86,9 @@ impl Contestant {
             Who::RawByTurns => ways.measure(ByTurns::open(SMALL)?).await,
             Who::RawPipelined => ways.measure(Pipelined::open()?).await,
             Who::Closures => ways.measure(Closures(ours::threads().await?)).await,
-            Who::Threads => {
-                pool(ways, Ours { pool: ours::threads().await?, operation: "noop" }).await
-            }
-            Who::Processes(operation) => {
-                pool(ways, Ours { pool: ours::processes().await?, operation }).await
-            }
-            Who::Python => {
-                pool(ways, Ours { pool: ours::python().await?, operation: "nothing" }).await
-            }
+            Who::Threads => pool(ways, Ours { pool: ours::threads().await?, operation: "noop" }).await,
+            Who::Processes(operation) => pool(ways, Ours { pool: ours::processes().await?, operation }).await,
+            Who::Python => pool(ways, Ours { pool: ours::python().await?, operation: "nothing" }).await,
             Who::Node => pool(ways, Ours { pool: ours::node().await?, operation: "nothing" }).await,
             Who::Perl => pool(ways, Ours { pool: ours::perl().await?, operation: "noop" }).await,
             Who::Foreign(peer, words) => peer.run(words, ways.part),

@@ -67,9 +67,7 @@ impl Args {
 
 fn main() -> ExitCode {
     // Must come first: if started as a worker, this process does nothing else.
-    if let Some(ended) =
-        longshore_pool::child::run_if_worker(|_| Some(Box::new(ours::operations())))
-    {
+    if let Some(ended) = longshore_pool::child::run_if_worker(|_| Some(Box::new(ours::operations()))) {
         return ended;
     }
     if std::env::args().nth(1).as_deref() == Some(raw::CHILD) {

@@ -42,8 +42,7 @@ fn spawned(args: &Args) -> Result<f64> {
 
 async fn called(args: &Args) -> Result<f64> {
     let settings = PoolSettings { max: 2, ..PoolSettings::default() };
-    let pool =
-        WorkerPool::one_shot("fresh", Program::this(), ResourceLimits::default(), settings).await?;
+    let pool = WorkerPool::one_shot("fresh", Program::this(), ResourceLimits::default(), settings).await?;
     let (mut times, begun) = (Vec::new(), Instant::now());
     while begun.elapsed() < args.part() {
         let start = Instant::now();

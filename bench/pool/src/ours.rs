@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use longshore_pool::{
-    CallOptions, CallPayload, OperationError, Operations, PoolCall, PoolSettings, Program,
-    WorkerPool,
+    CallOptions, CallPayload, OperationError, Operations, PoolCall, PoolSettings, Program, WorkerPool,
 };
 
 use crate::clock::Caller;

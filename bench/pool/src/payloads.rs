@@ -10,8 +10,7 @@ use crate::raw::ByTurns;
 use crate::{Args, say};
 
 /// The sizes, their names, and the allowed ratio to the raw pipe.
-const SIZES: [(usize, &str, Option<f64>); 2] =
-    [(64 * 1024, "64 KiB", None), (1_000_000, "1 MB", Some(1.3))];
+const SIZES: [(usize, &str, Option<f64>); 2] = [(64 * 1024, "64 KiB", None), (1_000_000, "1 MB", Some(1.3))];
 
 /// Measures both, alternating.
 pub(crate) async fn compare(args: &Args) -> Result<Vec<Goal>> {

@@ -52,9 +52,7 @@ impl Child {
 async fn idle(seconds: u64, folder: &Path) -> Result<()> {
     let worker = Worker::builder(ours::open(folder)?)
         .slots(64)
-        .handle_fn(ours::noop()?, Policy::default(), |_: Context, (): ()| async {
-            Ok::<(), String>(())
-        })
+        .handle_fn(ours::noop()?, Policy::default(), |_: Context, (): ()| async { Ok::<(), String>(()) })
         .build()?;
     let control = worker.control();
     let watch = async {
@@ -77,9 +75,8 @@ async fn stream(count: usize, folder: &Path) -> Result<()> {
     let kind = ours::noop()?;
     for start in (0..count).step_by(1000) {
         let end = (start + 1000).min(count);
-        let units = (start..end)
-            .map(|i| NewUnit::new(kind.clone(), format!("{{\"i\":{i}}}").into_bytes()))
-            .collect();
+        let units =
+            (start..end).map(|i| NewUnit::new(kind.clone(), format!("{{\"i\":{i}}}").into_bytes())).collect();
         batch.add(units, end.to_string()).await?;
     }
     batch.seal().await?;

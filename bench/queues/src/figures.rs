@@ -20,8 +20,7 @@ impl Row {
 
     /// Ours as a multiple of a floor; the goal is at most `most`.
     pub(crate) fn within(name: &str, ours: f64, floor: f64, most: f64) -> Self {
-        let verdict =
-            format!("+{:.3} (goal +{:.1}) {}", ours - floor, most - floor, mark(ours <= most));
+        let verdict = format!("+{:.3} (goal +{:.1}) {}", ours - floor, most - floor, mark(ours <= most));
         Self { name: name.to_owned(), ours, against: Some(floor), verdict }
     }
 

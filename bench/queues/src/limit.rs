@@ -38,9 +38,8 @@ pub(crate) fn send(db: &Connection, count: usize) -> Result<()> {
          deadline, flags, open_dependencies, bytes, dedup_key, cap_key, spec, payload)
          VALUES (?1, 1, 2, ?2, 5, ?2, NULL, 0, 0, ?3, NULL, NULL, NULL, ?4)",
     )?;
-    let mut tally = db.prepare(
-        "UPDATE longshore_stream SET ready = ready + ?1, bytes = bytes + ?2 WHERE num = 1",
-    )?;
+    let mut tally =
+        db.prepare("UPDATE longshore_stream SET ready = ready + ?1, bytes = bytes + ?2 WHERE num = 1")?;
     let mut sent = 0;
     while sent < count {
         let part = SEND.min(count - sent);
@@ -89,18 +88,15 @@ fn claim(db: &Connection) -> Result<Vec<[u8; 16]>> {
          attempt = attempt + 1, started_at = ?2 WHERE id = ?1",
     )?;
     db.execute_batch("BEGIN IMMEDIATE")?;
-    let ids: Vec<[u8; 16]> = find
-        .query_map([CLAIM], |row| row.get(1))?
-        .collect::<longshore_sqlite::rusqlite::Result<_>>()?;
+    let ids: Vec<[u8; 16]> =
+        find.query_map([CLAIM], |row| row.get(1))?.collect::<longshore_sqlite::rusqlite::Result<_>>()?;
     for id in &ids {
         let payload: Vec<u8> = read.query_row([id], |row| row.get("payload"))?;
         std::hint::black_box(payload);
         lease.execute(params![id, 1])?;
     }
-    db.prepare_cached(
-        "UPDATE longshore_stream SET ready = ready - ?1, leased = leased + ?1 WHERE num = 1",
-    )?
-    .execute([ids.len()])?;
+    db.prepare_cached("UPDATE longshore_stream SET ready = ready - ?1, leased = leased + ?1 WHERE num = 1")?
+        .execute([ids.len()])?;
     db.execute_batch("COMMIT")?;
     Ok(ids)
 }

@@ -72,8 +72,7 @@ impl Limit {
 
     /// Claims and finishes all ready units; returns their number.
     pub(crate) async fn process(&self) -> Result<usize> {
-        let parts =
-            self.clients.iter().map(|client| process_part(client, self.stream, self.session));
+        let parts = self.clients.iter().map(|client| process_part(client, self.stream, self.session));
         Ok(try_join_all(parts).await?.into_iter().sum())
     }
 
@@ -95,9 +94,7 @@ impl Limit {
         )
         .await?;
         let column = ["blocked", "scheduled", "ready", "leased", "done"][usize::try_from(state)?];
-        let sql = format!(
-            "INSERT INTO longshore_stream_delta (stream, {column}, bytes) VALUES ($1, $2, $3)"
-        );
+        let sql = format!("INSERT INTO longshore_stream_delta (stream, {column}, bytes) VALUES ($1, $2, $3)");
         let bytes = if state == 4 { 0 } else { count * 8 };
         let params: [(&(dyn ToSql + Sync), Type); 3] =
             [(&self.stream, Type::INT8), (&count, Type::INT8), (&bytes, Type::INT8)];
@@ -192,12 +189,8 @@ async fn claim(client: &Client, stream: i64, session: i64) -> Result<(Vec<Uuid>,
     }
     let count = i64::try_from(rows.len())?;
     let params: [(&(dyn ToSql + Sync), Type); 2] = [(&stream, Type::INT8), (&count, Type::INT8)];
-    typed(
-        client,
-        "INSERT INTO longshore_stream_delta (stream, ready, leased) VALUES ($1, -$2, $2)",
-        &params,
-    )
-    .await?;
+    typed(client, "INSERT INTO longshore_stream_delta (stream, ready, leased) VALUES ($1, -$2, $2)", &params)
+        .await?;
     client.batch_execute("COMMIT").await?;
     let ids = rows.iter().map(|row| row.get(0)).collect();
     Ok((ids, rows.iter().map(|row| row.get(1)).collect(), bytes))

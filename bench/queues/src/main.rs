@@ -267,10 +267,6 @@ fn rest(args: &Args) -> Result<Vec<Row>> {
     Ok(vec![
         Row::most("idle worker, % of a core", idle.cpu_percent, 1.0),
         Row::most("worker at rest, MB", idle.megabytes, 30.0),
-        Row::most(
-            &format!("sending {count} units as a stream, MB at peak"),
-            stream.megabytes,
-            100.0,
-        ),
+        Row::most(&format!("sending {count} units as a stream, MB at peak"), stream.megabytes, 100.0),
     ])
 }

@@ -56,11 +56,8 @@ impl Peer {
     async fn run_limit(&self) -> Result<()> {
         // Opening the store creates its tables.
         drop(open(&self.store).await?);
-        let done = if is_postgres(&self.store) {
-            self.limit_on_postgres().await?
-        } else {
-            self.limit_on_sqlite()?
-        };
+        let done =
+            if is_postgres(&self.store) { self.limit_on_postgres().await? } else { self.limit_on_sqlite()? };
         ensure!(done == self.units, "{done} processed of {}", self.units);
         Ok(())
     }

@@ -125,8 +125,7 @@ pub(crate) async fn latency(args: &Args, server: &Server) -> Result<Row> {
     say("PostgreSQL latency");
     let url = server.fresh()?;
     // As on two machines: the worker learns of a send by NOTIFY.
-    let (sender, worker) =
-        (open(&url, Listen::Off).await?, open(&url, Listen::Url(url.clone())).await?);
+    let (sender, worker) = (open(&url, Listen::Off).await?, open(&url, Listen::Url(url.clone())).await?);
     let times = ours::latencies_between(&sender, &worker, count).await?;
     let times: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e3).collect();
     Ok(Row::most("PostgreSQL: send to handler start, ms p50", percentile(&times, 50), 3.0))
@@ -219,9 +218,7 @@ pub(crate) async fn idle(args: &Args, server: &Server) -> Result<Row> {
     let store = open(&url, Listen::Auto).await?;
     let worker = Worker::builder(store)
         .slots(64)
-        .handle_fn(ours::noop()?, Policy::default(), |_: Context, (): ()| async {
-            Ok::<(), String>(())
-        })
+        .handle_fn(ours::noop()?, Policy::default(), |_: Context, (): ()| async { Ok::<(), String>(()) })
         .build()?;
     let control = worker.control();
     let watch = async {

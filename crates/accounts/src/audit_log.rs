@@ -44,10 +44,6 @@ pub trait AuditLog: Send + Sync + 'static {
     async fn append(&self, deed: NewAuditEntry) -> Result<()>;
 
     /// Entries, newest first. A tenant sees only entries about its own objects.
-    async fn audit_entries(
-        &self,
-        scope: &Scope,
-        after: Option<&str>,
-        limit: u32,
-    ) -> Result<Page<AuditEntry>>;
+    async fn audit_entries(&self, scope: &Scope, after: Option<&str>, limit: u32)
+    -> Result<Page<AuditEntry>>;
 }

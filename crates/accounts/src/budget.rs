@@ -76,15 +76,7 @@ pub enum BudgetDecision {
 impl BudgetState {
     /// A month without usage.
     pub fn new(tenant: TenantId, month: String, budget: Option<Budget>) -> Self {
-        Self {
-            tenant,
-            month,
-            budget,
-            spent_tokens: 0,
-            spent_picos: 0,
-            reserved_tokens: 0,
-            reserved_picos: 0,
-        }
+        Self { tenant, month, budget, spent_tokens: 0, spent_picos: 0, reserved_tokens: 0, reserved_picos: 0 }
     }
 
     /// The month of a time.

@@ -74,10 +74,7 @@ impl CostCorrection {
 
     /// The error for a call that has not ended.
     pub fn open_call_error(&self) -> Error {
-        Error::Invalid(format!(
-            "call {} is still open: its cost can be corrected once it has ended",
-            self.id
-        ))
+        Error::Invalid(format!("call {} is still open: its cost can be corrected once it has ended", self.id))
     }
 }
 

@@ -37,8 +37,8 @@ pub use calls::{
 pub use keys::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey};
 pub use profiles::{ProfileChange, ProfileRecord, Profiles, PutProfile};
 pub use provider_batches::{
-    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter,
-    PendingRequest, PendingRequests, ProviderBatch, ProviderBatchChange,
+    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter, PendingRequest,
+    PendingRequests, ProviderBatch, ProviderBatchChange,
 };
 pub use token_bucket::{BucketRequest, DrawResult};
 pub use tokens::{MAX_LABEL, NewToken, Role, TokenChange, TokenHash, TokenRecord, Tokens};

@@ -59,8 +59,7 @@ impl PutProfile {
             None => (None, false, now),
         };
         let body = body.or(old_body);
-        let body =
-            body.ok_or_else(|| Error::Invalid(format!("profile `{name}` has no document")))?;
+        let body = body.ok_or_else(|| Error::Invalid(format!("profile `{name}` has no document")))?;
         let suspended = suspended.unwrap_or(was_suspended);
         let revision = revision + 1;
         Ok(ProfileRecord { tenant, name, body, suspended, revision, created_at, updated_at: now })

@@ -136,10 +136,7 @@ pub trait PendingRequests: Send + Sync + 'static {
     ) -> Result<Vec<PendingRequest>>;
 
     /// The open shipments, oldest first, and the number of requests.
-    async fn provider_batches(
-        &self,
-        batch: &BatchId,
-    ) -> Result<(Vec<ProviderBatch>, PendingCounts)>;
+    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)>;
 
     /// Creates or closes the shipment with this mark, or stores its id at the provider.
     async fn change_provider_batch(

@@ -1,14 +1,12 @@
 //! Rows of calls, keys, profiles, tokens, the audit log and pending requests in the SQL stores.
 
 use crate::{
-    AuditEntry, Call, CallEnd, CallMode, CallStatus, KeyRecord, KeyStatus, NewAuditEntry, NewCall,
-    NewKey, NewPendingRequest, PendingRequest, ProfileRecord, ProviderBatch, TokenRecord,
+    AuditEntry, Call, CallEnd, CallMode, CallStatus, KeyRecord, KeyStatus, NewAuditEntry, NewCall, NewKey,
+    NewPendingRequest, PendingRequest, ProfileRecord, ProviderBatch, TokenRecord,
 };
 use longshore_core::Result;
 use longshore_core::sql_row::{SqlRow, damaged};
-use longshore_core::{
-    BatchId, CallId, KeyName, Payload, ProfileName, SessionId, TenantId, TokenId, UnitId,
-};
+use longshore_core::{BatchId, CallId, KeyName, Payload, ProfileName, SessionId, TenantId, TokenId, UnitId};
 
 /// The columns of [`read_call`].
 pub const CALL_COLUMNS: &str = "id, tenant, request_id, profile, provider, model, unit, batch, \
@@ -191,9 +189,5 @@ pub const PROVIDER_BATCH_COLUMNS: &str = "name, created_at, provider_id";
 
 /// Reads [`PROVIDER_BATCH_COLUMNS`].
 pub fn read_provider_batch(row: &impl SqlRow) -> Result<ProviderBatch> {
-    Ok(ProviderBatch {
-        name: row.string(0)?,
-        sealed_at: row.time(1)?,
-        provider_id: row.optional_string(2)?,
-    })
+    Ok(ProviderBatch { name: row.string(0)?, sealed_at: row.time(1)?, provider_id: row.optional_string(2)? })
 }

@@ -3,8 +3,8 @@
 use longshore_core::{Error, KeyName, ProfileName, Result, Scope, TenantId, TokenId};
 
 use crate::{
-    KeyRecord, Keys, Ledger, NewToken, ProfileChange, ProfileRecord, PutProfile, TokenChange,
-    TokenHash, TokenRecord,
+    KeyRecord, Keys, Ledger, NewToken, ProfileChange, ProfileRecord, PutProfile, TokenChange, TokenHash,
+    TokenRecord,
 };
 
 impl dyn Ledger + '_ {
@@ -62,12 +62,7 @@ impl dyn Ledger + '_ {
 
 impl dyn Keys + '_ {
     /// All versions of one key, newest first; empty if the key does not exist.
-    pub async fn versions(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &KeyName,
-    ) -> Result<Vec<KeyRecord>> {
+    pub async fn versions(&self, scope: &Scope, tenant: &TenantId, name: &KeyName) -> Result<Vec<KeyRecord>> {
         if !scope.covers(tenant) {
             return Ok(Vec::new());
         }

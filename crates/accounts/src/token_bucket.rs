@@ -27,14 +27,10 @@ pub struct BucketRequest {
 impl BucketRequest {
     /// Rejects numbers that are not finite.
     pub fn check(&self) -> Result<()> {
-        if [self.per_minute, self.capacity, self.amount, self.minimum].iter().all(|n| n.is_finite())
-        {
+        if [self.per_minute, self.capacity, self.amount, self.minimum].iter().all(|n| n.is_finite()) {
             return Ok(());
         }
-        Err(Error::Invalid(format!(
-            "the amounts for bucket `{}` must be finite numbers",
-            self.bucket
-        )))
+        Err(Error::Invalid(format!("the amounts for bucket `{}` must be finite numbers", self.bucket)))
     }
 }
 
@@ -60,11 +56,7 @@ pub struct BucketLevel {
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// Takes from a bucket. A bucket that was never used (`None`) is full.
-pub fn draw(
-    stored: Option<BucketLevel>,
-    now: Timestamp,
-    draw: &BucketRequest,
-) -> (DrawResult, BucketLevel) {
+pub fn draw(stored: Option<BucketLevel>, now: Timestamp, draw: &BucketRequest) -> (DrawResult, BucketLevel) {
     let capacity = draw.capacity.max(0.0);
     let per_second = draw.per_minute.max(0.0) / 60.0;
     let level = stored.map_or(capacity, |stored| {

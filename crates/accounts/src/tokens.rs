@@ -8,9 +8,7 @@ use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
 use serde::{Deserialize, Serialize};
 
 /// What a token permits. Each role includes the ones before it.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -91,8 +89,7 @@ impl NewToken {
             return Err(Error::not_found("tenant", &self.tenant));
         }
         if self.role == Role::Admin && *scope != Scope::All {
-            let words =
-                "an admin token covers all tenants: adding one needs a scope over all tenants";
+            let words = "an admin token covers all tenants: adding one needs a scope over all tenants";
             return Err(Error::Invalid(words.to_owned()));
         }
         if self.label.len() > MAX_LABEL {
@@ -161,10 +158,5 @@ pub trait Tokens: Send + Sync + 'static {
     async fn change_token(&self, scope: &Scope, change: TokenChange) -> Result<TokenRecord>;
 
     /// Tokens, oldest first, valid or not: up to `limit`, or the one with this hash.
-    async fn tokens(
-        &self,
-        scope: &Scope,
-        hash: Option<TokenHash>,
-        limit: u32,
-    ) -> Result<Vec<TokenRecord>>;
+    async fn tokens(&self, scope: &Scope, hash: Option<TokenHash>, limit: u32) -> Result<Vec<TokenRecord>>;
 }

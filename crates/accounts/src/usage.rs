@@ -111,7 +111,6 @@ impl Usage {
 
 /// Converts a sum of costs. [`Error::Invalid`] if it overflows.
 pub fn total_cost(picos: i128) -> Result<i64> {
-    i64::try_from(picos).map_err(|_| {
-        Error::Invalid("the total cost of these calls overflows: select fewer calls".to_owned())
-    })
+    i64::try_from(picos)
+        .map_err(|_| Error::Invalid("the total cost of these calls overflows: select fewer calls".to_owned()))
 }

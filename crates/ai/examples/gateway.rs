@@ -2,12 +2,7 @@
 //!
 //! `gateway TOKEN [ADDRESS]` listens on the loopback, prints its URL, and serves until
 //! its standard input ends.
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::print_stdout,
-    reason = "a test's server"
-)]
+#![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test's server")]
 
 #[path = "../tests/it/gateway/fake_backend.rs"]
 #[allow(dead_code, reason = "the tests look at the rest")]
@@ -25,8 +20,7 @@ async fn main() -> std::io::Result<()> {
     let token = arguments.next().expect("a token");
     let address = arguments.next().unwrap_or_else(|| "127.0.0.1:0".to_owned());
     let authenticator = SingleTenant { tenant: TenantId::default(), token: Some(token.into()) };
-    let gateway =
-        Gateway::new(Arc::new(fake_backend::FakeBackend::default()), Arc::new(authenticator));
+    let gateway = Gateway::new(Arc::new(fake_backend::FakeBackend::default()), Arc::new(authenticator));
     let listener = tokio::net::TcpListener::bind(address).await?;
     println!("http://{}", listener.local_addr()?);
     gateway.serve(listener, input_ended()).await;

@@ -34,12 +34,12 @@ pub mod worker;
 pub use chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 pub use http::{Http, retry_after};
 pub use inference::{
-    BatchProfile, Inference, InferenceOutcome, InferenceRequest, ProfileDocument,
-    ProfileDocumentError, TENANT_SETTINGS, TenantSettings,
+    BatchProfile, Inference, InferenceOutcome, InferenceRequest, ProfileDocument, ProfileDocumentError,
+    TENANT_SETTINGS, TenantSettings,
 };
 pub use model_api::{
-    Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, Question,
-    RemainingLimit, Retryability,
+    Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,
+    Retryability,
 };
 pub use passthrough::PassthroughRequest;
 pub use pricing::{
@@ -47,19 +47,17 @@ pub use pricing::{
     estimate_tokens,
 };
 pub use profile::{
-    ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, WhenPoolFull,
-    open,
+    ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, WhenPoolFull, open,
 };
 pub use prompts::{NoPrompts, PromptFiles, Prompts};
 pub use raw_json::RawObject;
 pub use resilience::{
-    AdaptiveConcurrency, BucketCharge, CallRetryPolicy, Gauge, GaugeGuard, LimitError, Limiter,
-    Measure, RetryDecision, TokenReservation,
+    AdaptiveConcurrency, BucketCharge, CallRetryPolicy, Gauge, GaugeGuard, LimitError, Limiter, Measure,
+    RetryDecision, TokenReservation,
 };
 pub use schema::{ResponseSchema, SchemaError};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use simulated::{Echo, ScriptError, Scripted, SimulatorScript};
 pub use vault::{
-    KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, RewrapReport, Vault, VaultError,
-    read_secret_file,
+    KeyEntry, KeyLabel, KeyRef, MasterKey, MasterSource, RewrapReport, Vault, VaultError, read_secret_file,
 };

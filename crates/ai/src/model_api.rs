@@ -70,8 +70,7 @@ impl Question {
     /// Estimated tokens.
     pub fn estimate(&self) -> u64 {
         let system = self.system.as_deref().map_or(0, estimate_tokens);
-        let asked =
-            self.chat.as_ref().map_or_else(|| estimate_tokens(&self.prompt), |c| c.estimate());
+        let asked = self.chat.as_ref().map_or_else(|| estimate_tokens(&self.prompt), |c| c.estimate());
         system + asked
     }
 }

@@ -69,12 +69,7 @@ mod tests {
 
     fn raw(body: &'static str) -> PassthroughRequest {
         let body = RawObject::parse(body).unwrap();
-        PassthroughRequest {
-            format: ProviderName::Openai,
-            body,
-            unsupported: Vec::new(),
-            has_system: false,
-        }
+        PassthroughRequest { format: ProviderName::Openai, body, unsupported: Vec::new(), has_system: false }
     }
 
     #[test]

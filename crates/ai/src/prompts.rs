@@ -12,12 +12,7 @@ use crate::model_api::{AskError, Code};
 #[async_trait]
 pub trait Prompts: Send + Sync + 'static {
     /// The prompt that a tenant's request refers to.
-    async fn fetch(
-        &self,
-        tenant: &TenantId,
-        reference: &str,
-        until: Instant,
-    ) -> Result<String, AskError>;
+    async fn fetch(&self, tenant: &TenantId, reference: &str, until: Instant) -> Result<String, AskError>;
 }
 
 /// No store: every reference is rejected.
@@ -61,15 +56,9 @@ impl PromptFiles {
 
 #[async_trait]
 impl Prompts for PromptFiles {
-    async fn fetch(
-        &self,
-        tenant: &TenantId,
-        reference: &str,
-        until: Instant,
-    ) -> Result<String, AskError> {
-        let unknown = |why: &str| {
-            AskError::new(Code::InvalidRequest, format!("prompt_ref `{reference}`: {why}"))
-        };
+    async fn fetch(&self, tenant: &TenantId, reference: &str, until: Instant) -> Result<String, AskError> {
+        let unknown =
+            |why: &str| AskError::new(Code::InvalidRequest, format!("prompt_ref `{reference}`: {why}"));
         let (files, tenant, name) = (self.clone(), tenant.clone(), reference.to_owned());
         let reading = tokio::task::spawn_blocking(move || {
             let Some(path) = files.path(&tenant, &name)? else { return Ok(None) };
@@ -79,8 +68,7 @@ impl Prompts for PromptFiles {
             std::fs::read_to_string(path).map(Some)
         });
         let read = timeout_at(until, reading).await;
-        let read =
-            read.map_err(|_| AskError::new(Code::Timeout, "the prompt was not read in time"))?;
+        let read = read.map_err(|_| AskError::new(Code::Timeout, "the prompt was not read in time"))?;
         match read {
             Ok(Ok(Some(prompt))) if prompt.is_empty() => Err(unknown("it is empty")),
             Ok(Ok(Some(prompt))) => Ok(prompt),

@@ -32,10 +32,9 @@ impl RawObject {
         let text = text.into();
         let RawFields(found) = serde_json::from_slice(&text)?;
         let position_of = |raw: &RawValue| position(&text, raw.get());
-        let members = found.iter().map(|(name, value)| FieldPosition {
-            name: position_of(name),
-            value: position_of(value),
-        });
+        let members = found
+            .iter()
+            .map(|(name, value)| FieldPosition { name: position_of(name), value: position_of(value) });
         let fields = members.collect();
         Ok(Self { text, fields })
     }

@@ -34,10 +34,7 @@ pub struct SchemaError(pub String);
 struct NoOtherDocuments;
 
 impl Retrieve for NoOtherDocuments {
-    fn retrieve(
-        &self,
-        uri: &Uri<String>,
-    ) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
+    fn retrieve(&self, uri: &Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
         Err(format!("`{uri}` is another document").into())
     }
 }
@@ -54,12 +51,8 @@ impl ResponseSchema {
     pub fn read(&self, text: &str) -> Result<Value, String> {
         let text = strip_fence(text);
         let value = serde_json::from_str(text).map_err(|error| not_json(text, &error))?;
-        let errors: Vec<String> = self
-            .validator
-            .iter_errors(&value)
-            .take(MAX_ERRORS)
-            .map(|e| error_message(&e))
-            .collect();
+        let errors: Vec<String> =
+            self.validator.iter_errors(&value).take(MAX_ERRORS).map(|e| error_message(&e)).collect();
         if errors.is_empty() {
             return Ok(value);
         }
@@ -116,10 +109,7 @@ fn not_json(text: &str, error: &serde_json::Error) -> String {
     }
     let line = text.lines().nth(error.line().saturating_sub(1)).unwrap_or(text);
     let from = line.floor_char_boundary(error.column().saturating_sub(EXCERPT_BYTES / 2));
-    format!(
-        "the answer is not JSON: {error}, near `{}`",
-        truncate_bytes(&line[from..], EXCERPT_BYTES)
-    )
+    format!("the answer is not JSON: {error}, near `{}`", truncate_bytes(&line[from..], EXCERPT_BYTES))
 }
 
 fn error_message(error: &ValidationError<'_>) -> String {
@@ -134,8 +124,9 @@ fn location(pointer: &str) -> String {
 
 fn schema_error(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
     let message = match error.kind() {
-        ValidationErrorKind::Referencing(reference) => broken_reference(schema, schema, "")
-            .unwrap_or_else(|| format!("in a reference: {reference}")),
+        ValidationErrorKind::Referencing(reference) => {
+            broken_reference(schema, schema, "").unwrap_or_else(|| format!("in a reference: {reference}"))
+        }
         // An invalid pattern is detected when it is compiled: then the path is the schema's.
         ValidationErrorKind::Format { .. } if error.instance_path().as_str().is_empty() => {
             format!("{}: {error}", location(error.schema_path().as_str()))
@@ -152,9 +143,7 @@ fn broken_reference(root: &Value, schema: &Value, path: &str) -> Option<String> 
         Value::Object(members) => members.iter().find_map(|(key, value)| {
             let path = format!("{path}/{key}");
             match value.as_str().filter(|_| key == "$ref" || key == "$dynamicRef") {
-                Some(reference) => {
-                    reference_error(root, reference).map(|why| format!("at {path}: {why}"))
-                }
+                Some(reference) => reference_error(root, reference).map(|why| format!("at {path}: {why}")),
                 None => broken_reference(root, value, &path),
             }
         }),

@@ -36,12 +36,7 @@ pub struct EventDecoder {
 impl EventDecoder {
     /// A decoder at the beginning of a stream.
     pub fn new(framing: Framing) -> Self {
-        Self {
-            framing,
-            lines: LineSplitter::default(),
-            event: DecodedEvent::default(),
-            has_data: false,
-        }
+        Self { framing, lines: LineSplitter::default(), event: DecodedEvent::default(), has_data: false }
     }
 
     /// Adds bytes.
@@ -73,9 +68,7 @@ impl EventDecoder {
     fn line(&mut self, line: &str) -> Option<DecodedEvent> {
         match self.framing {
             Framing::Lines if line.trim().is_empty() => None,
-            Framing::Lines => {
-                Some(DecodedEvent { data: line.to_owned(), ..DecodedEvent::default() })
-            }
+            Framing::Lines => Some(DecodedEvent { data: line.to_owned(), ..DecodedEvent::default() }),
             Framing::Sse if line.is_empty() => self.close(),
             Framing::Sse => {
                 self.field(line);

@@ -132,11 +132,7 @@ fn no_progress_message(batch: &Batch) -> Option<String> {
     let words = match batch.status {
         BatchStatus::Queued => format!("no worker has claimed any of {} rows", counts.live()),
         BatchStatus::Running => {
-            format!(
-                "no row has ended, {} are waiting and {} are leased",
-                waiting(batch),
-                counts.leased
-            )
+            format!("no row has ended, {} are waiting and {} are leased", waiting(batch), counts.leased)
         }
         _ => return None,
     };

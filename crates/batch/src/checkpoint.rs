@@ -77,10 +77,7 @@ impl Checkpoint {
         let Some(payload) = &unit.checkpoint else { return Ok(Self::empty()) };
         let stored: Self = payload.parse().map_err(|error| error.to_string())?;
         if stored.version > VERSION {
-            return Err(format!(
-                "it has version {}, this program reads version {VERSION}",
-                stored.version
-            ));
+            return Err(format!("it has version {}, this program reads version {VERSION}", stored.version));
         }
         Ok(stored)
     }
@@ -93,9 +90,7 @@ impl Checkpoint {
     /// The step at which a run starts, after `lost` runs died with their workers.
     pub fn resume_point(&self, lost: u32) -> ResumePoint {
         match self {
-            Self { rejected: false, answer: Some(answer), .. } => {
-                ResumePoint::Answer(answer.clone())
-            }
+            Self { rejected: false, answer: Some(answer), .. } => ResumePoint::Answer(answer.clone()),
             Self { rejected: false, error: Some(error), .. } => ResumePoint::Error(error.clone()),
             _ if lost > 0 => ResumePoint::MaybeBilled,
             _ => ResumePoint::Ask,
@@ -204,16 +199,11 @@ mod tests {
 
     #[test]
     fn a_judged_reply_is_asked_for_anew_when_somebody_wants_the_row_again() {
-        for stored in [
-            Checkpoint::empty().with_answer(answer(), Cost(7)),
-            Checkpoint::empty().with_error(error(), 1),
-        ] {
+        for stored in
+            [Checkpoint::empty().with_answer(answer(), Cost(7)), Checkpoint::empty().with_error(error(), 1)]
+        {
             assert_eq!(stored.rejected().resume_point(0), ResumePoint::Ask);
-            assert_eq!(
-                stored.rejected().resume_point(1),
-                ResumePoint::MaybeBilled,
-                "and its worker died"
-            );
+            assert_eq!(stored.rejected().resume_point(1), ResumePoint::MaybeBilled, "and its worker died");
         }
     }
 

@@ -13,9 +13,7 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_pool::{
-    CallError, CallOptions, ErrorKind, PoolSettings, Program, WhenQueueFull, WorkerPool,
-};
+use longshore_pool::{CallError, CallOptions, ErrorKind, PoolSettings, Program, WhenQueueFull, WorkerPool};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -33,18 +31,8 @@ pub const APPLY: &str = "apply";
 
 /// Environment variables that every command inherits: what programs need to run at all, and library
 /// paths of languages. Others are removed, because a worker's environment may hold secrets.
-pub const INHERITED: [&str; 10] = [
-    "PATH",
-    "HOME",
-    "USER",
-    "LANG",
-    "LC_ALL",
-    "TZ",
-    "TMPDIR",
-    "PYTHONPATH",
-    "NODE_PATH",
-    "PERL5LIB",
-];
+pub const INHERITED: [&str; 10] =
+    ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "NODE_PATH", "PERL5LIB"];
 
 /// Commands kept. The pool stops the processes of an idle command after a while.
 const MAX_COMMANDS: usize = 64;
@@ -186,8 +174,7 @@ impl Commands {
             dir: command.dir.clone(),
             why: describe_error(error.kind),
         };
-        let opened =
-            WorkerPool::processes(command.command_line(), self.program(command), settings).await;
+        let opened = WorkerPool::processes(command.command_line(), self.program(command), settings).await;
         let pool = opened.map_err(not_started)?;
         pool.resize(min.min(max), max).map_err(not_started)?;
         let (call_slots, warnings) = (Semaphore::new(max), ThrottledWarnings::default());
@@ -226,8 +213,7 @@ impl CommandPool {
         if known.iter().any(|known| known.name == operation) {
             return Ok(());
         }
-        let known: Vec<String> =
-            known.into_iter().map(|known| format!("`{}`", known.name)).collect();
+        let known: Vec<String> = known.into_iter().map(|known| format!("`{}`", known.name)).collect();
         let (command, known) = (self.command.command_line(), known.join(", "));
         Err(CommandError::NoOperation { command, operation, known })
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use longshore::batch::Batch;
 use longshore::{
-    BatchId, Clock, Context, Counts, Effect, Handler, HandlerReply, HandlerResult, Scope,
-    SystemClock, Timestamp, Verdict,
+    BatchId, Clock, Context, Counts, Effect, Handler, HandlerReply, HandlerResult, Scope, SystemClock,
+    Timestamp, Verdict,
 };
 use longshore_ai::Cost;
 use serde::Deserialize;
@@ -73,12 +73,9 @@ impl CompletionHandler {
         facts: &Value,
     ) -> Result<Vec<Effect>, Verdict> {
         match (action, &definition.database) {
-            (Action::Sql(statements), Database::Store) => {
-                bind(statements, facts).map_err(action_error)
-            }
+            (Action::Sql(statements), Database::Store) => bind(statements, facts).map_err(action_error),
             (_, database) => {
-                let performed =
-                    run_action(action, facts, database, &self.sources, &*self.act).await;
+                let performed = run_action(action, facts, database, &self.sources, &*self.act).await;
                 performed.map(|()| Vec::new()).map_err(action_error)
             }
         }
@@ -120,8 +117,7 @@ impl Handler for CompletionHandler {
         if ended.generation > batch.announced {
             return Err(Verdict::fail("no-end", "the batch has not ended in that generation"));
         }
-        let definition =
-            definition(&context, &ended.batch).await.map_err(BatchLoadError::verdict)?;
+        let definition = definition(&context, &ended.batch).await.map_err(BatchLoadError::verdict)?;
         let Some(action) = &definition.completion else {
             return Ok(HandlerReply::new(()));
         };

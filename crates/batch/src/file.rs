@@ -120,8 +120,7 @@ impl BatchFile {
             return Err(FileError::new(path.display().to_string(), message));
         }
         let text = text::read(&file, &display_path)?;
-        let cannot =
-            |error| FileError::new(&display_path, format!("the file cannot be read: {error}"));
+        let cannot = |error| FileError::new(&display_path, format!("the file cannot be read: {error}"));
         // Resolve the folder and not the file: files beside a symbolic link are meant, not those
         // beside its target.
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -239,11 +238,7 @@ impl SourceText {
     }
 
     /// The text of `key`, or of the file that `key_file` names.
-    fn inline_or_file(
-        section: &Section<'_>,
-        key: &str,
-        key_file: &str,
-    ) -> Result<Option<Self>, FileError> {
+    fn inline_or_file(section: &Section<'_>, key: &str, key_file: &str) -> Result<Option<Self>, FileError> {
         match section.exclusive(&[key, key_file])? {
             Some((0, field)) => Self::inline(&field).map(Some),
             Some((_, field)) => Self::file(&field).map(Some),

@@ -204,8 +204,7 @@ impl Handler for RowHandler {
         let worker = format!("{}-{number}", self.label);
         let compiled = self.batches.get(&context).await.map_err(BatchLoadError::verdict)?;
         let key = from_json(&input.key);
-        let mut run =
-            RowExecution::new(&context, &compiled, &key, &worker, &self.clock, &self.gauge)?;
+        let mut run = RowExecution::new(&context, &compiled, &key, &worker, &self.clock, &self.gauge)?;
         run.problem = input.problem;
         run.ask_limit = self.ask_limit.as_ref();
         run.run().await

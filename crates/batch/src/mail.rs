@@ -113,12 +113,7 @@ pub struct MailPrepare {
 
 impl MailPrepare {
     /// Compiles the templates of a tenant's batch of this type.
-    pub fn compile(
-        tenant: &TenantId,
-        kind: &str,
-        pre: &SqlPre,
-        mail: &Mail,
-    ) -> Result<Self, String> {
+    pub fn compile(tenant: &TenantId, kind: &str, pre: &SqlPre, mail: &Mail) -> Result<Self, String> {
         let page = PromptTemplate::html(&pre.template, &pre.template_name)
             .map_err(|error| format!("{}: {error}", pre.template_name))?;
         let plain = |name: &str, text: &str| {
@@ -129,11 +124,7 @@ impl MailPrepare {
         let headers = mail.headers.iter();
         Ok(Self {
             key_prefix: key_prefix(tenant, kind, mail.mode),
-            row_loader: RowLoader {
-                sql: pre.sql.clone(),
-                lists: pre.lists.clone(),
-                facts: facts.into(),
-            },
+            row_loader: RowLoader { sql: pre.sql.clone(), lists: pre.lists.clone(), facts: facts.into() },
             page,
             from: plain("from", &mail.from)?,
             to: plain("to", &mail.to)?,
@@ -167,12 +158,9 @@ impl MailPrepare {
             row.columns.push((name.to_owned(), SqlValue::Text(value.to_owned())));
         }
         let context = TemplateContext::new(&row, &lists);
-        let render =
-            |prompt: &PromptTemplate| prompt.render_with(&context).map_err(PrepareError::permanent);
-        let render_line =
-            |prompt: &PromptTemplate| render(prompt).map(|text| text.trim().to_owned());
-        let headers =
-            self.headers.iter().map(|(name, text)| Ok((name.clone(), render_line(text)?)));
+        let render = |prompt: &PromptTemplate| prompt.render_with(&context).map_err(PrepareError::permanent);
+        let render_line = |prompt: &PromptTemplate| render(prompt).map(|text| text.trim().to_owned());
+        let headers = self.headers.iter().map(|(name, text)| Ok((name.clone(), render_line(text)?)));
         Ok(OutgoingMail {
             key,
             from: render_line(&self.from)?,

@@ -45,11 +45,7 @@ impl PromptTemplate {
         Self::compile_with(template, name, AutoEscape::Html)
     }
 
-    fn compile_with(
-        template: &str,
-        name: &str,
-        auto_escape: AutoEscape,
-    ) -> Result<Self, TemplateError> {
+    fn compile_with(template: &str, name: &str, auto_escape: AutoEscape) -> Result<Self, TemplateError> {
         template::guard(template)?;
         let mut environment = template::environment();
         environment.set_auto_escape_callback(move |_| auto_escape.clone());
@@ -66,8 +62,7 @@ impl PromptTemplate {
 
     /// Renders with a context that several templates share.
     pub fn render_with(&self, context: &TemplateContext<'_>) -> Result<String, String> {
-        let text =
-            self.run(&context.names).map_err(|error| self.error_message(&error, context.row))?;
+        let text = self.run(&context.names).map_err(|error| self.error_message(&error, context.row))?;
         if text.trim().is_empty() {
             return Err(format!("{}: the prompt is empty", self.name));
         }
@@ -80,11 +75,7 @@ impl PromptTemplate {
     }
 
     /// Renders with made-up rows, to find names and filters that no row could make valid.
-    pub(crate) fn dry_run(
-        &self,
-        row: &Row,
-        lists: &BTreeMap<String, Row>,
-    ) -> Result<(), TemplateError> {
+    pub(crate) fn dry_run(&self, row: &Row, lists: &BTreeMap<String, Row>) -> Result<(), TemplateError> {
         let lists = lists.iter().map(|(name, row)| (name.as_str(), repeated_row(row)));
         match self.run(&names(row, lists)) {
             Err(error) if template::is_unknown_word(&error) || template::is_undefined(&error) => {
@@ -120,9 +111,9 @@ pub struct TemplateContext<'a> {
 impl<'a> TemplateContext<'a> {
     /// The variables for a row and its named lists.
     pub fn new(row: &'a Row, lists: &BTreeMap<String, Vec<Row>>) -> Self {
-        let lists = lists.iter().map(|(name, rows)| {
-            (name.as_str(), rows.iter().map(template::row_value).collect::<Value>())
-        });
+        let lists = lists
+            .iter()
+            .map(|(name, rows)| (name.as_str(), rows.iter().map(template::row_value).collect::<Value>()));
         Self { row, names: names(row, lists) }
     }
 }

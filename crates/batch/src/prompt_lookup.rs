@@ -35,14 +35,11 @@ impl SqlPrompts {
         let invalid = |message: String| Err(SourceError::Data(message));
         let params = described.params;
         if let Some(other) = params.iter().find(|name| !PARAMETERS.contains(&name.as_str())) {
-            return invalid(format!(
-                "unknown parameter `:{other}`: the query may use :tenant, :ref and :id"
-            ));
+            return invalid(format!("unknown parameter `:{other}`: the query may use :tenant, :ref and :id"));
         }
         let uses = |name: &str| params.iter().any(|param| param == name);
         if !uses("tenant") {
-            let message =
-                "the query must use `:tenant`, or tenants could read each other's prompts";
+            let message = "the query must use `:tenant`, or tenants could read each other's prompts";
             return invalid(message.to_owned());
         }
         if !uses("ref") && !uses("id") {
@@ -55,9 +52,8 @@ impl SqlPrompts {
     }
 
     async fn look_up(&self, tenant: &TenantId, reference: &str) -> Result<String, AskError> {
-        let lookup_error = |why: &str| {
-            AskError::new(Code::InvalidRequest, format!("prompt_ref `{reference}`: {why}"))
-        };
+        let lookup_error =
+            |why: &str| AskError::new(Code::InvalidRequest, format!("prompt_ref `{reference}`: {why}"));
         let value = |name: &String| match name.as_str() {
             "tenant" => tenant.as_str(),
             "id" => reference.rsplit('.').next().unwrap_or(reference),
@@ -91,15 +87,8 @@ impl SqlPrompts {
 
 #[async_trait]
 impl Prompts for SqlPrompts {
-    async fn fetch(
-        &self,
-        tenant: &TenantId,
-        reference: &str,
-        until: Instant,
-    ) -> Result<String, AskError> {
+    async fn fetch(&self, tenant: &TenantId, reference: &str, until: Instant) -> Result<String, AskError> {
         let found = timeout_at(until, self.look_up(tenant, reference)).await;
-        found.unwrap_or_else(|_| {
-            Err(AskError::new(Code::Timeout, "the prompt was not read in time"))
-        })
+        found.unwrap_or_else(|_| Err(AskError::new(Code::Timeout, "the prompt was not read in time")))
     }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use longshore::unit::{DedupWindow, OnDuplicate};
 use longshore::{
-    BatchId, Client, Clock, Context, Dedup, Error, Handler, HandlerResult, Kind, NewUnit, Payload,
-    Policy, QueueName, RetryPolicy, SendError, SystemClock, TenantId, Verdict,
+    BatchId, Client, Clock, Context, Dedup, Error, Handler, HandlerResult, Kind, NewUnit, Payload, Policy,
+    QueueName, RetryPolicy, SendError, SystemClock, TenantId, Verdict,
 };
 use longshore_ai::Inference;
 use serde::{Deserialize, Serialize};
@@ -82,11 +82,7 @@ impl Handler for ProviderBatchHandler {
 
 /// Snoozes while the store does not answer.
 fn store_error(error: Error) -> Verdict {
-    if error.is_retryable() {
-        Verdict::Snooze(STORE_RETRY_DELAY)
-    } else {
-        Verdict::retry("store", error)
-    }
+    if error.is_retryable() { Verdict::Snooze(STORE_RETRY_DELAY) } else { Verdict::retry("store", error) }
 }
 
 /// Enqueues a batch's runner when it may be missing.
@@ -98,11 +94,7 @@ pub(crate) struct RunnerStarter {
 impl RunnerStarter {
     /// Enqueues the runner unless this worker did so recently: many rows that park together enqueue
     /// it once.
-    pub(crate) async fn ensure_running(
-        &self,
-        context: &Context,
-        batch: &BatchId,
-    ) -> Result<(), SendError> {
+    pub(crate) async fn ensure_running(&self, context: &Context, batch: &BatchId) -> Result<(), SendError> {
         let now = Instant::now();
         if self.last().is_some_and(|last| now.duration_since(last) < ENQUEUE_DEBOUNCE) {
             return Ok(());

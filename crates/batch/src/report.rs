@@ -57,12 +57,7 @@ pub struct BatchUsage {
 impl Report {
     /// Reads a batch's report at `now`. Failures are read page by page, so that a million of them
     /// take time but no memory.
-    pub async fn gather(
-        store: &dyn Store,
-        scope: &Scope,
-        id: &BatchId,
-        now: Timestamp,
-    ) -> Result<Self> {
+    pub async fn gather(store: &dyn Store, scope: &Scope, id: &BatchId, now: Timestamp) -> Result<Self> {
         let batch = store.batch(scope, id).await?;
         let definition = store.definition(scope, id).await?;
         let failures = failures::gather(store, scope, id, None).await?;

@@ -141,11 +141,7 @@ impl RowEnqueuer {
     }
 
     /// Writes the record of a new batch. From then on it can be listed, filled and resumed.
-    pub async fn start(
-        &self,
-        definition: Definition,
-        options: StartOptions,
-    ) -> Result<BatchFill, FillError> {
+    pub async fn start(&self, definition: Definition, options: StartOptions) -> Result<BatchFill, FillError> {
         // Identifies the batch as ours if the store's reply to `open_batch` is lost.
         let mark = json!({ "initiation": UnitId::new() });
         let mut taken = None;
@@ -219,11 +215,7 @@ impl RowEnqueuer {
     }
 
     /// The batch's writer at the cursor that the store has.
-    async fn reopen(
-        &self,
-        id: &BatchId,
-        definition: &Definition,
-    ) -> Result<BatchWriter, FillError> {
+    async fn reopen(&self, id: &BatchId, definition: &Definition) -> Result<BatchWriter, FillError> {
         let mut batch = NewBatch::new(id.clone());
         batch.tenant = definition.tenant.clone();
         Ok(self.client.open_batch(batch).await?)

@@ -42,8 +42,7 @@ impl RowLoader {
     fn params(&self, run: &RowRun<'_>) -> Vec<(String, SqlValue)> {
         let batch = SqlValue::Text(run.batch.to_string());
         let own = [("key".to_owned(), run.key.clone()), ("batch_id".to_owned(), batch)];
-        let facts =
-            self.facts.iter().map(|(name, value)| (name.clone(), SqlValue::Text(value.clone())));
+        let facts = self.facts.iter().map(|(name, value)| (name.clone(), SqlValue::Text(value.clone())));
         own.into_iter().chain(facts).collect()
     }
 }

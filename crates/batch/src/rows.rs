@@ -54,11 +54,7 @@ pub trait RowSource: Send + Sync + 'static {
     ) -> Result<Vec<Candidate>, SourceError>;
 
     /// Runs a query.
-    async fn fetch(
-        &self,
-        sql: &str,
-        params: &[(String, SqlValue)],
-    ) -> Result<Vec<Row>, SourceError>;
+    async fn fetch(&self, sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError>;
 
     /// Runs the effects in one transaction.
     async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError>;

@@ -76,11 +76,8 @@ impl RuleSet {
             };
             let guard_error = |part| move |error| RuleError { index, part, error };
             template::guard_expression(&rule.when).map_err(guard_error("when"))?;
-            template::guard(rule.reason.as_deref().unwrap_or_default())
-                .map_err(guard_error("reason"))?;
-            environment
-                .compile_expression_owned(rule.when.clone())
-                .map_err(compile_error("when"))?;
+            template::guard(rule.reason.as_deref().unwrap_or_default()).map_err(guard_error("reason"))?;
+            environment.compile_expression_owned(rule.when.clone()).map_err(compile_error("when"))?;
             // An expression borrows its environment and could not be stored beside it; a template
             // can.
             let test = format!("{{% if {} %}}1{{% endif %}}", rule.when);
@@ -150,13 +147,7 @@ impl RuleSet {
         }
     }
 
-    fn by_rule(
-        &self,
-        index: usize,
-        rule: &Rule,
-        facts: &RuleInput<'_>,
-        variables: &Value,
-    ) -> RuleDecision {
+    fn by_rule(&self, index: usize, rule: &Rule, facts: &RuleInput<'_>, variables: &Value) -> RuleDecision {
         // If the reason cannot be rendered, the decision still holds.
         let written = self.environment.get_template(&reason(index));
         let written = written.and_then(|reason| reason.render(variables)).ok();
@@ -182,12 +173,7 @@ fn reason(index: usize) -> String {
 /// The decision without a matching rule.
 fn by_reply(reply: &RowReply) -> RuleDecision {
     let Some(error) = reply.error.as_ref().filter(|_| !reply.is_skipped()) else {
-        return RuleDecision {
-            verdict: PostVerdict::Success,
-            reason: None,
-            after: None,
-            rule: None,
-        };
+        return RuleDecision { verdict: PostVerdict::Success, reason: None, after: None, rule: None };
     };
     let verdict = if error.retryable { PostVerdict::Retry } else { PostVerdict::Fail };
     let reason = Some(format!("{}: {}", error.code, error.message));
@@ -199,9 +185,7 @@ fn finalise(decision: RuleDecision, facts: &RuleInput<'_>) -> RuleDecision {
     let RuleDecision { verdict, reason, after, rule } = decision;
     match verdict {
         PostVerdict::Success => RuleDecision { verdict, reason: None, after: None, rule },
-        PostVerdict::Retry if !facts.is_last_attempt => {
-            RuleDecision { verdict, reason, after, rule }
-        }
+        PostVerdict::Retry if !facts.is_last_attempt => RuleDecision { verdict, reason, after, rule },
         PostVerdict::Retry => {
             let reason = reason.map(|reason| format!("{reason} (after {})", attempts(facts)));
             RuleDecision { verdict: PostVerdict::Fail, reason, after: None, rule }

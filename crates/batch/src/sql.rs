@@ -44,8 +44,7 @@ pub struct SqlPart<'a> {
 ///
 /// Bodies of triggers and procedures are not recognised: only the database can run such scripts.
 pub fn split(sql: &str) -> Vec<SqlPart<'_>> {
-    let parts =
-        pieces(sql).into_iter().filter(|part| significant_tokens(part.sql).next().is_some());
+    let parts = pieces(sql).into_iter().filter(|part| significant_tokens(part.sql).next().is_some());
     parts.map(trimmed).collect()
 }
 

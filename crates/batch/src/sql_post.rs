@@ -75,10 +75,7 @@ impl SqlApply {
 
     /// Binds these values for names that the answer does not have.
     #[must_use]
-    pub fn with_facts<'f>(
-        mut self,
-        facts: impl IntoIterator<Item = (&'static str, &'f str)>,
-    ) -> Self {
+    pub fn with_facts<'f>(mut self, facts: impl IntoIterator<Item = (&'static str, &'f str)>) -> Self {
         let owned = facts.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
         self.facts.extend(owned);
         self
@@ -132,25 +129,15 @@ impl CompiledStatement {
 }
 
 /// A statement with a value for each of its names.
-pub(crate) fn effect(
-    statement: &SqlStatement,
-    names: &[String],
-    value: impl Fn(&str) -> SqlValue,
-) -> Effect {
+pub(crate) fn effect(statement: &SqlStatement, names: &[String], value: impl Fn(&str) -> SqlValue) -> Effect {
     let bound = names.iter().map(|name| (name.clone(), value(name))).collect();
-    Effect {
-        sql: statement.sql.clone(),
-        params: Params::Named(bound),
-        expected_rows: statement.rows,
-    }
+    Effect { sql: statement.sql.clone(), params: Params::Named(bound), expected_rows: statement.rows }
 }
 
 fn is_allowed(name: &str, properties: Option<&[String]>) -> bool {
     let Some(properties) = properties else { return true };
     let is_property = |name: &str| properties.iter().any(|property| property == name);
-    RESERVED.contains(&name)
-        || is_property(name)
-        || name.strip_prefix("answer_").is_some_and(is_property)
+    RESERVED.contains(&name) || is_property(name) || name.strip_prefix("answer_").is_some_and(is_property)
 }
 
 /// The value of a name. Reserved names win; a property that the answer lacks is NULL.

@@ -19,8 +19,7 @@ impl SqlPrepare {
     pub fn compile(pre: &SqlPre) -> Result<Self, String> {
         let prompt = PromptTemplate::compile(&pre.template, &pre.template_name)
             .map_err(|error| format!("{}: {error}", pre.template_name))?;
-        let row_loader =
-            RowLoader { sql: pre.sql.clone(), lists: pre.lists.clone(), facts: Vec::new() };
+        let row_loader = RowLoader { sql: pre.sql.clone(), lists: pre.lists.clone(), facts: Vec::new() };
         Ok(Self { row_loader, prompt })
     }
 }

@@ -97,10 +97,7 @@ pub(crate) fn names_in(environment: &Environment<'static>, expression: &str) -> 
     without_globals(environment, expression.undeclared_variables(true))
 }
 
-fn without_globals(
-    environment: &Environment<'_>,
-    names: impl IntoIterator<Item = String>,
-) -> Vec<String> {
+fn without_globals(environment: &Environment<'_>, names: impl IntoIterator<Item = String>) -> Vec<String> {
     let built_in = |name: &String| {
         let first = name.split('.').next().unwrap_or_default();
         environment.globals().any(|(global, _)| global == first)
@@ -168,11 +165,8 @@ pub(crate) fn guard_expression(expression: &str) -> Result<(), TemplateError> {
 fn tags(template: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut from = 0;
     std::iter::from_fn(move || {
-        let at = from
-            + [template[from..].find("{{"), template[from..].find("{%")]
-                .into_iter()
-                .flatten()
-                .min()?;
+        let at =
+            from + [template[from..].find("{{"), template[from..].find("{%")].into_iter().flatten().min()?;
         let close = if template[at..].starts_with("{{") { "}}" } else { "%}" };
         let end = template[at..].find(close).map_or(template.len(), |length| at + length + 2);
         from = end;
@@ -197,8 +191,7 @@ mod tests {
 
     #[test]
     fn a_long_prompt_is_not_a_deep_one() {
-        let tags =
-            "{% for x in xs %}{% if x %}{{ x }}{% else %}-{% endif %}{% endfor %}{% set y = 1 %}\n";
+        let tags = "{% for x in xs %}{% if x %}{{ x }}{% else %}-{% endif %}{% endfor %}{% set y = 1 %}\n";
         assert_eq!(guard(&tags.repeat(2_000)), Ok(()));
         assert_eq!(guard("{{ open"), Ok(()));
     }

@@ -72,10 +72,7 @@ fn describe_alert(alert: &PoolAlert) -> String {
     let (pool, stats) = (&alert.pool, alert.stats.clone().unwrap_or_default());
     let what = match alert.kind {
         PoolAlertKind::BackendLost => {
-            return format!(
-                "the back end of bounded pool `{pool}` does not answer: {}",
-                alert.error
-            );
+            return format!("the back end of bounded pool `{pool}` does not answer: {}", alert.error);
         }
         PoolAlertKind::TimedOut => "an acquire timed out in",
         _ => "there is no permit left in",

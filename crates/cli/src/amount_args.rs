@@ -31,8 +31,7 @@ impl FromStr for Dollars {
 /// A plain number of dollars, exact, with at least two decimals.
 pub fn format_plain(picos: i64) -> String {
     let sign = if picos < 0 { "-" } else { "" };
-    let (whole, part) =
-        (picos.unsigned_abs() / PICOS_PER_DOLLAR, picos.unsigned_abs() % PICOS_PER_DOLLAR);
+    let (whole, part) = (picos.unsigned_abs() / PICOS_PER_DOLLAR, picos.unsigned_abs() % PICOS_PER_DOLLAR);
     let part = format!("{part:0DECIMALS$}");
     let part = part.trim_end_matches('0');
     format!("{sign}{whole}.{part:0<2}")
@@ -51,8 +50,7 @@ pub fn format_usd(picos: i64) -> String {
 pub struct TokenCount(pub u64);
 
 /// Suffixes of a number of tokens.
-const TOKEN_SUFFIXES: [(&str, u64); 4] =
-    [("", 1), ("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000)];
+const TOKEN_SUFFIXES: [(&str, u64); 4] = [("", 1), ("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000)];
 
 /// The largest count that a store can hold.
 const MAX_TOKENS: u64 = i64::MAX as u64;
@@ -65,8 +63,7 @@ impl FromStr for TokenCount {
         let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(split);
         let unit = unit.trim().to_ascii_lowercase();
-        let (_, scale) =
-            TOKEN_SUFFIXES.into_iter().find(|(name, _)| *name == unit).ok_or_else(bad)?;
+        let (_, scale) = TOKEN_SUFFIXES.into_iter().find(|(name, _)| *name == unit).ok_or_else(bad)?;
         let (whole, part) = number.split_once('.').unwrap_or((number, ""));
         let whole: u64 = whole.parse().map_err(|_| bad())?;
         let mut tokens = whole.checked_mul(scale).ok_or_else(bad)?;
@@ -125,13 +122,9 @@ mod tests {
 
     #[test]
     fn tokens_are_read_as_people_write_them() {
-        for (text, tokens) in [
-            ("0", 0),
-            ("500000", 500_000),
-            ("200k", 200_000),
-            ("1.5M", 1_500_000),
-            ("2 g", 2_000_000_000),
-        ] {
+        for (text, tokens) in
+            [("0", 0), ("500000", 500_000), ("200k", 200_000), ("1.5M", 1_500_000), ("2 g", 2_000_000_000)]
+        {
             assert_eq!(text.parse(), Ok(TokenCount(tokens)), "{text}");
         }
         for bad in ["", "M", "1.5", "1.2345k", "-1", "2x", "1..2M", "99999999999999999999"] {

@@ -46,10 +46,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         _ => "warn",
     };
     let runtime = runtime(&cli.command)?;
-    let is_service = matches!(
-        cli.command,
-        CliCommand::Ai(DeferredArgs(AiCommand::Worker(_) | AiCommand::Gateway(_)))
-    );
+    let is_service =
+        matches!(cli.command, CliCommand::Ai(DeferredArgs(AiCommand::Worker(_) | AiCommand::Gateway(_))));
     let only_submits = default_level == "warn" && !is_service;
     let telemetry = Telemetry::new(settings.otlp.as_deref(), runtime.handle(), only_submits)?;
     let _log = logging::start(&settings.log, default_level, &telemetry)?;

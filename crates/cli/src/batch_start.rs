@@ -78,11 +78,7 @@ impl BatchStartHandler {
     }
 
     /// The batch, created now or by an earlier run.
-    async fn open(
-        &self,
-        context: &Context,
-        input: BatchStart,
-    ) -> anyhow::Result<(RowEnqueuer, BatchFill)> {
+    async fn open(&self, context: &Context, input: BatchStart) -> anyhow::Result<(RowEnqueuer, BatchFill)> {
         let unit = context.unit();
         let settings = Settings { tenant: Some(unit.tenant.clone()), ..self.settings.clone() };
         let file = BatchFileArgs::of(input.folder.join(&input.file), input.params);

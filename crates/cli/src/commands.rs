@@ -96,8 +96,7 @@ pub async fn shutdown_signal() -> anyhow::Result<()> {
 /// Opens the store, and a client with the settings' scope.
 async fn connect(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Client)> {
     let store = store::open(settings).await?;
-    let client =
-        Client::scoped(store.clone(), settings.scope()).with_retry_timeout(settings.patience);
+    let client = Client::scoped(store.clone(), settings.scope()).with_retry_timeout(settings.patience);
     Ok((store, client))
 }
 
@@ -116,8 +115,7 @@ pub struct StoreHandles {
 /// Opens the store with its ledger, and a client with the settings' scope.
 async fn connect_with_ledger(settings: &Settings) -> anyhow::Result<StoreHandles> {
     let (store, ledger) = store::open_with_ledger(settings).await?;
-    let client =
-        Client::scoped(store.clone(), settings.scope()).with_retry_timeout(settings.patience);
+    let client = Client::scoped(store.clone(), settings.scope()).with_retry_timeout(settings.patience);
     Ok(StoreHandles { store, ledger, client })
 }
 
@@ -125,8 +123,7 @@ async fn connect_with_ledger(settings: &Settings) -> anyhow::Result<StoreHandles
 fn confirm(question: &str, settings: &Settings) -> anyhow::Result<bool> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        return Err(usage("this needs a confirmation, and stdin is no terminal"))
-            .hint("confirm with --yes");
+        return Err(usage("this needs a confirmation, and stdin is no terminal")).hint("confirm with --yes");
     }
     settings.output.note(format!("{question} [y/N]"));
     let mut answer = String::new();

@@ -183,9 +183,7 @@ fn apply_variable(table: &mut Table, var: EnvVar, text: &str) -> anyhow::Result<
                 set(table, var.key, value);
                 return Ok(());
             }
-            Err(problem) if error::is_type_error(&problem) => {
-                type_error = type_error.or(Some(problem))
-            }
+            Err(problem) if error::is_type_error(&problem) => type_error = type_error.or(Some(problem)),
             Err(problem) => return Err(error::explain_at(var.key, problem.message())),
         }
     }

@@ -191,9 +191,9 @@ fn vault_hint(error: &VaultError) -> Option<String> {
             "`longshore key init` creates one; [vault] key_file or LONGSHORE_KEY_FILE names its file"
                 .to_owned()
         }
-        VaultError::NotFound { tenant, .. } => format!(
-            "`longshore key list` shows the keys; searched those of tenant `{tenant}`"
-        ),
+        VaultError::NotFound { tenant, .. } => {
+            format!("`longshore key list` shows the keys; searched those of tenant `{tenant}`")
+        }
         other => return other.hint(),
     })
 }

@@ -60,12 +60,7 @@ impl Handler for ExecHandler {
         let exec: ExecPayload = serde_json::from_str(input.get())
             .map_err(|error| Verdict::fail("bad-input", format!("not an exec payload: {error}")))?;
         exec.check().map_err(|problem| Verdict::fail("bad-input", problem))?;
-        let run = CommandRun {
-            exec: &exec,
-            dir: &self.dir,
-            env: unit_env(&context),
-            reaper: &self.reaper,
-        };
+        let run = CommandRun { exec: &exec, dir: &self.dir, env: unit_env(&context), reaper: &self.reaper };
         let cancelled = context.cancelled();
         let end = run.perform(cancelled.cancelled()).await;
         to_outcome(end, &exec, context.cancel_reason())
@@ -75,16 +70,11 @@ impl Handler for ExecHandler {
 /// Variables that describe the unit to the command.
 fn unit_env(context: &Context) -> Vec<(&'static str, String)> {
     let unit = context.unit();
-    let mut unit_env = vec![
-        (env::exec::UNIT_ID, unit.id.to_string()),
-        (env::exec::ATTEMPT, unit.attempt.to_string()),
-    ];
+    let mut unit_env =
+        vec![(env::exec::UNIT_ID, unit.id.to_string()), (env::exec::ATTEMPT, unit.attempt.to_string())];
     unit_env.extend(unit.batch.as_ref().map(|batch| (env::exec::BATCH, batch.to_string())));
-    unit_env.extend(
-        trace::current_traceparent()
-            .or_else(|| unit.trace.clone())
-            .map(|at| (env::TRACEPARENT, at)),
-    );
+    unit_env
+        .extend(trace::current_traceparent().or_else(|| unit.trace.clone()).map(|at| (env::TRACEPARENT, at)));
     unit_env.extend(unit.key.clone().map(|key| (env::exec::KEY, key)));
     unit_env
 }
@@ -106,12 +96,8 @@ fn to_outcome(
             }
         },
         CommandEnd::TimedOut(result) => {
-            let limit =
-                exec.timeout.map_or(String::new(), |limit| longshore::duration::format(limit.0));
-            Err(Verdict::retry(
-                "timeout",
-                with_tail(format!("still running after {limit}"), &result),
-            ))
+            let limit = exec.timeout.map_or(String::new(), |limit| longshore::duration::format(limit.0));
+            Err(Verdict::retry("timeout", with_tail(format!("still running after {limit}"), &result)))
         }
         CommandEnd::Cancelled(result) if reason == Some(CancelReason::TimedOut) => {
             Err(Verdict::retry("timeout", with_tail("its time limit was reached".into(), &result)))

@@ -54,11 +54,7 @@ struct ExternalPool {
 
 impl ExternalWorkers {
     /// Starts the pools that handle a kind in `wanted`, or all if it is empty.
-    pub async fn open(
-        all: &[ExternalWorkerSettings],
-        wanted: &[Kind],
-        slots: u32,
-    ) -> anyhow::Result<Self> {
+    pub async fn open(all: &[ExternalWorkerSettings], wanted: &[Kind], slots: u32) -> anyhow::Result<Self> {
         let mut pools = Self::default();
         for settings in all {
             let useless = !wanted.is_empty() && !settings.kinds.is_empty();
@@ -89,12 +85,7 @@ impl ExternalWorkers {
     }
 
     /// Registers the wanted kinds, or all.
-    pub fn register(
-        &self,
-        mut to: WorkerBuilder,
-        wanted: &[Kind],
-        registry: &PoolRegistry,
-    ) -> WorkerBuilder {
+    pub fn register(&self, mut to: WorkerBuilder, wanted: &[Kind], registry: &PoolRegistry) -> WorkerBuilder {
         for ExternalPool { pool, kinds, holds } in &self.0 {
             let bounded = holds.as_ref().and_then(|name| registry.find(name));
             for kind in kinds.iter().filter(|kind| wanted.is_empty() || wanted.contains(kind)) {
@@ -145,13 +136,10 @@ impl ExternalWorkerSettings {
                 format!("`workers.{name}.command` is a program and its arguments, run in `dir`")
             }
             false => {
-                format!(
-                    "it must speak the worker protocol: python3 -m longshore.check -- {command}"
-                )
+                format!("it must speak the worker protocol: python3 -m longshore.check -- {command}")
             }
         };
-        let error =
-            anyhow!("{why}").context(format!("[workers.{name}]: `{command}` does not work"));
+        let error = anyhow!("{why}").context(format!("[workers.{name}]: `{command}` does not work"));
         hinted(error, hint)
     }
 

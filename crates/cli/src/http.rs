@@ -6,9 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use longshore::{
-    Clock, Context, Handler, HandlerReply, HandlerResult, SystemClock, Verdict, trace,
-};
+use longshore::{Clock, Context, Handler, HandlerReply, HandlerResult, SystemClock, Verdict, trace};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::value::RawValue;
 
@@ -51,11 +49,7 @@ impl HttpHandler {
     }
 
     /// The request for a payload, with the secrets that this worker adds.
-    fn prepare(
-        &self,
-        http: &HttpPayload,
-        context: &Context,
-    ) -> Result<(HttpRequest, Secrets), Verdict> {
+    fn prepare(&self, http: &HttpPayload, context: &Context) -> Result<(HttpRequest, Secrets), Verdict> {
         let mut secrets = Secrets::default();
         let mut call = http.call(|value| self.variables.fill(value, &mut secrets))?;
         // A secret that begins within the stored part must be read completely to be recognised.
@@ -136,9 +130,5 @@ fn no_answer(error: &HttpError, http: &HttpPayload, secrets: &Secrets) -> Verdic
         HttpError::Timeout(_) => ("timeout", RequestFailure::Timeout),
         HttpError::Connection(_) => ("connection", RequestFailure::Connection),
     };
-    if http.retry_on.contains(trouble) {
-        Verdict::retry(code, message)
-    } else {
-        Verdict::fail(code, message)
-    }
+    if http.retry_on.contains(trouble) { Verdict::retry(code, message) } else { Verdict::fail(code, message) }
 }

@@ -64,8 +64,7 @@ fn parse(text: &str, shown: &str, stem: &str, dir: PathBuf) -> anyhow::Result<Jo
         let task = written.into_inner().with_defaults(&defaults).and_then(JobTask::new);
         let task = task.with_context(|| at(offset))?;
         if tasks.iter().any(|known| known.id == task.id) {
-            return Err(usage(format!("there are two tasks `{}`", task.id)))
-                .with_context(|| at(offset));
+            return Err(usage(format!("there are two tasks `{}`", task.id))).with_context(|| at(offset));
         }
         tasks.push(task);
     }

@@ -28,9 +28,7 @@ impl VaultConfig {
             Some(source) => Some(source.clone()),
             None if variable() => Some(MasterSource::Variable(env::MASTER_KEY.to_owned())),
             None if credential() => Some(MasterSource::Credential(CREDENTIAL.to_owned())),
-            None => {
-                Some(PathBuf::from(KEY_FILE)).filter(|path| path.exists()).map(MasterSource::File)
-            }
+            None => Some(PathBuf::from(KEY_FILE)).filter(|path| path.exists()).map(MasterSource::File),
         }
     }
 

@@ -22,11 +22,7 @@ pub struct Logging(#[expect(dead_code, reason = "held for its drop")] Option<Wor
 const DEFAULT_FILTERS: &str = "tokio_postgres=error,longshore::trace=off";
 
 /// Starts logging, at level `by_default` unless the settings name one.
-pub fn start(
-    settings: &LogConfig,
-    default_level: &str,
-    telemetry: &Telemetry,
-) -> anyhow::Result<Logging> {
+pub fn start(settings: &LogConfig, default_level: &str, telemetry: &Telemetry) -> anyhow::Result<Logging> {
     let level = if settings.level.is_empty() { default_level } else { &settings.level };
     let filter = EnvFilter::try_new(format!("{DEFAULT_FILTERS},{level}"))
         .map_err(|error| usage(format!("log level `{level}`: {error}")))?;
@@ -46,12 +42,7 @@ pub fn start(
     Ok(Logging(Some(guard)))
 }
 
-fn install<W>(
-    filter: EnvFilter,
-    format: LogFormat,
-    writer: W,
-    telemetry: &Telemetry,
-) -> anyhow::Result<()>
+fn install<W>(filter: EnvFilter, format: LogFormat, writer: W, telemetry: &Telemetry) -> anyhow::Result<()>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -59,11 +50,8 @@ where
     let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     let lines = match format {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
-        LogFormat::Human => {
-            lines.with_ansi(std::io::stderr().is_terminal()).with_target(false).boxed()
-        }
+        LogFormat::Human => lines.with_ansi(std::io::stderr().is_terminal()).with_target(false).boxed(),
     };
-    let all =
-        tracing_subscriber::registry().with(lines.with_filter(filter)).with(telemetry.layer());
+    let all = tracing_subscriber::registry().with(lines.with_filter(filter)).with(telemetry.layer());
     all.try_init().map_err(|error| anyhow::anyhow!("cannot start the log: {error}"))
 }

@@ -10,9 +10,7 @@ use longshore_batch::mail::{MailSpool, MailSpoolError, OutgoingMail, SpooledMail
 pub use longshore_mail::digest::DigestBuilder;
 use longshore_mail::digest::DigestSpool;
 use longshore_mail::group_commit::GroupCommitQueue;
-use longshore_mail::mjml::{
-    Compiler, EmbeddedRenderer, HttpRenderer, NpmRenderer, Renderer, Roots,
-};
+use longshore_mail::mjml::{Compiler, EmbeddedRenderer, HttpRenderer, NpmRenderer, Renderer, Roots};
 use longshore_mail::send::{
     Credentials, DomainRate, FileTransport, SenderSettings, Smtp, SmtpSettings, Transport,
 };
@@ -31,10 +29,7 @@ use crate::settings::Settings;
 const MAX_RENDERERS: usize = 4;
 
 /// The renderer without limits.
-pub async fn renderer(
-    name: &RendererName,
-    settings: &MailConfig,
-) -> anyhow::Result<Arc<dyn Renderer>> {
+pub async fn renderer(name: &RendererName, settings: &MailConfig) -> anyhow::Result<Arc<dyn Renderer>> {
     Ok(match name {
         RendererName::Embedded => Arc::new(EmbeddedRenderer::new(MAX_RENDERERS).await?),
         RendererName::Reference => Arc::new(
@@ -43,18 +38,14 @@ pub async fn renderer(
                 .hint("run `npm install mjml`, and name its folder in `mail.mjml_dir`")?,
         ),
         RendererName::Server(url) => {
-            let client =
-                reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
+            let client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build()?;
             Arc::new(HttpRenderer::new(client, url.clone(), settings.form))
         }
     })
 }
 
 /// The renderer with its timeout and its bounded pool.
-pub async fn compiler(
-    typed: Option<&RendererName>,
-    settings: &Settings,
-) -> anyhow::Result<Compiler> {
+pub async fn compiler(typed: Option<&RendererName>, settings: &Settings) -> anyhow::Result<Compiler> {
     let mail = &settings.mail;
     let renderer = renderer(typed.unwrap_or(&mail.renderer), mail).await?;
     let compiler = Compiler::new(renderer).timeout(mail.render_timeout);
@@ -66,13 +57,8 @@ pub async fn compiler(
 }
 
 /// The folders from which a template in this folder may include.
-pub fn include_roots(
-    folder: &Path,
-    typed: &[PathBuf],
-    settings: &MailConfig,
-) -> anyhow::Result<Roots> {
-    let all =
-        std::iter::once(folder).chain(typed.iter().chain(&settings.includes).map(PathBuf::as_path));
+pub fn include_roots(folder: &Path, typed: &[PathBuf], settings: &MailConfig) -> anyhow::Result<Roots> {
+    let all = std::iter::once(folder).chain(typed.iter().chain(&settings.includes).map(PathBuf::as_path));
     Roots::new(all).context("a folder of includes does not exist")
 }
 
@@ -126,20 +112,16 @@ impl MailSpool for LazyMailSpool {
 }
 
 /// The transport: a folder or a mail server.
-pub fn transport(
-    folder: Option<&Path>,
-    settings: &MailConfig,
-) -> anyhow::Result<Arc<dyn Transport>> {
+pub fn transport(folder: Option<&Path>, settings: &MailConfig) -> anyhow::Result<Arc<dyn Transport>> {
     if let Some(folder) = folder.or(settings.folder.as_deref()) {
-        let transport = FileTransport::new(folder)
-            .with_context(|| format!("no folder {}", folder.display()))?;
+        let transport =
+            FileTransport::new(folder).with_context(|| format!("no folder {}", folder.display()))?;
         return Ok(Arc::new(transport));
     }
     let server = &settings.smtp;
     let Some(SmtpAddress { host, port }) = &server.server else {
-        return Err(usage("no mail server is configured")).hint(
-            "write [mail.smtp] server = \"HOST:PORT\" into longshore.toml, or use --folder DIR",
-        );
+        return Err(usage("no mail server is configured"))
+            .hint("write [mail.smtp] server = \"HOST:PORT\" into longshore.toml, or use --folder DIR");
     };
     Ok(Arc::new(Smtp::new(SmtpSettings {
         security: server.security,
@@ -160,8 +142,7 @@ fn credentials(server: &SmtpConfig) -> anyhow::Result<Option<Credentials>> {
         Some(file) => std::fs::read_to_string(file)
             .with_context(|| format!("cannot read the password in {}", file.display()))?,
         None => env::secret(env::SMTP_PASSWORD).ok_or_else(|| {
-            let hint =
-                format!("set {}, or name a file in `mail.smtp.password_file`", env::SMTP_PASSWORD);
+            let hint = format!("set {}, or name a file in `mail.smtp.password_file`", env::SMTP_PASSWORD);
             hinted(usage("the mail server's password is not configured"), hint)
         })?,
     };

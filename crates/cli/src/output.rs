@@ -82,11 +82,7 @@ impl Output {
     }
 
     /// Prints data as a table for people or as JSON for programs.
-    pub fn list<T: Serialize>(
-        self,
-        items: &[T],
-        table: impl FnOnce() -> Table,
-    ) -> anyhow::Result<()> {
+    pub fn list<T: Serialize>(self, items: &[T], table: impl FnOnce() -> Table) -> anyhow::Result<()> {
         match self.form {
             OutputForm::Json => self.json(&items),
             _ => Ok(write_stdout(table().render(self.colour).as_bytes())?),
@@ -94,11 +90,7 @@ impl Output {
     }
 
     /// Prints data as lines of `name  value` for people or as JSON for programs.
-    pub fn record(
-        self,
-        value: &impl Serialize,
-        table: impl FnOnce() -> Table,
-    ) -> anyhow::Result<()> {
+    pub fn record(self, value: &impl Serialize, table: impl FnOnce() -> Table) -> anyhow::Result<()> {
         match self.form {
             OutputForm::Json => self.json(value),
             _ => Ok(write_stdout(table().render(self.colour).as_bytes())?),
@@ -107,11 +99,7 @@ impl Output {
 
     /// Prints the result of a command: a sentence for people, JSON for programs, nothing in quiet
     /// form.
-    pub fn answer(
-        self,
-        value: &impl Serialize,
-        words: impl FnOnce() -> String,
-    ) -> anyhow::Result<()> {
+    pub fn answer(self, value: &impl Serialize, words: impl FnOnce() -> String) -> anyhow::Result<()> {
         match self.form {
             OutputForm::Json => self.json(value),
             OutputForm::Human => self.line(words()),
@@ -140,11 +128,7 @@ impl Output {
     }
 
     fn target(self) -> ProgressDrawTarget {
-        if self.is_watched() {
-            ProgressDrawTarget::stderr_with_hz(15)
-        } else {
-            ProgressDrawTarget::hidden()
-        }
+        if self.is_watched() { ProgressDrawTarget::stderr_with_hz(15) } else { ProgressDrawTarget::hidden() }
     }
 
     /// A progress bar on stderr; hidden unless it is a terminal.

@@ -163,8 +163,7 @@ pub async fn registry(settings: &Settings) -> anyhow::Result<PoolRegistry> {
     };
     let alarm = AlertSinks::open(&settings.alerts)?;
     let all = pools.iter();
-    let all = all
-        .map(|(name, shape)| pool(Arc::clone(&permits), name.clone(), shape, Arc::clone(&alarm)));
+    let all = all.map(|(name, shape)| pool(Arc::clone(&permits), name.clone(), shape, Arc::clone(&alarm)));
     Ok(all.collect())
 }
 
@@ -174,13 +173,9 @@ impl std::str::FromStr for PermitStore {
     fn from_str(text: &str) -> anyhow::Result<Self> {
         match text.split_once(':').map_or(text, |(scheme, _)| scheme) {
             "" => Ok(Self::Store),
-            "redis" | "rediss" | "redis+unix" | "unix" => {
-                Ok(Self::Redis(RedisUrl(text.to_owned())))
-            }
-            _ if text.parse::<StoreUrl>().is_ok() => {
-                Err(usage("permits are kept in the store, or on Redis"))
-                    .hint("leave `permits` empty, and name the store with `store`")
-            }
+            "redis" | "rediss" | "redis+unix" | "unix" => Ok(Self::Redis(RedisUrl(text.to_owned()))),
+            _ if text.parse::<StoreUrl>().is_ok() => Err(usage("permits are kept in the store, or on Redis"))
+                .hint("leave `permits` empty, and name the store with `store`"),
             _ => Err(usage("`permits` is not a supported URL"))
                 .hint("use \"\" for the store, or redis://HOST:PORT for Redis or Valkey"),
         }

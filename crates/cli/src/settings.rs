@@ -210,10 +210,8 @@ fn check_pools(config: &Config) -> anyhow::Result<()> {
             let known = config.pools.keys().map(PoolName::as_str);
             let suggestion = did_you_mean(pool.as_str(), known)
                 .map_or(String::new(), |suggestion| format!(", did you mean `{suggestion}`?"));
-            return Err(usage(format!(
-                "`{key}` names pool `{pool}`, which does not exist{suggestion}"
-            )))
-            .hint(format!("write [pools.{pool}] max = N"));
+            return Err(usage(format!("`{key}` names pool `{pool}`, which does not exist{suggestion}")))
+                .hint(format!("write [pools.{pool}] max = N"));
         }
     }
     Ok(())
@@ -228,8 +226,7 @@ fn pools(config: &Config) -> anyhow::Result<Vec<ExternalWorkerSettings>> {
             match taken.iter().find(|(known, _)| *known == kind) {
                 Some((_, other)) if *other == pool.name => {
                     let key = format!("workers.{other}.kinds");
-                    return Err(usage(format!("`{key}` names `{kind}` twice")))
-                        .hint("name it once");
+                    return Err(usage(format!("`{key}` names `{kind}` twice"))).hint("name it once");
                 }
                 Some((_, other)) => return Err(both_handle(other, &pool.name, kind)),
                 None => {}
@@ -278,10 +275,7 @@ fn bounded(config: &Config) -> anyhow::Result<BoundedSettings> {
     Ok(BoundedSettings { at: config.permits.clone(), pools: pools.collect::<anyhow::Result<_>>()? })
 }
 
-fn bounded_pool(
-    name: &PoolName,
-    written: &BoundedPoolConfig,
-) -> anyhow::Result<BoundedPoolSettings> {
+fn bounded_pool(name: &PoolName, written: &BoundedPoolConfig) -> anyhow::Result<BoundedPoolSettings> {
     if written.max == 0 {
         return Err(usage(format!("`pools.{name}.max` is missing"))).hint("as max = 20");
     }
@@ -306,17 +300,14 @@ fn adaptive(name: &PoolName, written: &BoundedPoolConfig) -> anyhow::Result<Opti
         0 => Ok(None),
         most if (min..=most).contains(&max) => Ok(Some(AdaptiveMax { min, max: most, window })),
         most => {
-            let problem =
-                format!("`pools.{name}.max` is {max}, which is not within {min} and {most}");
-            Err(usage(problem))
-                .hint("an adaptive maximum begins with `max`: between `least` and `most`")
+            let problem = format!("`pools.{name}.max` is {max}, which is not within {min} and {most}");
+            Err(usage(problem)).hint("an adaptive maximum begins with `max`: between `least` and `most`")
         }
     }
 }
 
 fn ai(config: AiConfig) -> anyhow::Result<AiSettings> {
-    let AiConfig { prompts_dir, prompts_db, prompts_sql: sql, library_suffixes, libraries } =
-        config;
+    let AiConfig { prompts_dir, prompts_db, prompts_sql: sql, library_suffixes, libraries } = config;
     let prompts = match (prompts_dir, sql.is_empty()) {
         (None, true) if !prompts_db.is_empty() => {
             return Err(usage("ai.prompts_db is set without ai.prompts_sql"))
@@ -324,9 +315,7 @@ fn ai(config: AiConfig) -> anyhow::Result<AiSettings> {
         }
         (None, true) => PromptSource::Nothing,
         (Some(dir), true) => PromptSource::Files(dir),
-        (None, false) if prompts_db.is_empty() => {
-            PromptSource::Table { database: Database::Store, sql }
-        }
+        (None, false) if prompts_db.is_empty() => PromptSource::Table { database: Database::Store, sql },
         (None, false) => PromptSource::Table { database: Database::Url(prompts_db), sql },
         (Some(_), false) => {
             return Err(usage("ai.prompts_dir and ai.prompts_sql are both set"))

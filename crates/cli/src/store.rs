@@ -132,10 +132,7 @@ pub async fn open_with_ledger(settings: &Settings) -> anyhow::Result<StoreAndLed
 }
 
 /// Opens a persistent store with its ledger.
-pub async fn open_with_ledger_at(
-    url: &StoreUrl,
-    settings: &Settings,
-) -> anyhow::Result<StoreAndLedger> {
+pub async fn open_with_ledger_at(url: &StoreUrl, settings: &Settings) -> anyhow::Result<StoreAndLedger> {
     require_persistent(url)?;
     open_any_with_ledger(url, settings).await
 }
@@ -159,10 +156,7 @@ pub async fn open_any(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc
     Ok(open_any_with_ledger(url, settings).await?.0)
 }
 
-async fn open_any_with_ledger(
-    url: &StoreUrl,
-    settings: &Settings,
-) -> anyhow::Result<StoreAndLedger> {
+async fn open_any_with_ledger(url: &StoreUrl, settings: &Settings) -> anyhow::Result<StoreAndLedger> {
     Ok(match url {
         StoreUrl::Sqlite(path) => as_both(open_sqlite(path, settings.synchronous)?),
         StoreUrl::Postgres(url) => as_both(url.open(&settings.postgres).await?),

@@ -19,9 +19,8 @@ impl std::str::FromStr for TimeArg {
     // A number alone is a duration elsewhere; here it might as well be a year.
     fn from_str(text: &str) -> Result<Self, String> {
         let time = Timestamp::parse_time_or_day(text).map(Self::At);
-        time.or_else(|_| duration::parse(text).map(Self::Distance)).map_err(|_| {
-            format!("`{text}` is not a time, as 7d, 2026-11-01 (UTC) or 2026-11-01T12:00:00Z")
-        })
+        time.or_else(|_| duration::parse(text).map(Self::Distance))
+            .map_err(|_| format!("`{text}` is not a time, as 7d, 2026-11-01 (UTC) or 2026-11-01T12:00:00Z"))
     }
 }
 

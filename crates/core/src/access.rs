@@ -35,12 +35,7 @@ impl Scope {
 
     /// Requires that the scope may change a tenant's lane. In a shared queue a tenant may pause its
     /// own lane, but not set its own weight, cap or capacity.
-    pub fn check_lane_change(
-        &self,
-        queue: &QueueName,
-        tenant: &TenantId,
-        change: &LaneChange,
-    ) -> Result<()> {
+    pub fn check_lane_change(&self, queue: &QueueName, tenant: &TenantId, change: &LaneChange) -> Result<()> {
         let only_pauses = LaneChange { paused: change.paused, ..LaneChange::default() } == *change;
         let may_set = *self == Self::All || queue.owner().is_some() || only_pauses;
         if !self.covers(tenant) || !queue.admits(tenant) || !may_set {

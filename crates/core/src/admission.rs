@@ -186,10 +186,7 @@ mod tests {
         assert_eq!(check.limits["lane"].live, 1, "the lane does not count it");
         check.release(7, 8);
         assert_eq!([check.admit(7, 1), check.admit(7, 1)], [None, None]);
-        assert!(matches!(
-            check.admit(7, 1),
-            Some(SendRejection::Full { bound: CapacityScope::Lane, .. })
-        ));
+        assert!(matches!(check.admit(7, 1), Some(SendRejection::Full { bound: CapacityScope::Lane, .. })));
         assert_eq!(check.admit(8, 99), None, "no limit applies to this lane");
     }
 
@@ -199,11 +196,7 @@ mod tests {
         let resolve = |units: Vec<UnitId>, on_failure| {
             let after = Dependencies { units, on_failure };
             let state = |id| {
-                let states = [
-                    (open, UnitState::Ready),
-                    (done, UnitState::Done),
-                    (failed, UnitState::Failed),
-                ];
+                let states = [(open, UnitState::Ready), (done, UnitState::Done), (failed, UnitState::Failed)];
                 Ok::<_, Infallible>(states.iter().find(|(one, _)| *one == id).map(|(_, s)| *s))
             };
             let Ok(found) = UnitDependencies::resolve(&after, state);
@@ -214,9 +207,6 @@ mod tests {
         assert_eq!(resolve(vec![open, failed], cancel), Ok((vec![], Some(failed))));
         assert_eq!(resolve(vec![open, failed], release), Ok((vec![open], None)));
         let stranger = UnitId::new();
-        assert_eq!(
-            resolve(vec![open, stranger], release),
-            Err(SendRejection::UnknownDependency(stranger))
-        );
+        assert_eq!(resolve(vec![open, stranger], release), Err(SendRejection::UnknownDependency(stranger)));
     }
 }

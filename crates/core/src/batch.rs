@@ -172,8 +172,7 @@ impl NewBatch {
         let Some(callback) = &self.callback else { return Ok(()) };
         if !callback.queue.admits(&self.tenant) {
             let (queue, tenant) = (&callback.queue, &self.tenant);
-            let message =
-                format!("the callback's queue `{queue}` does not belong to tenant `{tenant}`");
+            let message = format!("the callback's queue `{queue}` does not belong to tenant `{tenant}`");
             return Err(crate::Error::Invalid(message));
         }
         let data = Payload::from(callback.data.clone());
@@ -312,15 +311,15 @@ const THRESHOLD_MARKER: &str = ", the threshold is ";
 #[expect(clippy::cast_precision_loss, reason = "a percentage of a count")]
 fn threshold_exceeded(limit: FailureLimit, failed: u64, batch: &Batch) -> Option<String> {
     match limit {
-        FailureLimit::Units(most) => (failed >= most.max(1))
-            .then(|| format!("{failed} units failed{THRESHOLD_MARKER}{most}")),
+        FailureLimit::Units(most) => {
+            (failed >= most.max(1)).then(|| format!("{failed} units failed{THRESHOLD_MARKER}{most}"))
+        }
         FailureLimit::Percent(most) => {
             let counts = &batch.counts;
             let base = if batch.sealed { counts.total() } else { counts.finished().max(100) };
             let share = failed as f64 * 100.0 / base.max(1) as f64;
-            (failed > 0 && share >= most).then(|| {
-                format!("{failed} of {base} units failed ({share:.1} %){THRESHOLD_MARKER}{most} %")
-            })
+            (failed > 0 && share >= most)
+                .then(|| format!("{failed} of {base} units failed ({share:.1} %){THRESHOLD_MARKER}{most} %"))
         }
     }
 }

@@ -43,11 +43,7 @@ impl std::str::FromStr for ByteSize {
         if !(0.0..=MAX_BYTES).contains(&bytes) {
             return Err(bad());
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "checked above"
-        )]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
         Ok(Self(bytes.round() as u64))
     }
 }

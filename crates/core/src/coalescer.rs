@@ -124,8 +124,7 @@ impl<J: Send + 'static, A: Send + 'static> Coalescer<J, A> {
         F: Future<Output = Vec<A>> + Send + 'static,
     {
         let mut job = Some(job);
-        if let Some((started, _guard)) =
-            poll_fn(|cx| Poll::Ready(self.try_direct(&mut job, &call, cx))).await
+        if let Some((started, _guard)) = poll_fn(|cx| Poll::Ready(self.try_direct(&mut job, &call, cx))).await
         {
             return started.finish().await.pop();
         }
@@ -219,11 +218,7 @@ impl<J, A> SendLoop<J, A> {
 
     /// Starts a call with the buffered requests, while the lock keeps other tasks from taking later
     /// ones.
-    fn start_next<F>(
-        &mut self,
-        call: &impl Fn(Vec<J>) -> F,
-        cx: &mut Context<'_>,
-    ) -> Option<StartedCall<F>>
+    fn start_next<F>(&mut self, call: &impl Fn(Vec<J>) -> F, cx: &mut Context<'_>) -> Option<StartedCall<F>>
     where
         F: Future<Output = Vec<A>>,
     {
@@ -261,8 +256,7 @@ impl<J, A> Drop for SendLoop<J, A> {
         let mine = state.call_slots[self.slot].take();
         // Without another task, nothing would send the buffered requests: fail them, so that their
         // callers do not hang.
-        let waiting =
-            if state.is_busy() { VecDeque::new() } else { std::mem::take(&mut state.waiting) };
+        let waiting = if state.is_busy() { VecDeque::new() } else { std::mem::take(&mut state.waiting) };
         // Callers may lock the state as soon as their channel closes.
         drop(state);
         drop((mine, waiting));
@@ -328,8 +322,7 @@ mod tests {
     #[tokio::test]
     async fn one_that_is_not_polled_or_is_dropped_holds_nobody_up() {
         let (gather, may) = (TestCoalescer::new(Coalescer::sequential()), Arc::new(Notify::new()));
-        let (mut first, mut second) =
-            (Box::pin(run(&gather, &may, 1)), Box::pin(run(&gather, &may, 2)));
+        let (mut first, mut second) = (Box::pin(run(&gather, &may, 1)), Box::pin(run(&gather, &may, 2)));
         tokio::select! {
             biased;
             _ = &mut first => unreachable!("nobody has answered it"),
@@ -476,8 +469,7 @@ mod tests {
         impl Drop for Last {
             fn drop(&mut self) {
                 let gather = Arc::clone(&self.0);
-                let mut asking =
-                    Box::pin(async move { gather.run(1, |jobs| async move { jobs }).await });
+                let mut asking = Box::pin(async move { gather.run(1, |jobs| async move { jobs }).await });
                 let waker = std::task::Waker::noop();
                 assert!(asking.as_mut().poll(&mut Context::from_waker(waker)).is_ready());
             }

@@ -63,8 +63,7 @@ mod tests {
     #[test]
     fn jitter_takes_at_most_half() {
         let delay = Duration::from_secs(10);
-        let seconds =
-            [-1.0, 0.0, 0.5, 1.0, 2.0].map(|share| half_jitter(delay, share).as_secs_f64());
+        let seconds = [-1.0, 0.0, 0.5, 1.0, 2.0].map(|share| half_jitter(delay, share).as_secs_f64());
         assert_eq!(seconds, [5.0, 5.0, 7.5, 10.0, 10.0]);
     }
 }

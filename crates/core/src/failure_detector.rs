@@ -31,12 +31,7 @@ impl FailureDetector {
     /// Compares the sessions at `at` with earlier polls; returns the dead ones. Call it at least
     /// every `patience`: a longer gap means that this process was suspended, and the observation
     /// starts anew.
-    pub fn poll(
-        &mut self,
-        sessions: &[Session],
-        at: Instant,
-        patience: Duration,
-    ) -> Vec<StalledSession> {
+    pub fn poll(&mut self, sessions: &[Session], at: Instant, patience: Duration) -> Vec<StalledSession> {
         if self.polled_at.is_some_and(|last| at.duration_since(last) > patience) {
             self.last_beats.clear();
         }
@@ -104,9 +99,8 @@ mod tests {
     #[test]
     fn a_gap_in_watching_starts_the_watch_anew() {
         let (mut watch, id, start) = (FailureDetector::default(), SessionId::new(), Instant::now());
-        let mut look = |seconds| {
-            watch.poll(&[session(id, 1)], start + Duration::from_secs(seconds), TTL).len()
-        };
+        let mut look =
+            |seconds| watch.poll(&[session(id, 1)], start + Duration::from_secs(seconds), TTL).len();
         assert_eq!(look(0), 0);
         assert_eq!(look(60), 0, "the store or this machine was away for a minute");
         assert_eq!(look(70), 1);

@@ -54,8 +54,8 @@ pub use delay::{DoublingDelay, exponential_delay, half_jitter};
 pub use duration::HumanDuration;
 pub use error::{Error, Result};
 pub use name::{
-    BatchId, CallId, KeyName, Kind, PermitId, PoolName, ProfileName, QueueName, ScheduleName,
-    Scope, SessionId, TenantId, TokenId, UnitId,
+    BatchId, CallId, KeyName, Kind, PermitId, PoolName, ProfileName, QueueName, ScheduleName, Scope,
+    SessionId, TenantId, TokenId, UnitId,
 };
 pub use outcome::{Effect, Failure, Outcome, SqlValue};
 pub use permits::Permits;

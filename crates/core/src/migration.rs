@@ -88,8 +88,7 @@ mod tests {
     const BOTH: Migrations = Migrations(&[FIRST, SECOND]);
 
     fn applied(migrations: &[Migration]) -> Vec<AppliedMigration> {
-        let row =
-            |one: &Migration| AppliedMigration { version: one.version, checksum: one.checksum() };
+        let row = |one: &Migration| AppliedMigration { version: one.version, checksum: one.checksum() };
         migrations.iter().map(row).collect()
     }
 

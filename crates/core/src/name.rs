@@ -326,8 +326,7 @@ mod tests {
 
     #[test]
     fn names_are_refused_with_the_rule_they_break() {
-        for (bad, why) in [("", "empty"), ("a b", "letters"), ("ü", "letters"), ("a/b", "letters")]
-        {
+        for (bad, why) in [("", "empty"), ("a b", "letters"), ("ü", "letters"), ("a/b", "letters")] {
             let error = Kind::new(bad).unwrap_err().to_string();
             assert!(error.contains(why), "{bad:?}: {error}");
         }

@@ -9,11 +9,7 @@ use crate::{Error, Result};
 
 impl<T> Page<T> {
     /// The first `limit` items and, if there are more, the cursor after the last of them.
-    pub fn first(
-        items: impl IntoIterator<Item = T>,
-        limit: u32,
-        cursor: impl FnOnce(&T) -> String,
-    ) -> Self {
+    pub fn first(items: impl IntoIterator<Item = T>, limit: u32, cursor: impl FnOnce(&T) -> String) -> Self {
         let mut rest = items.into_iter();
         let items: Vec<T> = rest.by_ref().take(limit as usize).collect();
         let next = items.last().filter(|_| rest.next().is_some()).map(cursor);

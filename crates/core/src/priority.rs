@@ -38,11 +38,7 @@ impl Priority {
 
     /// Validates and wraps a number.
     pub fn new(level: u8) -> Result<Self, PriorityError> {
-        if (1..=9).contains(&level) {
-            Ok(Self(level))
-        } else {
-            Err(PriorityError(level.to_string()))
-        }
+        if (1..=9).contains(&level) { Ok(Self(level)) } else { Err(PriorityError(level.to_string())) }
     }
 
     /// The number.

@@ -31,12 +31,7 @@ pub struct RetryPolicy {
 
 impl Default for RetryPolicy {
     fn default() -> Self {
-        Self {
-            max_attempts: 5,
-            base: Duration::from_secs(1),
-            cap: Duration::from_secs(600),
-            max_age: None,
-        }
+        Self { max_attempts: 5, base: Duration::from_secs(1), cap: Duration::from_secs(600), max_age: None }
     }
 }
 
@@ -123,8 +118,7 @@ mod tests {
     #[test]
     fn jitter_spreads_over_the_whole_range() {
         let policy = RetryPolicy::default();
-        let delays: Vec<f64> =
-            (0..4000).map(|_| policy.delay(UnitId::new(), 1).as_secs_f64()).collect();
+        let delays: Vec<f64> = (0..4000).map(|_| policy.delay(UnitId::new(), 1).as_secs_f64()).collect();
         let mean = delays.iter().sum::<f64>() / 4000.0;
         assert!((0.45..0.55).contains(&mean), "mean {mean}");
         assert!(delays.iter().any(|d| *d < 0.01) && delays.iter().any(|d| *d > 0.99));
@@ -132,8 +126,7 @@ mod tests {
 
     #[test]
     fn age_ends_retries_even_with_attempts_left() {
-        let policy =
-            RetryPolicy { max_age: Some(Duration::from_secs(60)), ..RetryPolicy::default() };
+        let policy = RetryPolicy { max_age: Some(Duration::from_secs(60)), ..RetryPolicy::default() };
         let sent = Timestamp::from_micros(0);
         assert!(policy.allows(1, sent, sent + Duration::from_secs(60)));
         assert!(!policy.allows(1, sent, sent + Duration::from_secs(61)));

@@ -67,9 +67,7 @@ impl FromStr for MissedPolicy {
         }
         let limit = text.strip_prefix("all:").and_then(|limit| limit.parse().ok());
         limit.filter(|limit| (1..=MAX_CATCH_UP).contains(limit)).map(Self::All).ok_or_else(|| {
-            format!(
-                "`{text}` is not skip, once, all or all:LIMIT with a limit of 1 to {MAX_CATCH_UP}"
-            )
+            format!("`{text}` is not skip, once, all or all:LIMIT with a limit of 1 to {MAX_CATCH_UP}")
         })
     }
 }

@@ -5,8 +5,8 @@ mod records;
 mod unit;
 
 pub use records::{
-    BATCH_COLUMNS, FAILURE_COLUMNS, SCHEDULE_COLUMNS, SESSION_COLUMNS, parse_kinds, read_batch,
-    read_counts, read_failure, read_queue, read_schedule, read_session, read_tenant,
+    BATCH_COLUMNS, FAILURE_COLUMNS, SCHEDULE_COLUMNS, SESSION_COLUMNS, parse_kinds, read_batch, read_counts,
+    read_failure, read_queue, read_schedule, read_session, read_tenant,
 };
 pub use unit::{UnitNames, UnitParts, UnitRow};
 
@@ -39,8 +39,7 @@ pub trait SqlRow {
 
     /// A number in the range of `N`, or NULL.
     fn optional_number<N: TryFrom<i64>>(&self, at: usize) -> Result<Option<N>> {
-        let convert =
-            |number: i64| N::try_from(number).map_err(|_| damaged(format!("the number {number}")));
+        let convert = |number: i64| N::try_from(number).map_err(|_| damaged(format!("the number {number}")));
         self.int(at)?.map(convert).transpose()
     }
 

@@ -1,10 +1,7 @@
 //! Suggests a known name for a misspelt one.
 
 /// The candidate most similar to `given`, if the similarity is high enough. Case does not count.
-pub fn did_you_mean<'a>(
-    given: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn did_you_mean<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.to_lowercase();
     let similarity = |word: &str| strsim::jaro_winkler(&given, &word.to_lowercase());
     let scored = candidates.into_iter().map(|word| (similarity(word), word));
@@ -14,8 +11,7 @@ pub fn did_you_mean<'a>(
 
 /// `, did you mean `x`?`, to append to an error; empty if no candidate is similar.
 pub fn suggestion<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    did_you_mean(given, candidates)
-        .map_or_else(String::new, |word| format!(", did you mean `{word}`?"))
+    did_you_mean(given, candidates).map_or_else(String::new, |word| format!(", did you mean `{word}`?"))
 }
 
 #[cfg(test)]

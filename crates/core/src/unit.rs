@@ -336,10 +336,7 @@ impl NewUnit {
     pub fn check(&self) -> Result<(), crate::Error> {
         let invalid = |message: String| Err(crate::Error::Invalid(message));
         if !self.queue.admits(&self.tenant) {
-            return invalid(format!(
-                "queue `{}` does not belong to tenant `{}`",
-                self.queue, self.tenant
-            ));
+            return invalid(format!("queue `{}` does not belong to tenant `{}`", self.queue, self.tenant));
         }
         check_size("payload", &self.payload)?;
         if self.weight.slots == 0 {
@@ -349,9 +346,7 @@ impl NewUnit {
             return invalid("a cap must be at least 1: with 0 the unit would never run".into());
         }
         if self.policy.as_ref().is_some_and(|policy| policy.retry.max_attempts == 0) {
-            return invalid(
-                "max_attempts must be at least 1: with 0 the unit would never run".into(),
-            );
+            return invalid("max_attempts must be at least 1: with 0 the unit would never run".into());
         }
         let key = self.dedup.as_ref().map_or("", |dedup| &dedup.key);
         let cap = self.cap.as_ref().map_or("", |cap| &cap.key);

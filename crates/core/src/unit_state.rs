@@ -127,12 +127,8 @@ pub fn transition(
         (Event::Finished(outcome), Leased) => Ok(finished(&context, outcome, policy)),
         (Event::Due | Event::Wake, Scheduled) => Ok(context.ready()),
         (Event::Unblocked, Blocked) => Ok(context.schedule(unit.not_before.unwrap_or(now))),
-        (Event::DependencyFailed(_), Blocked) => {
-            Ok(context.end(Cancelled, Some(dependency_failed(event))))
-        }
-        (Event::Expired, Blocked | Scheduled | Ready) => {
-            Ok(context.end(Failed, Some(deadline_passed())))
-        }
+        (Event::DependencyFailed(_), Blocked) => Ok(context.end(Cancelled, Some(dependency_failed(event)))),
+        (Event::Expired, Blocked | Scheduled | Ready) => Ok(context.end(Failed, Some(deadline_passed()))),
         (Event::Cancel, Blocked | Scheduled | Ready) => Ok(context.end(Cancelled, None)),
         (Event::Retry, Failed | Cancelled | Scheduled) => {
             Ok(Transition { attempt: 0, lost: 0, ..context.ready() })
@@ -193,8 +189,7 @@ fn finished(context: &TransitionContext<'_>, outcome: &Outcome, policy: &Policy)
             let due = context.now + delay;
             let in_time = unit.deadline.is_none_or(|deadline| due < deadline);
             let again = in_time && policy.retry.allows(unit.attempt, unit.created_at, due);
-            let to =
-                if again { context.schedule(due) } else { context.end(UnitState::Failed, None) };
+            let to = if again { context.schedule(due) } else { context.end(UnitState::Failed, None) };
             Transition { failure: Some(failure.clone()), ..to }
         }
         Outcome::Snooze(_) | Outcome::Interrupted if context.is_past_deadline() => {

@@ -122,10 +122,8 @@ impl Access {
             secret: STANDARD.encode(self.secret.expose_secret()),
         };
         let text = serde_json::to_string_pretty(&file);
-        let text = text.map_err(|error| AccessError::Damaged {
-            path: path.clone(),
-            problem: error.to_string(),
-        })?;
+        let text =
+            text.map_err(|error| AccessError::Damaged { path: path.clone(), problem: error.to_string() })?;
         write_atomically(&path, text.as_bytes()).map_err(|error| AccessError::Io { path, error })
     }
 
@@ -139,8 +137,7 @@ impl Access {
 pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension(format!("{}.new", std::process::id()));
     let _ = fs::remove_file(&temporary);
-    let mut file =
-        fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
     let moved = written.and_then(|()| fs::rename(&temporary, path));
     moved.inspect_err(|_| _ = fs::remove_file(&temporary))
@@ -179,10 +176,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         access().write(folder.path()).unwrap();
         let read = Access::read(folder.path()).unwrap();
-        assert_eq!(
-            (&read.addresses, &read.local_socket),
-            (&access().addresses, &access().local_socket)
-        );
+        assert_eq!((&read.addresses, &read.local_socket), (&access().addresses, &access().local_socket));
         assert_eq!(read.secret.expose_secret(), access().secret.expose_secret());
         assert!(!format!("{read:?}").contains("7, 7"));
     }

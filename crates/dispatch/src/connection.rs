@@ -87,10 +87,7 @@ pub async fn connect(access: &Access, role: PeerRole) -> Result<ServerConnection
 
 /// Returns `None` if the local socket cannot be reached, because the server is on another machine
 /// or isolated from this process. The caller then tries the addresses.
-async fn connect_locally(
-    name: &str,
-    access: &Access,
-) -> Option<Result<ServerConnection, ConnectError>> {
+async fn connect_locally(name: &str, access: &Access) -> Option<Result<ServerConnection, ConnectError>> {
     let attempt = timeout(CONNECT_TIMEOUT, async {
         let stream = Either::Right(local_socket::connect(name).await?);
         handshake(stream, access, PeerRole::Client).await
@@ -135,11 +132,7 @@ async fn connect_to(
     set_user_timeout(&stream)?;
     let stream = Either::Left(connector.connect(tls::server_name(), stream).await?);
     let established = handshake(stream, access, role).await?;
-    Ok(established.map(|(reader, writer)| ServerConnection {
-        reader,
-        writer,
-        address: Some(address),
-    }))
+    Ok(established.map(|(reader, writer)| ServerConnection { reader, writer, address: Some(address) }))
 }
 
 /// Sends the secret and negotiates the protocol version.
@@ -151,10 +144,7 @@ async fn handshake(
     let (read, mut writer) = tokio::io::split(stream);
     let secret = STANDARD.encode(access.secret.expose_secret());
     let mut bytes = Vec::new();
-    encode_json(
-        &Hello { oldest: PROTOCOL_VERSION, newest: PROTOCOL_VERSION, role, secret },
-        &mut bytes,
-    )?;
+    encode_json(&Hello { oldest: PROTOCOL_VERSION, newest: PROTOCOL_VERSION, role, secret }, &mut bytes)?;
     writer.write_all(&bytes).await?;
     writer.flush().await?;
     let mut reader = FrameReader::new(read, MAX_FRAME);

@@ -12,8 +12,8 @@ use tokio::net::{UnixListener, UnixStream};
 pub(crate) fn listen() -> Option<(String, UnixListener)> {
     let name = format!("longshore-{}", UnitId::new());
     let listener = UnixListener::bind(abstract_name(&name));
-    let listener = listener
-        .inspect_err(|error| tracing::debug!(%error, "no local socket: clients use the network"));
+    let listener =
+        listener.inspect_err(|error| tracing::debug!(%error, "no local socket: clients use the network"));
     Some((name, listener.ok()?))
 }
 

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use longshore::store::SendRejection;
 use longshore::{
-    Batch, BatchId, BatchStatus, Dedup, Failure, Policy, Priority, TenantId, Timestamp, UnitId,
-    UnitState,
+    Batch, BatchId, BatchStatus, Dedup, Failure, Policy, Priority, TenantId, Timestamp, UnitId, UnitState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +15,8 @@ use crate::launch::{Explanation, PendingQuery};
 use crate::script::{RunReport, Script};
 
 pub use admin::{
-    ArrayAction, ArrayQuery, PastFailure, UnitDetails, UnitOperation, UnitOperationReport,
-    UnitQuery, UnitSummary,
+    ArrayAction, ArrayQuery, PastFailure, UnitDetails, UnitOperation, UnitOperationReport, UnitQuery,
+    UnitSummary,
 };
 
 /// A client's request. The server answers each with one [`Reply`].

@@ -140,8 +140,7 @@ impl<C> TaskScheduler<C> {
     /// Threads of all tasks: queued, assigned and restored.
     pub fn threads(&self) -> u64 {
         let queues = self.waiting.iter();
-        let waiting =
-            queues.map(|(request, queue)| queue.len() as u64 * u64::from(request.threads));
+        let waiting = queues.map(|(request, queue)| queue.len() as u64 * u64::from(request.threads));
         let workers = self.workers.values().map(|worker| u64::from(worker.load()));
         waiting.chain(workers).sum::<u64>() + self.restored.len() as u64
     }

@@ -140,8 +140,7 @@ impl RunReport {
         let failure = |code: String, reason: String| {
             let host = &self.host;
             let tail = self.tail.trim_end();
-            let output_note =
-                if tail.is_empty() { String::new() } else { format!("; output: {tail}") };
+            let output_note = if tail.is_empty() { String::new() } else { format!("; output: {tail}") };
             Failure::new(code, format!("{reason} on {host}{output_note}"))
         };
         let retry = |failure| Outcome::Retry { failure, after: None };
@@ -153,9 +152,7 @@ impl RunReport {
             RunEnd::Signalled(signal) => {
                 retry(failure(format!("signal-{signal}"), format!("signal {signal} ended it")))
             }
-            RunEnd::TimedOut => {
-                retry(failure("timeout".into(), "it exceeded its time limit".into()))
-            }
+            RunEnd::TimedOut => retry(failure("timeout".into(), "it exceeded its time limit".into())),
             RunEnd::Cancelled => Outcome::Cancel,
             RunEnd::Interrupted => Outcome::Interrupted,
             RunEnd::Refused(reason) => Outcome::Fail(failure("refused".into(), reason.clone())),

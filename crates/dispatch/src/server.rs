@@ -126,13 +126,12 @@ impl Server {
             return Err(ServerError::AlreadyServed(options.folder));
         }
         remove_partial_writes(&options.folder.join(access::FILE));
-        let mut state = ServerState::load(&options.state)
-            .map_err(|error| ServerError::Io(at(&options.state), error))?;
+        let mut state =
+            ServerState::load(&options.state).map_err(|error| ServerError::Io(at(&options.state), error))?;
         let listeners = listen(&options.listen, state.port).await?;
+        let addresses = listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
         let addresses =
-            listeners.iter().map(TcpListener::local_addr).collect::<io::Result<Vec<_>>>();
-        let addresses = addresses
-            .map_err(|error| ServerError::Io("cannot read the listening address".into(), error))?;
+            addresses.map_err(|error| ServerError::Io("cannot read the listening address".into(), error))?;
         state.port = addresses.first().map_or(0, SocketAddr::port);
         let saved = state.save(&options.state);
         saved.map_err(|error| ServerError::Io(at(&options.state), error))?;
@@ -188,8 +187,7 @@ impl Server {
             core = core.with_exit_reason_timeout(EXIT_REASON_TIMEOUT);
         }
         core.restore(held, &worker_leases, state.workers.clone());
-        let acceptor =
-            Acceptor::new(TlsAcceptor::from(state.identity.server_config()?), state.secret());
+        let acceptor = Acceptor::new(TlsAcceptor::from(state.identity.server_config()?), state.secret());
         let launcher_status = launcher.as_ref().map(Launcher::status);
         let api = ClientApi::new(Arc::clone(store), send.clone(), launcher_status, base);
         let listeners = listeners.into_iter().map(Listener::Tcp);

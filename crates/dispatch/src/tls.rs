@@ -30,10 +30,7 @@ impl ServerIdentity {
     /// Generates a certificate and its key.
     pub fn generate() -> Result<Self, rcgen::Error> {
         let generated = rcgen::generate_simple_self_signed([CERT_SUBJECT.to_owned()])?;
-        Ok(Self {
-            certificate: generated.cert.der().to_vec(),
-            key: generated.signing_key.serialize_der(),
-        })
+        Ok(Self { certificate: generated.cert.der().to_vec(), key: generated.signing_key.serialize_der() })
     }
 
     /// The TLS configuration of the server.
@@ -50,8 +47,7 @@ impl ServerIdentity {
 /// The TLS configuration of a peer that accepts only `certificate`.
 pub fn client_config(certificate: &[u8]) -> Result<Arc<ClientConfig>, rustls::Error> {
     let provider = provider();
-    let verifier =
-        PinnedCertVerifier { certificate: certificate.to_vec(), provider: Arc::clone(&provider) };
+    let verifier = PinnedCertVerifier { certificate: certificate.to_vec(), provider: Arc::clone(&provider) };
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()

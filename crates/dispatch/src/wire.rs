@@ -61,9 +61,7 @@ pub fn negotiate_version(oldest: u16, newest: u16) -> Result<u16, String> {
     if oldest <= PROTOCOL_VERSION && PROTOCOL_VERSION <= newest {
         return Ok(PROTOCOL_VERSION);
     }
-    Err(format!(
-        "the server speaks version {PROTOCOL_VERSION}, the peer speaks {oldest} to {newest}"
-    ))
+    Err(format!("the server speaks version {PROTOCOL_VERSION}, the peer speaks {oldest} to {newest}"))
 }
 
 /// A worker's registration, sent first on each new connection.

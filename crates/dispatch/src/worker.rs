@@ -207,11 +207,8 @@ impl Worker {
             let lease = start.order.lease;
             let Some(script) = self.scripts.get(&start.order.script_id).cloned() else {
                 let reason = "the server sent no definition of the script".to_owned();
-                let report = script_run::report_unstarted(
-                    &self.context,
-                    &start.order,
-                    RunEnd::NotStarted(reason),
-                );
+                let report =
+                    script_run::report_unstarted(&self.context, &start.order, RunEnd::NotStarted(reason));
                 self.events.extend(self.tasks.finish(lease, report));
                 continue;
             };
@@ -290,7 +287,6 @@ fn host() -> String {
 fn find_bash() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let standard = ["/bin", "/usr/bin"].map(PathBuf::from);
-    let mut candidates =
-        std::env::split_paths(&path).chain(standard).map(|folder| folder.join("bash"));
+    let mut candidates = std::env::split_paths(&path).chain(standard).map(|folder| folder.join("bash"));
     candidates.find(|path| path.is_file())
 }

@@ -108,10 +108,7 @@ impl<'a> FeedFollower<'a> {
     }
 
     /// Waits for a relevant change or the next slow re-check.
-    async fn wait_change(
-        &mut self,
-        relevance: impl Fn(&Topic) -> Relevance,
-    ) -> Result<(), WaitError> {
+    async fn wait_change(&mut self, relevance: impl Fn(&Topic) -> Relevance) -> Result<(), WaitError> {
         let mut until = Instant::now() + self.left(RECHECK_INTERVAL)?;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -137,11 +134,7 @@ impl<'a> FeedFollower<'a> {
         if left.is_zero() { Err(WaitError::TimedOut(self.limit)) } else { Ok(left.min(most)) }
     }
 
-    async fn read(
-        &mut self,
-        wait: Duration,
-        relevance: impl Fn(&Topic) -> Relevance,
-    ) -> Result<Relevance> {
+    async fn read(&mut self, wait: Duration, relevance: impl Fn(&Topic) -> Relevance) -> Result<Relevance> {
         let (store, scope) = (self.client.store(), self.client.scope());
         let set = self.client.retry_unavailable(|| store.changes(scope, self.cursor, wait)).await?;
         self.cursor = set.cursor;

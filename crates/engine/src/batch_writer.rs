@@ -84,8 +84,7 @@ impl BatchWriter {
                 return Ok(answers);
             };
             let queues = chunk.units.iter().map(|unit| unit.queue.clone()).collect();
-            let waits =
-                !self.exceeds_capacity(&chunk).await? && capacity_wait.wait(full, &queues).await?;
+            let waits = !self.exceeds_capacity(&chunk).await? && capacity_wait.wait(full, &queues).await?;
             if let (SendResult::Refused(refusal), false) = (full, waits) {
                 return Err(SendError::Refused(refusal.clone()));
             }
@@ -126,11 +125,7 @@ impl BatchWriter {
                 Ok(AddChunkResult::Committed(answers)) => return Ok(answers),
                 // An earlier attempt was stored, and only its response was lost.
                 Ok(AddChunkResult::CursorMoved(at)) if at == chunk.next && backoff.tries() > 0 => {
-                    return Ok(chunk
-                        .units
-                        .iter()
-                        .map(|unit| SendResult::Created(unit.id))
-                        .collect());
+                    return Ok(chunk.units.iter().map(|unit| SendResult::Created(unit.id)).collect());
                 }
                 Ok(AddChunkResult::CursorMoved(at)) => return Err(SendError::CursorMoved(at)),
                 Err(error) if error.is_retryable() && self.client.may_retry(backoff.tries()) => {

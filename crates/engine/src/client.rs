@@ -64,9 +64,7 @@ pub enum SendError {
     Refused(SendRejection),
     /// The queue is full and the sender is a handler. Waiting could deadlock: the queue may need
     /// the handler's own slot.
-    #[error(
-        "the queue is full and a handler must not wait for capacity (it may wait for itself): {0}"
-    )]
+    #[error("the queue is full and a handler must not wait for capacity (it may wait for itself): {0}")]
     WouldDeadlock(SendRejection),
     /// Another initiator adds to the same batch.
     #[error("another initiator moved the batch's cursor to `{0}`")]
@@ -178,8 +176,7 @@ impl Client {
 
     /// Opens a batch, or resumes an existing one at its cursor.
     pub async fn open_batch(&self, batch: NewBatch) -> Result<BatchWriter, SendError> {
-        let opened =
-            self.retry_unavailable(|| self.store.open_batch(&self.scope, batch.clone())).await?;
+        let opened = self.retry_unavailable(|| self.store.open_batch(&self.scope, batch.clone())).await?;
         Ok(BatchWriter::new(self.clone(), opened))
     }
 
@@ -316,9 +313,7 @@ impl<'a> CapacityWait<'a> {
         if self.when_full == WhenFull::Refuse {
             return Ok(false);
         }
-        if let (CallSite::InsideHandler, SendResult::Refused(refusal)) =
-            (self.client.call_site, answer)
-        {
+        if let (CallSite::InsideHandler, SendResult::Refused(refusal)) = (self.client.call_site, answer) {
             return Err(SendError::WouldDeadlock(refusal.clone()));
         }
         let topics = CapacityTopics { queues, anywhere: is_tenant_limit(answer) };
@@ -339,12 +334,7 @@ impl<'a> CapacityWait<'a> {
     }
 
     /// Follows the feed until a relevant change or the end of `wait`.
-    async fn follow_feed(
-        &self,
-        mut since: u64,
-        wait: Duration,
-        topics: &CapacityTopics<'_>,
-    ) -> Result<u64> {
+    async fn follow_feed(&self, mut since: u64, wait: Duration, topics: &CapacityTopics<'_>) -> Result<u64> {
         let until = Instant::now() + wait;
         loop {
             let left = until.saturating_duration_since(Instant::now());

@@ -94,10 +94,7 @@ impl Context {
     /// Stores a checkpoint, adds to the sums of the unit's batch and records calls, in one
     /// transaction: a cost is counted when its checkpoint is stored. If the same checkpoint is
     /// stored already, nothing is added.
-    pub async fn save_checkpoint_with(
-        &self,
-        checkpoint: CheckpointRequest,
-    ) -> Result<(), CheckpointError> {
+    pub async fn save_checkpoint_with(&self, checkpoint: CheckpointRequest) -> Result<(), CheckpointError> {
         let ContextInner { held, session, client, run_control, .. } = &*self.inner;
         let save = || client.store().checkpoint(*session, held.lease, checkpoint.clone());
         if client.retry_unavailable(save).await? {
@@ -152,10 +149,7 @@ impl Context {
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let unit = &self.inner.held.unit;
-        f.debug_struct("Context")
-            .field("unit", &unit.id)
-            .field("kind", &unit.kind)
-            .finish_non_exhaustive()
+        f.debug_struct("Context").field("unit", &unit.id).field("kind", &unit.kind).finish_non_exhaustive()
     }
 }
 

@@ -83,11 +83,8 @@ impl WorkerControl {
     /// Applies the operator's order that the store reported.
     pub(crate) fn set_operator_order(&self, order: WorkerCommand) {
         self.levels.send_if_modified(|levels| {
-            let next = if levels.operator >= WorkerCommand::Drain {
-                levels.operator.max(order)
-            } else {
-                order
-            };
+            let next =
+                if levels.operator >= WorkerCommand::Drain { levels.operator.max(order) } else { order };
             let before = std::mem::replace(&mut levels.operator, next);
             before != next
         });

@@ -41,8 +41,7 @@ fn parse_ticks(line: &str) -> Option<u64> {
 /// The running children of a process.
 fn children(process: &Path) -> Vec<String> {
     let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
-    let lists =
-        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect()
 }
 

@@ -84,8 +84,7 @@ impl CronSchedule {
     /// ```
     pub fn new(expression: &str, zone: &str) -> Result<Self, CronError> {
         let (cron, zone) = (CronExpression::parse(expression)?, find_zone(zone)?);
-        let clock_mode =
-            if cron.repeats_within_a_day() { ClockMode::Elapsed } else { ClockMode::Wall };
+        let clock_mode = if cron.repeats_within_a_day() { ClockMode::Elapsed } else { ClockMode::Wall };
         Ok(Self { cron, zone, clock_mode })
     }
 
@@ -150,11 +149,7 @@ impl CronSchedule {
     /// The first matching date and time at or after the second of `wall`.
     fn next_match(&self, wall: DateTime, inclusive: bool) -> Option<DateTime> {
         let second = wall.with().subsec_nanosecond(0).build().ok()?;
-        let first = if inclusive {
-            second
-        } else {
-            second.checked_add(SignedDuration::from_secs(1)).ok()?
-        };
+        let first = if inclusive { second } else { second.checked_add(SignedDuration::from_secs(1)).ok()? };
         self.cron.next_from(first)
     }
 

@@ -58,19 +58,13 @@ pub(crate) async fn run(worker: Arc<WorkerInner>) {
     }
 }
 
-fn spawn(
-    worker: &Arc<WorkerInner>,
-    session: SessionId,
-    units: Vec<BoxedUnit>,
-    runs: &mut JoinSet<()>,
-) {
+fn spawn(worker: &Arc<WorkerInner>, session: SessionId, units: Vec<BoxedUnit>, runs: &mut JoinSet<()>) {
     if units.is_empty() {
         return;
     }
     for (held, run_control) in worker.table.begin_runs(units) {
         let unit = &held.unit;
-        let span =
-            tracing::debug_span!("unit", id = %unit.id, kind = %unit.kind, attempt = unit.attempt);
+        let span = tracing::debug_span!("unit", id = %unit.id, kind = %unit.kind, attempt = unit.attempt);
         let traced = trace::run_span(unit);
         let running = run_unit(Arc::clone(worker), session, held, run_control);
         runs.spawn(running.instrument(traced).instrument(span));
@@ -116,10 +110,7 @@ async fn start(worker: &WorkerInner, session: SessionId, units: Vec<BoxedUnit>) 
 }
 
 /// Splits units into started ones and rejected ones (lease lost, cancelled or paused).
-fn split_started(
-    units: Vec<BoxedUnit>,
-    times: Vec<Option<Timestamp>>,
-) -> (Vec<BoxedUnit>, Vec<BoxedUnit>) {
+fn split_started(units: Vec<BoxedUnit>, times: Vec<Option<Timestamp>>) -> (Vec<BoxedUnit>, Vec<BoxedUnit>) {
     let mut started = Vec::with_capacity(units.len());
     let mut refused = Vec::new();
     let times = times.into_iter().chain(std::iter::repeat(None));

@@ -153,11 +153,7 @@ impl Fetcher {
         }
     }
 
-    fn accept(
-        &mut self,
-        reservation: ClaimReservation,
-        answer: Result<ClaimResult>,
-    ) -> FetchOutcome {
+    fn accept(&mut self, reservation: ClaimReservation, answer: Result<ClaimResult>) -> FetchOutcome {
         let worker = Arc::clone(&self.worker);
         let claimed = match answer {
             Ok(claimed) => claimed,
@@ -191,11 +187,7 @@ impl Fetcher {
 
     /// How long to wait for a wake-up.
     fn poll_wait(&mut self) -> Duration {
-        if self.worker.settings.until_idle {
-            jitter(POLL_INTERVAL.0)
-        } else {
-            self.idle.next_wait()
-        }
+        if self.worker.settings.until_idle { jitter(POLL_INTERVAL.0) } else { self.idle.next_wait() }
     }
 
     async fn wait_for_units(&mut self, or_slots: bool) {
@@ -227,16 +219,17 @@ impl Fetcher {
             return false;
         }
         let settings = &worker.settings;
-        let answer =
-            match &settings.batch {
-                Some(batch) => worker.store().batch(&settings.scope, batch).await.map(|batch| {
-                    idle(&batch.counts) && (batch.sealed || batch.status.is_aborted())
-                }),
-                None => {
-                    let totals = worker.store().totals(&settings.scope, &settings.queues).await;
-                    totals.map(|totals| idle(&totals.counts) && totals.open_batches == 0)
-                }
-            };
+        let answer = match &settings.batch {
+            Some(batch) => worker
+                .store()
+                .batch(&settings.scope, batch)
+                .await
+                .map(|batch| idle(&batch.counts) && (batch.sealed || batch.status.is_aborted())),
+            None => {
+                let totals = worker.store().totals(&settings.scope, &settings.queues).await;
+                totals.map(|totals| idle(&totals.counts) && totals.open_batches == 0)
+            }
+        };
         answer.unwrap_or(false)
     }
 }
@@ -246,8 +239,7 @@ impl Fetcher {
 fn classify(reservation: &ClaimReservation, claimed: &ClaimResult) -> FetchOutcome {
     let started = claimed.units.iter().filter(|held| held.started);
     let slots: u32 = started.map(|held| held.unit.weight.slots).sum();
-    let filled =
-        if reservation.free > 0 { slots >= reservation.free } else { !claimed.units.is_empty() };
+    let filled = if reservation.free > 0 { slots >= reservation.free } else { !claimed.units.is_empty() };
     let makes_room = claimed.alone_waiting && !reservation.worker_idle;
     if filled || makes_room {
         return FetchOutcome::Enough;

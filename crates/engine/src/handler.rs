@@ -309,12 +309,9 @@ fn into_answer<T: Serialize>(result: HandlerResult<T>) -> RunOutcome {
         Err(verdict) => return verdict.into(),
     };
     match Payload::json(&reply.value) {
-        Ok(value) => {
-            RunOutcome { outcome: Outcome::Done(stored_result(value)), commit: reply.commit }
-        }
+        Ok(value) => RunOutcome { outcome: Outcome::Done(stored_result(value)), commit: reply.commit },
         Err(error) => {
-            Outcome::Fail(Failure::new("bad-output", format!("the result is not JSON: {error}")))
-                .into()
+            Outcome::Fail(Failure::new("bad-output", format!("the result is not JSON: {error}"))).into()
         }
     }
 }

@@ -20,8 +20,7 @@ use crate::worker_inner::WorkerInner;
 pub(crate) async fn run(worker: Arc<WorkerInner>) {
     let every = interval(worker.settings.ttl);
     let backoff = Backoff::store();
-    let mut heartbeat =
-        HeartbeatLoop { worker, every, surplus_beats: 0, pending_order: None, backoff };
+    let mut heartbeat = HeartbeatLoop { worker, every, surplus_beats: 0, pending_order: None, backoff };
     let mut wait = every;
     loop {
         tokio::select! {
@@ -87,12 +86,7 @@ impl HeartbeatLoop {
         }
     }
 
-    async fn apply_answer(
-        &mut self,
-        session: SessionId,
-        answer: HeartbeatReply,
-        count_before: usize,
-    ) {
+    async fn apply_answer(&mut self, session: SessionId, answer: HeartbeatReply, count_before: usize) {
         let worker = Arc::clone(&self.worker);
         if self.pending_order.is_none() {
             worker.control.set_operator_order(answer.order);
@@ -123,10 +117,7 @@ impl HeartbeatLoop {
         match unknown_leases(&worker, session).await {
             Ok(leases) if leases.is_empty() => self.surplus_beats = 0,
             Ok(leases) => {
-                tracing::warn!(
-                    units = leases.len(),
-                    "returning units of a claim that got no response"
-                );
+                tracing::warn!(units = leases.len(), "returning units of a claim that got no response");
                 if let Err(error) = release_or_interrupt(&worker, session, leases).await {
                     tracing::debug!(%error, "cannot return the units yet");
                 }
@@ -166,11 +157,7 @@ async fn unknown_leases(worker: &WorkerInner, session: SessionId) -> Result<Vec<
 
 /// Releases unstarted units; units that the session still holds afterwards had been started and are
 /// interrupted.
-async fn release_or_interrupt(
-    worker: &WorkerInner,
-    session: SessionId,
-    leases: Vec<Lease>,
-) -> Result<()> {
+async fn release_or_interrupt(worker: &WorkerInner, session: SessionId, leases: Vec<Lease>) -> Result<()> {
     let store = worker.store();
     store.release(session, &leases).await?;
     let still: HashSet<Lease> = store.leases_of(session).await?.into_iter().collect();

@@ -64,9 +64,8 @@ pub use await_result::WaitError;
 pub use backoff::Backoff;
 pub use batch_writer::BatchWriter;
 pub use bounded_pool::{
-    AcquireBuilder, AcquireError, AdaptiveMax, AlertSink, BoundedPool, BoundedPoolBuilder,
-    BoundedPoolStats, CallOutcome, LocalPermits, LogAlertSink, OnOutage, Permit, PoolAlert,
-    PoolAlertKind, PoolRegistry,
+    AcquireBuilder, AcquireError, AdaptiveMax, AlertSink, BoundedPool, BoundedPoolBuilder, BoundedPoolStats,
+    CallOutcome, LocalPermits, LogAlertSink, OnOutage, Permit, PoolAlert, PoolAlertKind, PoolRegistry,
 };
 pub use client::{Client, SendError, WhenFull};
 pub use context::{CancelReason, CheckpointError, Context};
@@ -74,8 +73,7 @@ pub use control::WorkerControl;
 pub use cpu::cpu_time;
 pub use cron::{CronError, CronSchedule, time_zones};
 pub use handler::{
-    Commit, ErasedHandler, Handler, HandlerReply, HandlerResult, IntoHandlerResult, RunOutcome,
-    Verdict,
+    Commit, ErasedHandler, Handler, HandlerReply, HandlerResult, IntoHandlerResult, RunOutcome, Verdict,
 };
 pub use heartbeat_thread::HeartbeatRequest;
 pub use longshore_accounts::{self as accounts, Ledger};

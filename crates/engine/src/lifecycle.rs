@@ -55,8 +55,7 @@ async fn open(worker: &WorkerInner) -> Result<bool, WorkerError> {
             Err(error) if error.is_retryable() => worker.store_failed(&error),
             Err(error) => return Err(error.into()),
         }
-        let _ =
-            timeout(backoff.next_wait(), worker.control.wait_for_order(WorkerCommand::Drain)).await;
+        let _ = timeout(backoff.next_wait(), worker.control.wait_for_order(WorkerCommand::Drain)).await;
     }
     Ok(false)
 }

@@ -34,8 +34,7 @@ impl PrefetchEstimator {
         #[expect(clippy::cast_precision_loss, reason = "a rate")]
         let rate = (ran - self.ran) as f64 / passed.as_secs_f64();
         // The first measurement is used as it is; later ones are averaged.
-        self.per_second =
-            if self.per_second == 0.0 { rate } else { (self.per_second + rate) / 2.0 };
+        self.per_second = if self.per_second == 0.0 { rate } else { (self.per_second + rate) / 2.0 };
         (self.from, self.ran) = (at, ran);
     }
 
@@ -50,13 +49,8 @@ impl PrefetchEstimator {
             return 0;
         }
         let by_rate = self.per_second * PREFETCH_TIME.as_secs_f64();
-        let by_run =
-            PREFETCH_TIME.as_secs_f64() / mean_run.as_secs_f64().max(1e-9) * f64::from(slots);
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "0 to MAX_UNITS"
-        )]
+        let by_run = PREFETCH_TIME.as_secs_f64() / mean_run.as_secs_f64().max(1e-9) * f64::from(slots);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to MAX_UNITS")]
         let units = by_rate.min(by_run).clamp(0.0, MAX_UNITS) as usize;
         units
     }

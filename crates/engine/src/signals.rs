@@ -39,10 +39,7 @@ pub async fn run_with_signals(
 
 /// Applies signals to a worker while the future is awaited. Run it beside [`Worker::run`]: the
 /// first SIGTERM or SIGINT drains, a second signal or the end of `deadline` stops.
-pub async fn drain_on_signals(
-    control: WorkerControl,
-    deadline: Duration,
-) -> io::Result<Infallible> {
+pub async fn drain_on_signals(control: WorkerControl, deadline: Duration) -> io::Result<Infallible> {
     apply(control, deadline, |_| {}).await
 }
 

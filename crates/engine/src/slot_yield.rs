@@ -130,22 +130,16 @@ impl WaitState {
         match self.slots / 2 {
             _ if count == 0 => ClaimLimit::UNLIMITED,
             half if count < half => ClaimLimit { max_units: half - count, ..ClaimLimit::UNLIMITED },
-            _ => {
-                ClaimLimit { excluded_tenants: self.excluded_tenants(now), ..ClaimLimit::UNLIMITED }
-            }
+            _ => ClaimLimit { excluded_tenants: self.excluded_tenants(now), ..ClaimLimit::UNLIMITED },
         }
     }
 
     /// Runs that count as waiting. A run of a tenant without recent waits counts only after
     /// `MIN_WAIT`: it may continue before that.
     fn waiting(&self, now: Instant) -> impl Iterator<Item = &TenantId> {
-        let counts = move |tenant: &TenantId, since: Instant| {
-            now >= since + MIN_WAIT || self.is_limited(tenant, now)
-        };
-        self.waiting
-            .values()
-            .filter(move |(tenant, since)| counts(tenant, *since))
-            .map(|(tenant, _)| tenant)
+        let counts =
+            move |tenant: &TenantId, since: Instant| now >= since + MIN_WAIT || self.is_limited(tenant, now);
+        self.waiting.values().filter(move |(tenant, since)| counts(tenant, *since)).map(|(tenant, _)| tenant)
     }
 
     fn is_limited(&self, tenant: &TenantId, now: Instant) -> bool {
@@ -153,8 +147,7 @@ impl WaitState {
     }
 
     fn excluded_tenants(&self, now: Instant) -> Vec<TenantId> {
-        let limited =
-            self.limited.iter().filter(|(_, until)| now < **until).map(|(tenant, _)| tenant);
+        let limited = self.limited.iter().filter(|(_, until)| now < **until).map(|(tenant, _)| tenant);
         let mut tenants: Vec<TenantId> = limited.chain(self.waiting(now)).cloned().collect();
         tenants.sort_unstable();
         tenants.dedup();
@@ -304,17 +297,11 @@ mod tests {
             assert_eq!(result.is_ok(), index >= 6, "{index}");
         }
         let last = crowd.pop().unwrap();
-        assert!(
-            timeout(Duration::from_millis(200), last.slot_needed()).await.is_err(),
-            "not at once"
-        );
+        assert!(timeout(Duration::from_millis(200), last.slot_needed()).await.is_err(), "not at once");
         drop(crowd.remove(0));
         assert!(timeout(Duration::from_secs(5), last.slot_needed()).await.is_ok());
         drop(crowd.remove(0));
-        assert!(
-            timeout(Duration::from_secs(5), last.slot_needed()).await.is_err(),
-            "one has gone on"
-        );
+        assert!(timeout(Duration::from_secs(5), last.slot_needed()).await.is_err(), "one has gone on");
     }
 
     #[tokio::test(start_paused = true)]

@@ -289,12 +289,7 @@ impl WorkerBuilder {
     }
 
     /// Registers a handler that parses the payload itself.
-    pub fn handle_erased(
-        mut self,
-        kind: Kind,
-        policy: Policy,
-        handler: Arc<dyn ErasedHandler>,
-    ) -> Self {
+    pub fn handle_erased(mut self, kind: Kind, policy: Policy, handler: Arc<dyn ErasedHandler>) -> Self {
         let registered = RegisteredHandler { policy, handler };
         if self.settings.handlers.insert(kind.clone(), registered).is_some() {
             self.duplicate = Some(kind);

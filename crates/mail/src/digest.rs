@@ -63,14 +63,12 @@ impl DigestBuilder {
         })?;
         let OutgoingMail { key, from, to, subject, headers, metadata: told, .. } = parcel;
         let html = page.html.clone();
-        let draft =
-            Draft { from, to: vec![to], subject, html, text: None, bounces_to: None, headers };
+        let draft = Draft { from, to: vec![to], subject, html, text: None, bounces_to: None, headers };
         let (now, key) = (self.clock.now(), MessageKey::new(&key));
         let key = key.map_err(|error| permanent(MAIL_ERROR, &error))?;
         let letter = draft.build(key, now, Priority::NORMAL, now);
         let mut letter = letter.map_err(|error| permanent(MAIL_ERROR, &error))?;
-        letter.metadata =
-            Some(serde_json::to_value(&told).map_err(|error| permanent(MAIL_ERROR, &error))?);
+        letter.metadata = Some(serde_json::to_value(&told).map_err(|error| permanent(MAIL_ERROR, &error))?);
         Ok(letter)
     }
 
@@ -103,15 +101,9 @@ impl MailSpool for DigestSpool {
                 serde_json::from_value(metadata).map_err(|error| permanent(SPOOL_ERROR, &error))?
             }
             (false, None) => {
-                let message = format!(
-                    "`{mail_key}` is already in the spool, but was not enqueued as a digest"
-                );
-                return Err(MailSpoolError {
-                    code: SPOOL_ERROR,
-                    message,
-                    retryable: false,
-                    busy: false,
-                });
+                let message =
+                    format!("`{mail_key}` is already in the spool, but was not enqueued as a digest");
+                return Err(MailSpoolError { code: SPOOL_ERROR, message, retryable: false, busy: false });
             }
         };
         Ok(SpooledMail { mail_key, message_id, created, told })

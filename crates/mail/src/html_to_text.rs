@@ -155,8 +155,7 @@ impl TextBuilder {
     fn end_link(&mut self) {
         let Some((url, from)) = self.links.pop() else { return };
         let words = self.line.get(from..).unwrap_or_default().trim();
-        let is_external =
-            ["http://", "https://", "mailto:"].iter().any(|kind| url.starts_with(kind));
+        let is_external = ["http://", "https://", "mailto:"].iter().any(|kind| url.starts_with(kind));
         if !is_external || words == url || url.strip_prefix("mailto:") == Some(words) {
             return;
         }
@@ -198,8 +197,7 @@ impl TextBuilder {
 fn attribute(tag: &str, name: &str) -> Option<String> {
     let lower = tag.to_ascii_lowercase();
     let at = lower.match_indices(name).map(|(at, _)| at).find(|at| {
-        lower[..*at].ends_with(char::is_whitespace)
-            && lower[at + name.len()..].trim_start().starts_with('=')
+        lower[..*at].ends_with(char::is_whitespace) && lower[at + name.len()..].trim_start().starts_with('=')
     })?;
     let value = tag[at + name.len()..].trim_start().strip_prefix('=')?.trim_start();
     let value = match value.chars().next() {
@@ -267,9 +265,7 @@ fn entity(name: &str) -> Option<Option<char>> {
                 Some(hex) => u32::from_str_radix(hex, 16),
                 None => number.parse(),
             };
-            return Some(
-                char::from_u32(number.ok()?).filter(|c| !('\u{200b}'..='\u{200f}').contains(c)),
-            );
+            return Some(char::from_u32(number.ok()?).filter(|c| !('\u{200b}'..='\u{200f}').contains(c)));
         }
     };
     Some(Some(c))
@@ -290,10 +286,7 @@ mod tests {
     fn links_have_their_addresses_and_pictures_their_words() {
         let html = "<a href='https://e.org/?a=1&amp;b=2'><img src=x alt=\"the > shop\"></a> \
 <a href=\"mailto:a@e.org\">a@e.org</a> <a href=\"#top\">top</a> <a href=\"https://e.org\">https://e.org</a>";
-        assert_eq!(
-            html_to_text(html),
-            "the > shop (https://e.org/?a=1&b=2) a@e.org top https://e.org\n"
-        );
+        assert_eq!(html_to_text(html), "the > shop (https://e.org/?a=1&b=2) a@e.org top https://e.org\n");
     }
 
     #[test]
@@ -304,7 +297,8 @@ mod tests {
 
     #[test]
     fn what_is_not_to_be_seen_is_not_told() {
-        let html = "a<!-- <p>no</p> --><script>if (a < b) {}</script>b&zwnj;&#8203;&nbsp;c &amp;lt; &unknown; R&D";
+        let html =
+            "a<!-- <p>no</p> --><script>if (a < b) {}</script>b&zwnj;&#8203;&nbsp;c &amp;lt; &unknown; R&D";
         assert_eq!(html_to_text(html), "ab c &lt; &unknown; R&D\n");
     }
 

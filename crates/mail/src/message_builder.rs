@@ -75,10 +75,8 @@ impl Draft {
             builder = builder.raw_header(header::HeaderValue::new(name, value.clone()));
         }
         let text = self.text.clone().unwrap_or_else(|| html_to_text(&self.html));
-        let html = Body::dangerous_pre_encoded(
-            encode(&self.html),
-            header::ContentTransferEncoding::QuotedPrintable,
-        );
+        let html =
+            Body::dangerous_pre_encoded(encode(&self.html), header::ContentTransferEncoding::QuotedPrintable);
         let message = builder.multipart(MultiPart::alternative_plain_html(text, html));
         let body = message.map_err(DraftError::Incomplete)?.formatted();
         let bounces_to = match &self.bounces_to {

@@ -26,10 +26,7 @@ pub use tls::SmtpTlsError;
 pub trait Transport: Send + Sync {
     /// Starts a mail transaction for a message. The returned transaction is ready for the message's data. An
     /// error is the outcome of the attempt; then nothing was delivered.
-    async fn begin(
-        &self,
-        message: &SpooledMessage,
-    ) -> Result<Box<dyn MailTransaction>, DeliveryOutcome>;
+    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome>;
 
     /// Closes idle connections, once there are no more messages.
     async fn close(&self) {}

@@ -108,13 +108,7 @@ impl Spool {
         }
         let folder = folder.to_path_buf();
         let (identity, written) = (SessionId::new(), AtomicU64::new(0));
-        Ok(Self(Arc::new(Inner {
-            folder,
-            identity,
-            written,
-            failpoints,
-            logged: Mutex::default(),
-        })))
+        Ok(Self(Arc::new(Inner { folder, identity, written, failpoints, logged: Mutex::default() })))
     }
 
     /// The spool's folder.

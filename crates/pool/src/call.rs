@@ -54,8 +54,7 @@ impl PoolCall {
         if let Some(poll) = &self.poll {
             poll();
         }
-        self.call_state.is_cancelled()
-            || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
+        self.call_state.is_cancelled() || self.deadline.is_some_and(|deadline| deadline <= Instant::now())
     }
 
     /// Reports progress to the caller. Costs nothing if the caller did not subscribe. A value that

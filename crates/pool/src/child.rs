@@ -61,9 +61,7 @@ const MAX_ANSWER_DELAY: Duration = Duration::from_micros(50);
 ///
 /// Call it first in `main`, before arguments are parsed or threads started. A program that does so
 /// is also its own orphan reaper ([`longshore_process::OrphanReaper`]).
-pub fn run_if_worker(
-    operations: impl FnOnce(&str) -> Option<Box<dyn OperationSet>>,
-) -> Option<ExitCode> {
+pub fn run_if_worker(operations: impl FnOnce(&str) -> Option<Box<dyn OperationSet>>) -> Option<ExitCode> {
     // Also in a worker, since its operations may open pools of their own.
     INSTALLED.store(true, Ordering::Relaxed);
     if longshore_process::run_if_reaper() {
@@ -73,9 +71,7 @@ pub fn run_if_worker(
     match (arguments.next().as_deref(), arguments.next()) {
         (Some(WORKER_ARGUMENT), Some(pool)) => Some(match operations(&pool) {
             Some(operations) => serve(&*operations),
-            None => {
-                report_failure(&format!("this program has no operations for the pool `{pool}`"))
-            }
+            None => report_failure(&format!("this program has no operations for the pool `{pool}`")),
         }),
         _ => None,
     }
@@ -131,8 +127,7 @@ impl OperationTiming {
     }
 
     fn record(&mut self, time: Duration) {
-        let mean_time =
-            if self.mean_time == Duration::MAX { MAX_ANSWER_DELAY * 8 } else { self.mean_time };
+        let mean_time = if self.mean_time == Duration::MAX { MAX_ANSWER_DELAY * 8 } else { self.mean_time };
         self.mean_time = mean_time - mean_time / 8 + time / 8;
     }
 }
@@ -162,8 +157,7 @@ impl WorkerServer {
                 }
             };
         let about = operations.list();
-        let timing =
-            |one: &Operation| (one.name.clone(), OperationTiming::new(&one.name, one.idempotent));
+        let timing = |one: &Operation| (one.name.clone(), OperationTiming::new(&one.name, one.idempotent));
         self.operations = about.iter().map(timing).collect();
         self.ready(&hello, about)?;
         while let Some(call) = self.next()? {
@@ -229,8 +223,7 @@ impl WorkerServer {
         lock(&self.input).current = Some((message.id, Arc::clone(&call_state)));
         let deadline = message.timeout.and_then(|limit| started.checked_add(limit));
         let report = message.progress.then(|| self.reporter(message.id));
-        let call =
-            PoolCall::new(Arc::clone(&name), deadline, call_state, report).polling(&self.poll);
+        let call = PoolCall::new(Arc::clone(&name), deadline, call_state, report).polling(&self.poll);
         let arguments = message.arguments;
         let performed = catch_unwind(AssertUnwindSafe(|| operator.perform(&call, arguments)));
         let succeeded = performed.is_ok();

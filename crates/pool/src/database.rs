@@ -95,10 +95,7 @@ pub struct Db {
 impl Db {
     /// A SQLite file.
     #[cfg(feature = "sqlite")]
-    pub async fn sqlite(
-        path: impl Into<std::path::PathBuf>,
-        options: DbOptions,
-    ) -> Result<Self, CallError> {
+    pub async fn sqlite(path: impl Into<std::path::PathBuf>, options: DbOptions) -> Result<Self, CallError> {
         Self::open(DatabaseTarget::Sqlite(path.into()), options).await
     }
 
@@ -139,8 +136,7 @@ impl Db {
         }
         let pool = match isolation {
             DbIsolation::Threads => {
-                WorkerPool::threads(name, operations::operations(target, connection), settings)
-                    .await?
+                WorkerPool::threads(name, operations::operations(target, connection), settings).await?
             }
             DbIsolation::Processes(program) => {
                 let program = program.unwrap_or_else(Program::this);
@@ -257,8 +253,7 @@ impl Db {
         sql: &str,
         params: impl IntoIterator<Item = Value>,
     ) -> Result<R, CallError> {
-        let repeatable =
-            operation != names::DO && operation != names::INSERT && sql::is_read_only(sql);
+        let repeatable = operation != names::DO && operation != names::INSERT && sql::is_read_only(sql);
         self.ask(operation, &Statement::new(sql, params), repeatable).await
     }
 

@@ -90,13 +90,7 @@ pub trait HandlePool: Sized {
 
     /// Registers one operation as the handler of `kind`.
     #[must_use]
-    fn handle_operation(
-        self,
-        kind: Kind,
-        policy: Policy,
-        pool: &WorkerPool,
-        operation: &str,
-    ) -> Self;
+    fn handle_operation(self, kind: Kind, policy: Policy, pool: &WorkerPool, operation: &str) -> Self;
 }
 
 impl HandlePool for WorkerBuilder {
@@ -116,13 +110,7 @@ impl HandlePool for WorkerBuilder {
         })
     }
 
-    fn handle_operation(
-        self,
-        kind: Kind,
-        policy: Policy,
-        pool: &WorkerPool,
-        operation: &str,
-    ) -> Self {
+    fn handle_operation(self, kind: Kind, policy: Policy, pool: &WorkerPool, operation: &str) -> Self {
         let timeout = policy.timeout;
         let handler = PoolHandler { pool: pool.clone(), operation: operation.to_owned(), timeout };
         self.handle_erased(kind, policy, Arc::new(handler))
@@ -161,9 +149,7 @@ impl PoolHandler {
             Err(error) => {
                 if outcome::is_pool_unavailable(&error.kind) {
                     // A cancellation ends the pause early.
-                    let _ =
-                        tokio::time::timeout(UNAVAILABLE_PAUSE, context.cancelled().cancelled())
-                            .await;
+                    let _ = tokio::time::timeout(UNAVAILABLE_PAUSE, context.cancelled().cancelled()).await;
                 }
                 outcome(&error)
             }

@@ -177,12 +177,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-fn died(
-    f: &mut fmt::Formatter<'_>,
-    exit: Option<i32>,
-    signal: Option<i32>,
-    stderr: &str,
-) -> fmt::Result {
+fn died(f: &mut fmt::Formatter<'_>, exit: Option<i32>, signal: Option<i32>, stderr: &str) -> fmt::Result {
     match (exit, signal) {
         (_, Some(signal)) => write!(f, "its worker was ended by signal {signal}")?,
         (Some(code), _) => write!(f, "its worker ended with exit code {code}")?,

@@ -49,11 +49,7 @@ fn failure(counts: &PoolCounts, start_error: Option<&ErrorKind>) -> Option<Strin
     }
 }
 
-fn degradation(
-    counts: &PoolCounts,
-    limit: usize,
-    start_error: Option<&ErrorKind>,
-) -> Option<String> {
+fn degradation(counts: &PoolCounts, limit: usize, start_error: Option<&ErrorKind>) -> Option<String> {
     let PoolCounts { serving, min, abandoned, queue, overflow, .. } = *counts;
     if let Some(error) = start_error {
         return Some(error.to_string());
@@ -64,8 +60,7 @@ fn degradation(
     if serving < min {
         return Some(format!("{serving} workers are ready, of at least {min}"));
     }
-    (queue + overflow >= limit.max(1))
-        .then(|| format!("{} calls wait, limit {limit}", queue + overflow))
+    (queue + overflow >= limit.max(1)).then(|| format!("{} calls wait, limit {limit}", queue + overflow))
 }
 
 #[cfg(all(test, not(feature = "_shuttle")))]
@@ -92,8 +87,7 @@ mod tests {
 
     #[test]
     fn a_full_queue_or_a_missing_or_lost_worker_is_trouble() {
-        let troubled =
-            |counts: PoolCounts| matches!(Health::of(&counts, 10, None), Health::Degraded { .. });
+        let troubled = |counts: PoolCounts| matches!(Health::of(&counts, 10, None), Health::Degraded { .. });
         assert!(troubled(PoolCounts { queue: 10, ..counts() }));
         assert!(!troubled(PoolCounts { queue: 9, ..counts() }));
         assert!(troubled(PoolCounts { abandoned: 1, ..counts() }));

@@ -57,8 +57,7 @@ impl Job {
         let (operation, call_state) = (Arc::clone(&self.operation), Arc::clone(&self.call_state));
         let report = self.progress.clone().map(|progress| {
             // A caller that does not keep up misses some values; the operation never waits for it.
-            Arc::new(move |value| _ = progress.try_send(value))
-                as Arc<dyn Fn(CallPayload) + Send + Sync>
+            Arc::new(move |value| _ = progress.try_send(value)) as Arc<dyn Fn(CallPayload) + Send + Sync>
         });
         PoolCall::new(operation, Some(self.deadline), call_state, report)
     }

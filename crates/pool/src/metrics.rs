@@ -96,8 +96,7 @@ mod real {
         pub(crate) fn ended(&self, cause: EndCause) {
             let pool = name(&self.pool);
             let cause = cause.name();
-            counter!("longshore_pool_worker_ends_total", "pool" => pool, "cause" => cause)
-                .increment(1);
+            counter!("longshore_pool_worker_ends_total", "pool" => pool, "cause" => cause).increment(1);
         }
 
         pub(crate) fn publish(&self, counts: impl FnOnce() -> PoolCounts) {

@@ -99,9 +99,7 @@ impl ResourceLimits {
         let none = Self { warm: self.warm, ..Self::default() };
         match *self == none {
             true => Ok(()),
-            false => {
-                Err(io::Error::other("limits can be set on Linux only; use a wrapper command"))
-            }
+            false => Err(io::Error::other("limits can be set on Linux only; use a wrapper command")),
         }
     }
 }

@@ -88,11 +88,7 @@ pub trait OperationSet: Send + Sync + 'static {
 /// Performs calls with the state of one worker.
 pub trait Operator {
     /// Performs one call.
-    fn perform(
-        &mut self,
-        call: &PoolCall,
-        arguments: CallPayload,
-    ) -> Result<CallPayload, OperationError>;
+    fn perform(&mut self, call: &PoolCall, arguments: CallPayload) -> Result<CallPayload, OperationError>;
 
     /// Called when the worker stops gracefully; not after a crash.
     fn close(&mut self) {}
@@ -122,9 +118,8 @@ struct RegisteredOperation<S> {
 
 type Cleanup<S> = Arc<dyn Fn(&mut S) + Send + Sync>;
 
-type OperationFn<S> = Arc<
-    dyn Fn(&mut S, &PoolCall, CallPayload) -> Result<CallPayload, OperationError> + Send + Sync,
->;
+type OperationFn<S> =
+    Arc<dyn Fn(&mut S, &PoolCall, CallPayload) -> Result<CallPayload, OperationError> + Send + Sync>;
 
 impl Operations<()> {
     /// Operations without a state.
@@ -140,9 +135,7 @@ impl<S: 'static> Operations<S> {
         let empty = Self { init: Arc::new(init), cleanup: None, entries: BTreeMap::new() };
         let noop = Operation::new("noop").description("Does nothing.").idempotent();
         let echo = Operation::new("echo").description("Gives back its arguments.").idempotent();
-        empty
-            .add_raw(noop, |_, _, _| Ok(CallPayload::null()))
-            .add_raw(echo, |_, _, arguments| Ok(arguments))
+        empty.add_raw(noop, |_, _, _| Ok(CallPayload::null())).add_raw(echo, |_, _, arguments| Ok(arguments))
     }
 
     /// Sets what a worker does with its state when it stops gracefully.
@@ -160,9 +153,9 @@ impl<S: 'static> Operations<S> {
         run: impl Fn(&mut S, &PoolCall, Vec<u8>) -> Result<Vec<u8>, E> + Send + Sync + 'static,
     ) -> Self {
         self.add_raw(about, move |state, call, arguments| match arguments.form() {
-            Form::Bytes => run(state, call, arguments.into_bytes())
-                .map(CallPayload::bytes)
-                .map_err(OperationError::of),
+            Form::Bytes => {
+                run(state, call, arguments.into_bytes()).map(CallPayload::bytes).map_err(OperationError::of)
+            }
             Form::Json => Err(OperationError::bad_arguments("JSON, where bytes are needed")),
         })
     }
@@ -205,11 +198,7 @@ struct StatefulOperator<S> {
 }
 
 impl<S> Operator for StatefulOperator<S> {
-    fn perform(
-        &mut self,
-        call: &PoolCall,
-        arguments: CallPayload,
-    ) -> Result<CallPayload, OperationError> {
+    fn perform(&mut self, call: &PoolCall, arguments: CallPayload) -> Result<CallPayload, OperationError> {
         let Some(run) = self.runs.get(call.operation()) else {
             let known = self.runs.keys().cloned().collect();
             return Err(OperationError(ErrorKind::UnknownOperation { known }));
@@ -230,16 +219,11 @@ mod millis {
 
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(
-        limit: &Option<Duration>,
-        to: S,
-    ) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(limit: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
         limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)).serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Duration>, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
         Ok(Option::<u64>::deserialize(from)?.map(Duration::from_millis))
     }
 }

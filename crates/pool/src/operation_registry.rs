@@ -107,8 +107,7 @@ impl OperationRegistry {
     pub(crate) fn stats(&self) -> BTreeMap<String, OperationStats> {
         let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
         let entries = current.iter().flat_map(|current| current.entries.values());
-        let closures =
-            Some(&self.closures).filter(|entry| entry.counters.read() != Default::default());
+        let closures = Some(&self.closures).filter(|entry| entry.counters.read() != Default::default());
         let all = closures.into_iter().chain(entries);
         all.map(|entry| (entry.name.to_string(), entry.counters.read())).collect()
     }

@@ -200,10 +200,9 @@ async fn run_maintenance_task(shared: Arc<Shared>) {
     loop {
         let next = shared.run_maintenance();
         shared.counters.publish(|| shared.counts());
+        let pause = next.map_or(MAX_MAINTENANCE_INTERVAL, |when| when.duration_since(Instant::now()));
         let pause =
-            next.map_or(MAX_MAINTENANCE_INTERVAL, |when| when.duration_since(Instant::now()));
-        let pause = pause
-            .clamp(Duration::from_millis(5), PUBLISH_INTERVAL.unwrap_or(MAX_MAINTENANCE_INTERVAL));
+            pause.clamp(Duration::from_millis(5), PUBLISH_INTERVAL.unwrap_or(MAX_MAINTENANCE_INTERVAL));
         let _ = tokio::time::timeout(pause, shared.maintenance_due.notified()).await;
     }
 }

@@ -183,11 +183,7 @@ impl Program {
             Executable::This => {
                 // In a wrapper `/proc/self/exe` would be the wrapper itself.
                 let direct = self.wrapper.is_empty();
-                command_line.push(if direct {
-                    this_program()?
-                } else {
-                    std::env::current_exe()?.into()
-                });
+                command_line.push(if direct { this_program()? } else { std::env::current_exe()?.into() });
                 command_line.extend([OsString::from(WORKER_ARGUMENT), OsString::from(pool)]);
             }
         }

@@ -180,8 +180,7 @@ impl From<ErrorBody> for ErrorKind {
 
 impl From<ErrorKind> for ErrorBody {
     fn from(error: ErrorKind) -> Self {
-        let body =
-            |kind: &str, message: String| Self { kind: kind.into(), message, ..Self::default() };
+        let body = |kind: &str, message: String| Self { kind: kind.into(), message, ..Self::default() };
         match error {
             ErrorKind::Handler { message, chain, data } => {
                 Self { kind: "handler".into(), message, chain, data }
@@ -200,11 +199,7 @@ impl From<ErrorKind> for ErrorBody {
 
 impl Encoding {
     /// Encodes a call.
-    pub(crate) fn encode_call(
-        self,
-        call: &OutgoingCall<'_>,
-        out: &mut Vec<u8>,
-    ) -> Result<(), ProtocolError> {
+    pub(crate) fn encode_call(self, call: &OutgoingCall<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         match self {
             Self::Json => json_lines::encode_call(call, out),
             Self::Binary => {
@@ -216,11 +211,7 @@ impl Encoding {
     }
 
     /// Encodes a message from the pool.
-    pub(crate) fn encode_to_worker(
-        self,
-        message: &ToWorker,
-        out: &mut Vec<u8>,
-    ) -> Result<(), ProtocolError> {
+    pub(crate) fn encode_to_worker(self, message: &ToWorker, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
         match (self, message) {
             (_, ToWorker::Call(call)) => self.encode_call(&call.outgoing(), out),
             (Self::Binary, ToWorker::Cancel(id)) => frame::encode_bare(frame::CANCEL, *id, out),

@@ -76,10 +76,7 @@ mod tests {
             advice_for(json!({"outcome": "retry", "after_ms": 2000})),
             RetryAdvice::Retry(Some(after))
         );
-        assert_eq!(
-            advice_for(json!({"outcome": "snooze", "after_ms": 2000})),
-            RetryAdvice::Snooze(after)
-        );
+        assert_eq!(advice_for(json!({"outcome": "snooze", "after_ms": 2000})), RetryAdvice::Snooze(after));
         assert_eq!(advice_for(json!({"outcome": "snooze"})), RetryAdvice::Snooze(DEFAULT_SNOOZE));
     }
 

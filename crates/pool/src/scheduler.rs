@@ -144,8 +144,7 @@ impl<J> WorkerScheduler<J> {
         }
         // A call for which a worker is being started does not count against the queue's limit.
         let soon = self.starting() + usize::from(self.needs_worker(1, now));
-        if !self.overflow.is_empty() || self.queue.len() >= self.settings.queue.saturating_add(soon)
-        {
+        if !self.overflow.is_empty() || self.queue.len() >= self.settings.queue.saturating_add(soon) {
             return self.overflow_or_reject(job, priority, when_full, now);
         }
         self.enqueue(job, priority, now)
@@ -249,11 +248,7 @@ impl<J> WorkerScheduler<J> {
     }
 
     /// A worker is ready. The worker that it replaces is stopped now if it is idle.
-    pub(crate) fn ready(
-        &mut self,
-        id: WorkerId,
-        now: Instant,
-    ) -> (NextAction<J>, Option<BackendCommand>) {
+    pub(crate) fn ready(&mut self, id: WorkerId, now: Instant) -> (NextAction<J>, Option<BackendCommand>) {
         let Some(slot) = self.workers.get_mut(&id) else {
             return (NextAction::Stop(EndCause::Closing), None);
         };
@@ -372,15 +367,9 @@ impl<J> WorkerScheduler<J> {
     /// A worker has ended. Returns the calls that no worker can run now, and whether the worker
     /// failed before its first call: then the next start is delayed, since it would probably fail
     /// the same way.
-    pub(crate) fn worker_ended(
-        &mut self,
-        id: WorkerId,
-        cause: EndCause,
-        now: Instant,
-    ) -> (Vec<J>, bool) {
+    pub(crate) fn worker_ended(&mut self, id: WorkerId, cause: EndCause, now: Instant) -> (Vec<J>, bool) {
         self.maintenance_requested = true;
-        let failed_early =
-            |slot: WorkerSlot| slot.calls == 0 && slot.is_serving() && cause.is_failure();
+        let failed_early = |slot: WorkerSlot| slot.calls == 0 && slot.is_serving() && cause.is_failure();
         let failed_early = self.workers.remove(&id).is_some_and(failed_early);
         if failed_early {
             self.back_off(now);
@@ -415,8 +404,7 @@ impl<J> WorkerScheduler<J> {
 
     /// Numbers of workers by state, and of waiting calls.
     pub(crate) fn counts(&self) -> PoolCounts {
-        let count =
-            |which: fn(&WorkerSlot) -> bool| self.workers.values().filter(|s| which(s)).count();
+        let count = |which: fn(&WorkerSlot) -> bool| self.workers.values().filter(|s| which(s)).count();
         let abandoned = count(|slot| slot.phase == Phase::Abandoned);
         PoolCounts {
             workers: self.workers.len() - abandoned,

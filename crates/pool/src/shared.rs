@@ -17,8 +17,7 @@ use crate::job::Job;
 use crate::operation::Operation;
 use crate::operation_registry::OperationRegistry;
 use crate::scheduler::{
-    BackendCommand, CallAdmission, EndCause, NextAction, PoolCounts, Ticket, WorkerId,
-    WorkerScheduler,
+    BackendCommand, CallAdmission, EndCause, NextAction, PoolCounts, Ticket, WorkerId, WorkerScheduler,
 };
 use crate::settings::{OnTimeout, PoolSettings, WhenQueueFull};
 use crate::stats::PoolCounters;
@@ -69,8 +68,7 @@ pub(crate) struct StartStatus {
 
 impl Shared {
     pub(crate) fn new(name: String, settings: PoolSettings, backend: Box<dyn Backend>) -> Self {
-        let scheduler =
-            WorkerScheduler::new(settings.clone(), backend.isolation() == Isolation::Threads);
+        let scheduler = WorkerScheduler::new(settings.clone(), backend.isolation() == Isolation::Threads);
         let shared = Self {
             counters: PoolCounters::new(&name),
             registry: OperationRegistry::new(&name),
@@ -366,10 +364,8 @@ impl Shared {
         let now = Instant::now();
         let mut state = self.state();
         let commands = state.scheduler.maintain(now);
-        let slow_start =
-            commands.iter().any(|command| matches!(command, BackendCommand::ReportSlowStart(_)));
-        let rejected =
-            if slow_start { state.fail_start(&self.slow_start_error(), now) } else { Vec::new() };
+        let slow_start = commands.iter().any(|command| matches!(command, BackendCommand::ReportSlowStart(_)));
+        let rejected = if slow_start { state.fail_start(&self.slow_start_error(), now) } else { Vec::new() };
         let next = state.scheduler.next_maintenance(now);
         self.unlock(state);
         rejected.into_iter().for_each(|job| job.fail(self.slow_start_error(), None));

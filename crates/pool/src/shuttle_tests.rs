@@ -44,11 +44,7 @@ impl OperationSet for Arc<StartCounts> {
 }
 
 impl Operator for CountingOperator {
-    fn perform(
-        &mut self,
-        _: &PoolCall,
-        arguments: CallPayload,
-    ) -> Result<CallPayload, OperationError> {
+    fn perform(&mut self, _: &PoolCall, arguments: CallPayload) -> Result<CallPayload, OperationError> {
         let number = usize::from(arguments.as_bytes()[0]);
         self.0.started[number].fetch_add(1, Ordering::SeqCst);
         thread::yield_now();
@@ -151,8 +147,7 @@ impl Scenario {
     }
 }
 
-type SubmittedCall =
-    (Option<Ticket>, Arc<crate::call_state::CallState>, oneshot::Receiver<CallResult>);
+type SubmittedCall = (Option<Ticket>, Arc<crate::call_state::CallState>, oneshot::Receiver<CallResult>);
 
 /// Explores a scenario: these callers run at the same time, then the pool is closed, unless a
 /// caller did so.

@@ -182,8 +182,7 @@ impl Histogram {
     }
 
     pub(crate) fn percentiles(&self) -> Percentiles {
-        let counts: Vec<u64> =
-            self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
+        let counts: Vec<u64> = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
         let count: u64 = counts.iter().sum();
         let at = |percent: u64| {
             let mut left = (count * percent).div_ceil(100);

@@ -75,12 +75,8 @@ impl Backend for Threads {
     fn start(&self, shared: &Arc<Shared>, id: WorkerId) {
         let handoff = Arc::new(HandoffSlot::default());
         lock(&self.handoffs).insert(id, Arc::clone(&handoff));
-        let worker = ThreadWorker {
-            shared: Arc::clone(shared),
-            id,
-            handoff,
-            handoffs: Arc::clone(&self.handoffs),
-        };
+        let worker =
+            ThreadWorker { shared: Arc::clone(shared), id, handoff, handoffs: Arc::clone(&self.handoffs) };
         let operations = Arc::clone(&self.operations);
         let thread = thread::Builder::new().name(format!("{}-{id}", shared.name));
         if let Err(error) = thread.spawn(move || worker.run_thread(&*operations)) {
@@ -101,13 +97,7 @@ impl Backend for Threads {
         }
     }
 
-    fn cancel(
-        &self,
-        _: &Arc<Shared>,
-        _: WorkerId,
-        _: &Arc<CallState>,
-        _: CancelReason,
-    ) -> CancelEffect {
+    fn cancel(&self, _: &Arc<Shared>, _: WorkerId, _: &Arc<CallState>, _: CancelReason) -> CancelEffect {
         CancelEffect::LeftRunning
     }
 
@@ -205,9 +195,7 @@ impl ThreadWorker {
                 closure(ClosureCommand::Run(&mut done));
                 return next;
             }
-            Work::Operation { ref mut arguments, .. } => {
-                std::mem::replace(arguments, CallPayload::null())
-            }
+            Work::Operation { ref mut arguments, .. } => std::mem::replace(arguments, CallPayload::null()),
         };
         let call = job.call();
         let performed = catch_unwind(AssertUnwindSafe(|| operator.perform(&call, arguments)));
@@ -217,10 +205,7 @@ impl ThreadWorker {
         next
     }
 
-    fn to_result(
-        &self,
-        performed: std::thread::Result<Result<CallPayload, OperationError>>,
-    ) -> CallResult {
+    fn to_result(&self, performed: std::thread::Result<Result<CallPayload, OperationError>>) -> CallResult {
         let limit = self.shared.settings.max_frame;
         let kind = match performed {
             Ok(Ok(result)) if result.as_bytes().len() <= limit => return Ok(result),
@@ -235,6 +220,5 @@ impl ThreadWorker {
 /// The message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "unknown panic".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "unknown panic".to_owned())
 }

@@ -56,11 +56,7 @@ impl managed::Manager for ConnectionManager {
     }
 
     async fn recycle(&self, connection: &mut OpenConnection, _: &Metrics) -> RecycleResult<Error> {
-        if connection.is_closed() {
-            Err(RecycleError::message("connection closed"))
-        } else {
-            Ok(())
-        }
+        if connection.is_closed() { Err(RecycleError::message("connection closed")) } else { Ok(()) }
     }
 }
 

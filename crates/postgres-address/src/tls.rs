@@ -8,9 +8,7 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::url::{CaSource, TlsMode, UrlError};
@@ -24,9 +22,7 @@ pub(crate) fn connector(tls: &TlsMode) -> Result<MakeRustlsConnect, UrlError> {
     let provider = Arc::new(ring::default_provider());
     let verifier = match tls {
         TlsMode::Disable | TlsMode::NoVerify => None,
-        TlsMode::VerifyCa(roots) | TlsMode::VerifyFull(roots) => {
-            Some(build_verifier(roots, &provider)?)
-        }
+        TlsMode::VerifyCa(roots) | TlsMode::VerifyFull(roots) => Some(build_verifier(roots, &provider)?),
     };
     let check_name = matches!(tls, TlsMode::VerifyFull(_));
     let check = CertificateVerifier { verifier, check_name, provider: Arc::clone(&provider) };
@@ -49,15 +45,13 @@ fn build_verifier(
             let found = SYSTEM_CA_FILES.iter().map(Path::new).find(|path| path.is_file());
             found.ok_or_else(|| {
                 UrlError(
-                    "no system list of certificate authorities found: name a file with sslrootcert"
-                        .into(),
+                    "no system list of certificate authorities found: name a file with sslrootcert".into(),
                 )
             })?
         }
     };
     let refused = |why: String| UrlError(format!("sslrootcert: {}: {why}", path.display()));
-    let certificates =
-        CertificateDer::pem_file_iter(path).map_err(|error| refused(error.to_string()))?;
+    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| refused(error.to_string()))?;
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(certificates.filter_map(Result::ok));
     WebPkiServerVerifier::builder_with_provider(store.into(), Arc::clone(provider))

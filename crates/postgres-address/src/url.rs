@@ -25,9 +25,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct UrlError(pub String);
 
 fn refused(why: &str) -> UrlError {
-    UrlError(format!(
-        "the database's address is not postgres://USER:PASSWORD@HOST:PORT/DATABASE: {why}"
-    ))
+    UrlError(format!("the database's address is not postgres://USER:PASSWORD@HOST:PORT/DATABASE: {why}"))
 }
 
 /// Where a server is, and how to connect to it.
@@ -109,9 +107,7 @@ impl PostgresUrl {
         let host = match self.config.get_hosts().first() {
             Some(Host::Tcp(name)) => name.clone(),
             Some(Host::Unix(path)) => path.display().to_string(),
-            None => {
-                self.config.get_hostaddrs().first().map_or_else(String::new, ToString::to_string)
-            }
+            None => self.config.get_hostaddrs().first().map_or_else(String::new, ToString::to_string),
         };
         let port = self.config.get_ports().first().copied().unwrap_or(5432);
         format!("{host}:{port}")
@@ -174,10 +170,7 @@ mod tests {
             (config.get_user(), config.get_password(), config.get_dbname()),
             (Some("me"), Some(&b"p@ss"[..]), Some("orders"))
         );
-        assert_eq!(
-            (read.host_and_port(), read.tls),
-            ("db.example:5433".to_owned(), TlsMode::NoVerify)
-        );
+        assert_eq!((read.host_and_port(), read.tls), ("db.example:5433".to_owned(), TlsMode::NoVerify));
         assert_eq!(config.get_ssl_mode(), SslMode::Prefer);
     }
 
@@ -188,22 +181,14 @@ mod tests {
             ("", TlsMode::NoVerify, SslMode::Prefer),
             ("?sslmode=disable&sslrootcert=/etc/own.pem", TlsMode::Disable, SslMode::Disable),
             ("?sslmode=require", TlsMode::NoVerify, SslMode::Require),
-            (
-                "?sslmode=require&sslrootcert=%2Fetc/own.pem",
-                TlsMode::VerifyCa(own()),
-                SslMode::Require,
-            ),
+            ("?sslmode=require&sslrootcert=%2Fetc/own.pem", TlsMode::VerifyCa(own()), SslMode::Require),
             ("?sslmode=verify-ca", TlsMode::VerifyCa(CaSource::System), SslMode::Require),
             (
                 "?connect_timeout=3&sslmode=verify-full&sslrootcert=system",
                 TlsMode::VerifyFull(CaSource::System),
                 SslMode::Require,
             ),
-            (
-                "?sslrootcert=/etc/own.pem&sslmode=verify-full",
-                TlsMode::VerifyFull(own()),
-                SslMode::Require,
-            ),
+            ("?sslrootcert=/etc/own.pem&sslmode=verify-full", TlsMode::VerifyFull(own()), SslMode::Require),
         ] {
             let address = parse(&format!("postgres://me@db/orders{options}")).unwrap();
             assert_eq!((address.tls, address.config.get_ssl_mode()), (tls, mode), "{options}");
@@ -220,10 +205,7 @@ mod tests {
         ] {
             let error = parse(url).unwrap_err();
             let message = error.to_string();
-            assert!(
-                message.contains("not postgres://USER") && !message.contains("s3cret"),
-                "{message}"
-            );
+            assert!(message.contains("not postgres://USER") && !message.contains("s3cret"), "{message}");
         }
     }
 }

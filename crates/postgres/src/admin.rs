@@ -10,9 +10,7 @@ use longshore_core::store::{
     Capacity, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult,
 };
 use longshore_core::unit_state::{Event, Transition, transition};
-use longshore_core::{
-    BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
-};
+use longshore_core::{BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState};
 use uuid::Uuid;
 
 use crate::advisory_lock::{self, AdvisoryLock};
@@ -114,8 +112,7 @@ impl LockedUnits {
                 running.push(row.clone());
                 continue;
             }
-            match transition(&row.transition_input()?, &action.event(), &Policy::default(), tx.now)
-            {
+            match transition(&row.transition_input()?, &action.event(), &Policy::default(), tx.now) {
                 // A unit that is named twice counts as skipped the second time.
                 Ok(step) if seen.insert(*id) => steps.push((row.clone(), step)),
                 _ => operated.skipped += 1,
@@ -126,15 +123,11 @@ impl LockedUnits {
             session::request_cancels(tx, &running).await?;
         }
         let before = steps.len();
-        let steps = if action == UnitAction::Retry {
-            self.reclaim_keys_and_reopen(tx, steps).await?
-        } else {
-            steps
-        };
+        let steps =
+            if action == UnitAction::Retry { self.reclaim_keys_and_reopen(tx, steps).await? } else { steps };
         operated.changed = steps.len() as u64;
         operated.skipped += (before - steps.len()) as u64;
-        apply(tx, steps.into_iter().map(|(row, step)| UnitChange::step(row, step)).collect())
-            .await?;
+        apply(tx, steps.into_iter().map(|(row, step)| UnitChange::step(row, step)).collect()).await?;
         Ok(operated)
     }
 
@@ -209,10 +202,7 @@ async fn reclaim_dedup_keys(
 
 /// Gives units the keys that are free. If another transaction takes one at the same time, the
 /// operation is retried.
-async fn assign_free_keys(
-    tx: &mut Tx<'_>,
-    wanted: BTreeMap<Vec<u8>, UnitId>,
-) -> Result<HashSet<UnitId>> {
+async fn assign_free_keys(tx: &mut Tx<'_>, wanted: BTreeMap<Vec<u8>, UnitId>) -> Result<HashSet<UnitId>> {
     let ids = uuids(wanted.values());
     let keys: Vec<Vec<u8>> = wanted.into_keys().collect();
     let taken = tx
@@ -306,10 +296,9 @@ async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Opt
         let step = transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
         steps.push((row, step));
     }
-    let next_cursor =
-        steps.last().filter(|_| steps.len() >= MAX_CHUNK_UNITS as usize).map(|(row, _)| {
-            RetryCursor { stream: row.stream, place: row.sort_key, unit: uuid(row.id), ..cursor }
-        });
+    let next_cursor = steps.last().filter(|_| steps.len() >= MAX_CHUNK_UNITS as usize).map(|(row, _)| {
+        RetryCursor { stream: row.stream, place: row.sort_key, unit: uuid(row.id), ..cursor }
+    });
     let cache = Arc::clone(&tx.streams);
     let streams = cache.by_num(tx, steps.iter().map(|(row, _)| row.stream)).await?;
     let steps = reclaim_dedup_keys(tx, steps, &streams).await?;
@@ -332,12 +321,7 @@ pub(crate) async fn settings(
 }
 
 /// Changes a queue, and creates it if it does not exist.
-async fn queue(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    name: &QueueName,
-    change: QueueChange,
-) -> Result<()> {
+async fn queue(tx: &mut Tx<'_>, scope: &Scope, name: &QueueName, change: QueueChange) -> Result<()> {
     let owner = scope.check_queue_change(name)?;
     // Create a lane as well, so that the queue is listed before its first unit.
     streams::lane(tx, name, &owner).await?;
@@ -359,8 +343,7 @@ async fn lane(
     scope.check_lane_change(name, tenant, &change)?;
     let num = streams::lane(tx, name, tenant).await?;
     // Transactions that count under the old limits must commit before the limits change.
-    advisory_lock::acquire(tx, &[AdvisoryLock::LaneCapacity(num), AdvisoryLock::LaneCap(num)])
-        .await?;
+    advisory_lock::acquire(tx, &[AdvisoryLock::LaneCapacity(num), AdvisoryLock::LaneCap(num)]).await?;
     set(tx, "longshore_lane", num, change.paused, change.capacity).await?;
     let number = |number: u32| i32::try_from(number).map_err(|_| too_large(number));
     if let Some(weight) = change.weight {
@@ -387,8 +370,7 @@ async fn set(
         tx.execute(&sql, &[&num, &paused]).await?;
     }
     if let Some(Capacity { units, bytes }) = capacity {
-        let bound =
-            |bound: Option<u64>| bound.map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
+        let bound = |bound: Option<u64>| bound.map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
         let sql = format!("UPDATE {table} SET max_units = $2, max_bytes = $3 WHERE num = $1");
         tx.execute(&sql, &[&num, &bound(units), &bound(bytes)]).await?;
     }

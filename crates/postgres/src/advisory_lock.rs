@@ -56,9 +56,7 @@ impl AdvisoryLock<'_> {
             Self::TenantCap(name) => (7, hash(name.as_bytes())),
             Self::CapKey(key) => (8, hash(key)),
             Self::Budget(tenant) => (9, hash(tenant.as_bytes())),
-            Self::Request(tenant, id) => {
-                (10, hash(format!("{tenant}/{id}").as_bytes()) % MAX_REQUEST_LOCKS)
-            }
+            Self::Request(tenant, id) => (10, hash(format!("{tenant}/{id}").as_bytes()) % MAX_REQUEST_LOCKS),
         };
         KEY_PREFIX | (kind << 40) | which
     }

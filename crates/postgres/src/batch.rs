@@ -9,9 +9,7 @@ use std::collections::BTreeSet;
 use longshore_core::batch::{self as machine, BatchAction};
 use longshore_core::sql_row::{BATCH_COLUMNS, read_batch, read_counts};
 use longshore_core::store::{AddChunkResult, BatchChunk, OpenBatchResult, SendResult};
-use longshore_core::{
-    Batch, BatchId, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp,
-};
+use longshore_core::{Batch, BatchId, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
 use crate::checkpoint;
@@ -23,11 +21,7 @@ use crate::tx::{PostCommit, Tx};
 use crate::typed_params::replace_nul;
 
 /// Creates a batch's record, or returns the existing one.
-pub(crate) async fn open(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    new: &NewBatch,
-) -> Result<OpenBatchResult> {
+pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<OpenBatchResult> {
     scope.require(&new.tenant)?;
     new.check()?;
     let made = tx
@@ -57,9 +51,7 @@ pub(crate) async fn open(
     match number(tx, &Scope::Tenant(new.tenant.clone()), &new.id).await {
         Ok(num) => Ok(OpenBatchResult::Existing(show(tx, num).await?)),
         // Names are unique in the store. The owner of the name is not revealed to other tenants.
-        Err(Error::NotFound { .. }) => {
-            Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)))
-        }
+        Err(Error::NotFound { .. }) => Err(Error::Invalid(format!("the batch name `{}` is taken", new.id))),
         Err(error) => Err(error),
     }
 }
@@ -107,12 +99,7 @@ pub(crate) async fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result
 }
 
 /// Applies an operator's action to the record.
-pub(crate) async fn act(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    id: &BatchId,
-    action: &BatchAction,
-) -> Result<i64> {
+pub(crate) async fn act(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId, action: &BatchAction) -> Result<i64> {
     let num = number(tx, scope, id).await?;
     let mut batch = lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
     machine::apply_action(&mut batch, action)?;
@@ -128,8 +115,7 @@ pub(crate) async fn act(
 /// work.
 pub(crate) async fn advance(store: &StoreInner, batches: BTreeSet<i64>) -> Result<PostCommit> {
     let nums: Vec<i64> = batches.into_iter().collect();
-    let (due, mut after) =
-        retry_transaction!(store, Relaxed, tx => find_due(&mut tx, &nums)).await?;
+    let (due, mut after) = retry_transaction!(store, Relaxed, tx => find_due(&mut tx, &nums)).await?;
     for num in due {
         match retry_transaction!(store, Durable, tx => advance_one(&mut tx, num)).await {
             Ok(((), more)) => after.merge(more),
@@ -235,11 +221,7 @@ pub(crate) async fn show(tx: &mut Tx<'_>, num: i64) -> Result<Batch> {
 }
 
 /// A batch's definition, for its workers.
-pub(crate) async fn definition(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    id: &BatchId,
-) -> Result<Option<Payload>> {
+pub(crate) async fn definition(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<Option<Payload>> {
     let num = number(tx, scope, id).await?;
     let sql = "SELECT definition FROM longshore_batch WHERE num = $1";
     let row = tx.query_opt(sql, &[&num]).await?.ok_or_else(|| Error::not_found("batch", id))?;

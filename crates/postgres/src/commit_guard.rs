@@ -36,11 +36,7 @@ impl CommitGuard {
 
     /// Deletes the row and keeps the operation's changes if `result` is `Ok`; else rolls back to
     /// the savepoint.
-    pub(crate) async fn disarm<T>(
-        self,
-        tx: &mut Tx<'_>,
-        result: Result<T>,
-    ) -> Result<TransactionResult<T>> {
+    pub(crate) async fn disarm<T>(self, tx: &mut Tx<'_>, result: Result<T>) -> Result<TransactionResult<T>> {
         match &result {
             Ok(_) => {
                 let disarm = format!("DELETE FROM longshore_commit_guard WHERE num = {}", self.0);

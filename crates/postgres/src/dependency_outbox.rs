@@ -18,16 +18,10 @@ use crate::typed_params::{unit_id, uuids};
 const MAX_BATCH: i64 = 1_000;
 
 /// Adds units that have new dependants or have ended.
-pub(crate) async fn enqueue<'u>(
-    tx: &mut Tx<'_>,
-    units: impl IntoIterator<Item = &'u UnitId>,
-) -> Result<()> {
+pub(crate) async fn enqueue<'u>(tx: &mut Tx<'_>, units: impl IntoIterator<Item = &'u UnitId>) -> Result<()> {
     let units = uuids(units);
-    tx.execute(
-        "INSERT INTO longshore_dependency_outbox (unit) SELECT DISTINCT unnest($1)",
-        &[&units],
-    )
-    .await?;
+    tx.execute("INSERT INTO longshore_dependency_outbox (unit) SELECT DISTINCT unnest($1)", &[&units])
+        .await?;
     tx.after.outbox = true;
     Ok(())
 }

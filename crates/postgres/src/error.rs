@@ -17,9 +17,7 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
     };
     match code.code() {
         // Deadlock, serialization failure, lock timeout: nothing was changed, so a retry is safe.
-        "40P01" | "40001" | "55P03" => {
-            unavailable("another transaction holds a lock that is needed", error)
-        }
+        "40P01" | "40001" | "55P03" => unavailable("another transaction holds a lock that is needed", error),
         "53100" => Error::DiskFull { source: Some(Box::new(error)) },
         "53300" => unavailable("PostgreSQL has reached its connection limit", error),
         "25006" => unavailable("PostgreSQL is read-only: a standby, or in recovery", error),
@@ -28,9 +26,7 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
         "42501" => broken("the PostgreSQL user lacks a privilege", error),
         // Statement and idle timeouts; then shutdown, crash of another backend, start-up,
         // resources.
-        "57014" | "25P03" => {
-            unavailable("PostgreSQL cancelled a statement that took too long", error)
-        }
+        "57014" | "25P03" => unavailable("PostgreSQL cancelled a statement that took too long", error),
         other if other.starts_with("57") || other.starts_with("53") || other.starts_with("08") => {
             unavailable("PostgreSQL is unavailable", error)
         }
@@ -58,10 +54,7 @@ fn certificate_error(error: &tokio_postgres::Error) -> Option<String> {
 }
 
 fn unavailable(message: &str, source: tokio_postgres::Error) -> Error {
-    Error::Unavailable {
-        message: with_server_message(message, &source),
-        source: Some(Box::new(source)),
-    }
+    Error::Unavailable { message: with_server_message(message, &source), source: Some(Box::new(source)) }
 }
 
 fn broken(message: &str, source: tokio_postgres::Error) -> Error {
@@ -85,8 +78,7 @@ pub(crate) fn is_conflict(error: &Error) -> bool {
         return true;
     }
     let code = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
-    code == Some(&SqlState::T_R_DEADLOCK_DETECTED)
-        || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
+    code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
 }
 
 /// A concurrent transaction inserted the same id or key, so the decisions are outdated.

@@ -14,8 +14,7 @@ use crate::effects;
 use crate::error::damaged;
 use crate::ledger::calls::record_with;
 use crate::row::{
-    Columns, READY_CAPPED, UnitAttributes, UnitRow, entry_code, flag, small, state_code, to_json,
-    value,
+    Columns, READY_CAPPED, UnitAttributes, UnitRow, entry_code, flag, small, state_code, to_json, value,
 };
 use crate::session::{self, PolicyCache};
 use crate::tx::Tx;
@@ -116,8 +115,7 @@ impl SlowFinish {
         };
         let mut row = row.clone();
         row.count_attempt(tx.now);
-        let step =
-            transition(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
+        let step = transition(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
         let (state, fence) = (step.state, row.fence);
         let mut change = UnitChange::new(row, step, fence, Some(self.session));
         if let Outcome::Done(Some(result)) = &end.outcome {
@@ -149,12 +147,7 @@ pub(crate) struct UnitChange {
 
 impl UnitChange {
     /// A transition without result and checkpoint.
-    pub(crate) fn new(
-        row: UnitRow,
-        step: Transition,
-        fence: u64,
-        session: Option<SessionId>,
-    ) -> Self {
+    pub(crate) fn new(row: UnitRow, step: Transition, fence: u64, session: Option<SessionId>) -> Self {
         Self { row, step, fence, session, result: None, checkpoint: None }
     }
 
@@ -202,19 +195,8 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
     for change in changes {
         columns.push(change)?;
     }
-    let ChangeColumns {
-        id,
-        state,
-        place,
-        attempt,
-        lost,
-        fence,
-        flags,
-        failure,
-        free,
-        result,
-        checkpoint,
-    } = &columns;
+    let ChangeColumns { id, state, place, attempt, lost, fence, flags, failure, free, result, checkpoint } =
+        &columns;
     tx.query(
         "UPDATE longshore_unit u SET state = f.state, sort_key = f.sort_key, attempt = f.attempt,
          lost = f.lost, fence = f.fence, session = NULL, started_at = NULL, open_dependencies = 0,
@@ -318,10 +300,7 @@ async fn forget_dependencies(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<
 
 /// Unparks the next units of each cap key. A caller's transaction leaves this for after its commit,
 /// since claims would wait for its locks.
-pub(crate) async fn unpark<'k>(
-    tx: &mut Tx<'_>,
-    keys: impl Iterator<Item = &'k [u8]>,
-) -> Result<()> {
+pub(crate) async fn unpark<'k>(tx: &mut Tx<'_>, keys: impl Iterator<Item = &'k [u8]>) -> Result<()> {
     let mut leaving: BTreeMap<Vec<u8>, i64> = BTreeMap::new();
     for key in keys {
         *leaving.entry(key.to_vec()).or_default() += 1;
@@ -337,15 +316,11 @@ pub(crate) async fn unpark<'k>(
 
 /// Unparks this many units of each cap key, under the keys' locks. Without the lock, a concurrent
 /// claim could park a unit behind the one that ends now, and nothing would unpark it.
-pub(crate) async fn unpark_counted(
-    tx: &mut Tx<'_>,
-    leaving: &BTreeMap<Vec<u8>, i64>,
-) -> Result<()> {
+pub(crate) async fn unpark_counted(tx: &mut Tx<'_>, leaving: &BTreeMap<Vec<u8>, i64>) -> Result<()> {
     if leaving.is_empty() {
         return Ok(());
     }
-    let locks: Vec<AdvisoryLock<'_>> =
-        leaving.keys().map(|key| AdvisoryLock::CapKey(key)).collect();
+    let locks: Vec<AdvisoryLock<'_>> = leaving.keys().map(|key| AdvisoryLock::CapKey(key)).collect();
     advisory_lock::acquire(tx, &locks).await?;
     let counts: Vec<i64> = leaving.values().copied().collect();
     let keys: Vec<&[u8]> = leaving.keys().map(Vec::as_slice).collect();

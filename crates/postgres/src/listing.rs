@@ -22,8 +22,7 @@ use crate::typed_params::{unit_id, uuid, uuids};
 const MAX_SCANNED_ROWS: i64 = 20_000;
 
 /// The streams that match a [`NameFilter`].
-const STREAMS: &str =
-    "SELECT s.stream FROM longshore_stream_count s JOIN longshore_lane l ON l.num = s.lane
+const STREAMS: &str = "SELECT s.stream FROM longshore_stream_count s JOIN longshore_lane l ON l.num = s.lane
     JOIN longshore_queue q ON q.num = l.queue LEFT JOIN longshore_batch b ON b.num = s.batch
     WHERE ($1 IS NULL OR l.tenant = $1) AND ($2 IS NULL OR q.name = $2)
     AND ($3 IS NULL OR s.kind = $3) AND ($4 IS NULL OR b.name = $4)";
@@ -70,9 +69,8 @@ async fn by_state(
         };
         let [owner, queue, kind, batch] = &names;
         let max_rows = i64::from(limit) + 1;
-        let rows = tx
-            .query(&sql, &[owner, queue, kind, batch, &after.place, &uuid(after.id), &max_rows])
-            .await?;
+        let rows =
+            tx.query(&sql, &[owner, queue, kind, batch, &after.place, &uuid(after.id), &max_rows]).await?;
         for row in &rows {
             found.push(UnitCursor { place: value(row, 0)?, id: unit_id(value(row, 1)?) });
         }
@@ -117,12 +115,7 @@ fn newest_leased() -> String {
     )
 }
 
-async fn by_id(
-    tx: &mut Tx<'_>,
-    names: NameFilter<'_>,
-    after: UnitCursor,
-    limit: u32,
-) -> Result<Page<Unit>> {
+async fn by_id(tx: &mut Tx<'_>, names: NameFilter<'_>, after: UnitCursor, limit: u32) -> Result<Page<Unit>> {
     let max_rows = i64::from(limit) + 1;
     // Without a filter no row is scanned in vain.
     let scan_limit =
@@ -137,9 +130,7 @@ async fn by_id(
            WHERE (SELECT count(*) FROM walked) = $6 ORDER BY w.id LIMIT 1)"
     );
     let [owner, queue, kind, batch] = &names;
-    let rows = tx
-        .query(&sql, &[owner, queue, kind, batch, &uuid(after.id), &scan_limit, &max_rows])
-        .await?;
+    let rows = tx.query(&sql, &[owner, queue, kind, batch, &uuid(after.id), &scan_limit, &max_rows]).await?;
     let (mut ids, mut last) = (Vec::new(), None);
     for row in &rows {
         let id: Uuid = value(row, 0)?;
@@ -167,8 +158,7 @@ async fn load_summaries(tx: &mut Tx<'_>, ids: Vec<Uuid>) -> Result<Vec<Unit>> {
     let rows = tx.query(&sql, &[&ids]).await?;
     let parts = |row: &Columns<'_>, at| UnitParts::read_short(row, at);
     let units = assemble_units(tx, &rows, parts, UnitRow::WIDTH + 2).await?;
-    let mut units: HashMap<Uuid, Unit> =
-        units.into_iter().map(|unit| (uuid(unit.id), unit)).collect();
+    let mut units: HashMap<Uuid, Unit> = units.into_iter().map(|unit| (uuid(unit.id), unit)).collect();
     Ok(ids.iter().filter_map(|id| units.remove(id)).collect())
 }
 

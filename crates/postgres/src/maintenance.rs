@@ -110,8 +110,7 @@ impl MaintenanceCache {
     fn batch_recheck_is_due(&self) -> bool {
         let now = Instant::now();
         self.with(|state| {
-            let due =
-                state.batches.is_none_or(|last| now.duration_since(last) >= BATCH_RECHECK_INTERVAL);
+            let due = state.batches.is_none_or(|last| now.duration_since(last) >= BATCH_RECHECK_INTERVAL);
             if due {
                 state.batches = Some(now);
             }
@@ -167,8 +166,7 @@ pub(crate) async fn promote(
     }
     let long_log = pending.starts && start_log::compact(tx).await?;
     let PromoteResult { due, expired, cancelled: swept, .. } = promoted;
-    promoted.more =
-        long_log || [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
+    promoted.more = long_log || [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
     if pending.is_empty() {
         promoted.next_due = pending.idle.next_due_in(tx.now);
         return Ok((promoted, Some(pending.idle)));
@@ -226,8 +224,7 @@ impl PendingWork {
             Ok(value::<Option<i64>>(&row, at)?.map(Timestamp::from_micros))
         };
         let next_fire_in = value::<Option<i64>>(&row, 8)?;
-        let next_fire_in =
-            next_fire_in.map(|left| Duration::from_micros(left.try_into().unwrap_or(0)));
+        let next_fire_in = next_fire_in.map(|left| Duration::from_micros(left.try_into().unwrap_or(0)));
         let is_past = |time: Option<Timestamp>| time.is_some_and(|time| time <= tx.now);
         let idle = IdleUntil { next_due: time(1)?, next_deadline: time(2)?, next_fire_in };
         Ok(Self {
@@ -251,8 +248,7 @@ impl PendingWork {
 }
 
 // A locked unit is being changed by another transaction; the next round handles it.
-const DUE: &str =
-    "u.state = 1 AND u.sort_key <= $1 ORDER BY u.sort_key LIMIT $2 FOR UPDATE SKIP LOCKED";
+const DUE: &str = "u.state = 1 AND u.sort_key <= $1 ORDER BY u.sort_key LIMIT $2 FOR UPDATE SKIP LOCKED";
 
 const EXPIRED: &str = "u.deadline IS NOT NULL AND u.state IN (0, 1, 2, 7, 8) AND u.deadline <= $1
     ORDER BY u.deadline LIMIT $2 FOR UPDATE SKIP LOCKED";

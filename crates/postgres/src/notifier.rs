@@ -130,8 +130,7 @@ impl Notifier {
         self.flush_now.notify_one();
         // The sender lives as long as `self`. But if the writer has ended, or the server is
         // unavailable, the caller reads what is there.
-        let _ = tokio::time::timeout(FLUSH_TIMEOUT, rounds_written.wait_for(|over| *over >= round))
-            .await;
+        let _ = tokio::time::timeout(FLUSH_TIMEOUT, rounds_written.wait_for(|over| *over >= round)).await;
     }
 
     /// Wakes this process's workers: units may have become claimable without a notification.
@@ -162,11 +161,8 @@ impl Notifier {
             self.has_pending.notified().await;
             loop {
                 let wake_workers = self.with(|pending| std::mem::take(&mut pending.wake_workers));
-                let notified = if wake_workers {
-                    with_timeout(notify(&pool, WAKE_WORKERS)).await
-                } else {
-                    Ok(())
-                };
+                let notified =
+                    if wake_workers { with_timeout(notify(&pool, WAKE_WORKERS)).await } else { Ok(()) };
                 self.debounce().await;
                 let (entries, round) = self.with(|pending| {
                     pending.round += 1;

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_core::permits::{
-    AcquireRequest, AcquireResult, IfFull, PERMIT_AGING_PER_LEVEL, PermitGrant, PermitRequest,
-    PoolChange,
+    AcquireRequest, AcquireResult, IfFull, PERMIT_AGING_PER_LEVEL, PermitGrant, PermitRequest, PoolChange,
 };
 use longshore_core::{Error, PermitId, PoolName, Result};
 use tokio_postgres::Row;
@@ -75,11 +74,7 @@ fn wait_ttl(ask: &AcquireRequest) -> Option<i64> {
     }
 }
 
-async fn ask_one(
-    inner: &StoreInner,
-    pool: &PoolName,
-    ask: &AcquireRequest,
-) -> Result<AcquireResult> {
+async fn ask_one(inner: &StoreInner, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult> {
     let level = ask.priority.level();
     let row = one(
         inner,
@@ -104,21 +99,14 @@ async fn ask_one(
 
 fn answer(row: &Row) -> Result<AcquireResult> {
     Ok(match value::<i32>(row, 0)? {
-        0 => AcquireResult::Granted(PermitGrant {
-            fence: number(row, 1)?,
-            waited: duration(row, 2)?,
-        }),
+        0 => AcquireResult::Granted(PermitGrant { fence: number(row, 1)?, waited: duration(row, 2)? }),
         1 => AcquireResult::Waiting { before: number(row, 3)?, look_again: duration(row, 4)? },
         2 => AcquireResult::Full,
         _ => AcquireResult::TooHeavy { max: number(row, 1)? },
     })
 }
 
-async fn one(
-    inner: &StoreInner,
-    sql: &str,
-    params: &[&dyn crate::typed_params::SqlParam],
-) -> Result<Row> {
+async fn one(inner: &StoreInner, sql: &str, params: &[&dyn crate::typed_params::SqlParam]) -> Result<Row> {
     let rows = inner.query_autocommit(sql, params).await?;
     rows.into_iter().next().ok_or_else(|| damaged("a pool function that returns no row"))
 }
@@ -159,22 +147,13 @@ pub(crate) async fn release(
     batched::submit(inner, pool, job).await.map(drop)
 }
 
-async fn release_one(
-    inner: &StoreInner,
-    pool: &PoolName,
-    ids: &[PermitId],
-    late: bool,
-) -> Result<()> {
+async fn release_one(inner: &StoreInner, pool: &PoolName, ids: &[PermitId], late: bool) -> Result<()> {
     let sql = "SELECT longshore_permit_release($1, $2, $3)";
     run_and_wake(inner, sql, &[&pool.as_str(), &uuids(ids), &late]).await
 }
 
 /// Creates, resizes or resets a pool.
-pub(crate) async fn change(
-    inner: &StoreInner,
-    pool: &PoolName,
-    change: PoolChange,
-) -> Result<Option<u32>> {
+pub(crate) async fn change(inner: &StoreInner, pool: &PoolName, change: PoolChange) -> Result<Option<u32>> {
     match change {
         PoolChange::Create(max) => return init(inner, pool, max).await,
         PoolChange::Resize(max) => {
@@ -203,9 +182,7 @@ async fn init(inner: &StoreInner, pool: &PoolName, max: u32) -> Result<Option<u3
         // If another transaction created it after this statement began, it is not visible yet: the
         // next statement sees it.
         if let Some(max) = value::<Option<i64>>(&row, 1)? {
-            return u32::try_from(max)
-                .map(Some)
-                .map_err(|_| damaged("an invalid maximum of a pool"));
+            return u32::try_from(max).map(Some).map_err(|_| damaged("an invalid maximum of a pool"));
         }
     }
 }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use longshore_core::sql_row::{FAILURE_COLUMNS, read_counts, read_failure, read_queue};
 use longshore_core::store::{Change, ChangeSet, QueueInfo, Queues, Topic, Totals, UnitFailure};
-use longshore_core::{
-    BatchId, Error, Priority, QueueName, Result, Scope, TenantId, Timestamp, Unit, UnitId,
-};
+use longshore_core::{BatchId, Error, Priority, QueueName, Result, Scope, TenantId, Timestamp, Unit, UnitId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -37,8 +35,7 @@ pub(crate) async fn assemble_units(
     let streams = cache.by_num(tx, unit_rows.iter().map(|unit_row| unit_row.stream)).await?;
     let mut units = Vec::with_capacity(rows.len());
     for (row, unit_row) in rows.iter().zip(unit_rows) {
-        let names =
-            streams.get(&unit_row.stream).ok_or_else(|| damaged("a unit without its stream"))?;
+        let names = streams.get(&unit_row.stream).ok_or_else(|| damaged("a unit without its stream"))?;
         let session = value::<Option<Uuid>>(row, holder)?.map(session_id);
         units.push(unit(unit_row, parts(&Columns(row), UnitRow::WIDTH)?, names, session)?);
     }
@@ -60,11 +57,7 @@ pub(crate) async fn one_unit(tx: &mut Tx<'_>, scope: &Scope, id: UnitId) -> Resu
 }
 
 /// The failed runs of a unit.
-pub(crate) async fn failures(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    id: UnitId,
-) -> Result<Vec<UnitFailure>> {
+pub(crate) async fn failures(tx: &mut Tx<'_>, scope: &Scope, id: UnitId) -> Result<Vec<UnitFailure>> {
     let owner = "SELECT l.tenant FROM longshore_unit u JOIN longshore_stream s ON s.num = u.stream
         JOIN longshore_lane l ON l.num = s.lane WHERE u.id = $1";
     let owner = tx.query_opt(owner, &[&uuid(id)]).await?;
@@ -72,8 +65,7 @@ pub(crate) async fn failures(
     if !owner.transpose()?.is_some_and(|owner| scope.covers(&owner)) {
         return Err(Error::not_found("unit", id));
     }
-    let sql =
-        format!("SELECT {FAILURE_COLUMNS} FROM longshore_failure WHERE unit = $1 ORDER BY num");
+    let sql = format!("SELECT {FAILURE_COLUMNS} FROM longshore_failure WHERE unit = $1 ORDER BY num");
     let rows = tx.query(&sql, &[&uuid(id)]).await?;
     rows.iter().map(|row| read_failure(&Columns(row))).collect()
 }

@@ -69,8 +69,7 @@ impl QueueLimits {
         let (num, tenant): (i64, String) = (value(row, 0)?, value(row, 2)?);
         self.suspended.extend(value::<bool>(row, 3)?.then_some(num));
         let mut scopes = Vec::new();
-        let all =
-            [LimitScope::Lane(num), LimitScope::Queue(value(row, 1)?), LimitScope::Tenant(tenant)];
+        let all = [LimitScope::Lane(num), LimitScope::Queue(value(row, 1)?), LimitScope::Tenant(tenant)];
         for (scope, at) in all.into_iter().zip([4, 6, 8]) {
             let usage = LimitUsage::new(scope.bound(), capacity(row, at)?);
             if usage.is_limited() {
@@ -92,8 +91,7 @@ impl QueueLimits {
         if self.capacity.limits.is_empty() {
             return Ok(());
         }
-        let locks: Vec<AdvisoryLock<'_>> =
-            self.capacity.limits.keys().map(LimitScope::lock).collect();
+        let locks: Vec<AdvisoryLock<'_>> = self.capacity.limits.keys().map(LimitScope::lock).collect();
         advisory_lock::acquire(tx, &locks).await?;
         self.reload_limits(tx).await?;
         let (mut lanes, mut queues, mut tenants) = (Vec::new(), Vec::new(), Vec::new());
@@ -148,8 +146,7 @@ impl QueueLimits {
     /// The refusal if the stream's tenant is suspended.
     pub(crate) fn refuse_suspended(&self, stream: &Stream) -> Option<SendRejection> {
         let suspended = self.suspended.contains(&stream.lane);
-        (suspended || stream.is_placeholder())
-            .then(|| SendRejection::Suspended(stream.tenant.clone()))
+        (suspended || stream.is_placeholder()).then(|| SendRejection::Suspended(stream.tenant.clone()))
     }
 }
 

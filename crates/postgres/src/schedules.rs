@@ -3,8 +3,8 @@
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::sql_row::{SCHEDULE_COLUMNS, read_schedule};
 use longshore_core::store::{
-    FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList,
-    ScheduleSwitch, SendResult, parse_schedule_cursor,
+    FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch,
+    SendResult, parse_schedule_cursor,
 };
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;

@@ -90,11 +90,8 @@ async fn send_plain(
         let until = insert::chunk_end(units, done, MAX_CHUNK_UNITS);
         let (units, streams) = (&units[done..until], &streams[done..until]);
         let now = tx.now;
-        let rows: Vec<NewRow<'_>> = units
-            .iter()
-            .zip(streams)
-            .map(|(unit, stream)| NewRow::new(now, unit, stream, 0))
-            .collect();
+        let rows: Vec<NewRow<'_>> =
+            units.iter().zip(streams).map(|(unit, stream)| NewRow::new(now, unit, stream, 0)).collect();
         let lanes = if limited { lanes(streams) } else { Vec::new() };
         if !insert::insert_plain(tx, &rows, &lanes).await? {
             break;
@@ -164,9 +161,7 @@ async fn stream(
 ) -> Result<Arc<Stream>> {
     match cache.find(tx, key).await? {
         Some(stream) => Ok(stream),
-        None if policy == LimitPolicy::Enforce
-            && tenants::is_suspended(tx, &key.tenant).await? =>
-        {
+        None if policy == LimitPolicy::Enforce && tenants::is_suspended(tx, &key.tenant).await? => {
             Ok(Arc::new(Stream::placeholder(key.clone())))
         }
         None => cache.by_key(tx, key).await,
@@ -174,12 +169,7 @@ async fn stream(
 }
 
 fn key(unit: &NewUnit, batch: i64) -> StreamKey {
-    StreamKey {
-        queue: unit.queue.clone(),
-        tenant: unit.tenant.clone(),
-        kind: unit.kind.clone(),
-        batch,
-    }
+    StreamKey { queue: unit.queue.clone(), tenant: unit.tenant.clone(), kind: unit.kind.clone(), batch }
 }
 
 fn same_stream(one: &NewUnit, other: &NewUnit) -> bool {

@@ -65,11 +65,7 @@ pub(crate) async fn number(tx: &mut Tx<'_>, session: SessionId) -> Result<i64> {
 }
 
 /// Ends a session. Returns how many of its units go on and how many failed.
-pub(crate) async fn end(
-    tx: &mut Tx<'_>,
-    session: SessionId,
-    how: SessionEnd,
-) -> Result<(u64, u64)> {
+pub(crate) async fn end(tx: &mut Tx<'_>, session: SessionId, how: SessionEnd) -> Result<(u64, u64)> {
     let sql = "SELECT num FROM longshore_session WHERE id = $1 FOR UPDATE";
     let Some(row) = tx.query_opt(sql, &[&session_uuid(session)]).await? else { return Ok((0, 0)) };
     let num: i64 = value(&row, 0)?;
@@ -100,9 +96,7 @@ pub(crate) async fn end(
 /// Locks the units that a session holds, in the order in which every transaction locks units.
 async fn lock_held(tx: &mut Tx<'_>, session: i64) -> Result<Vec<UnitRow>> {
     let columns = UnitRow::COLUMNS;
-    let sql = format!(
-        "SELECT {columns} FROM longshore_unit u WHERE u.session = $1 ORDER BY u.id FOR UPDATE"
-    );
+    let sql = format!("SELECT {columns} FROM longshore_unit u WHERE u.session = $1 ORDER BY u.id FOR UPDATE");
     tx.query(&sql, &[&session]).await?.iter().map(|row| UnitRow::read(&Columns(row))).collect()
 }
 
@@ -119,11 +113,7 @@ fn is_held(row: &UnitRow, session: i64, lease: &Lease) -> bool {
 }
 
 /// Asks a worker to go quiet, drain or stop.
-pub(crate) async fn send_command(
-    tx: &mut Tx<'_>,
-    session: SessionId,
-    order: WorkerCommand,
-) -> Result<()> {
+pub(crate) async fn send_command(tx: &mut Tx<'_>, session: SessionId, order: WorkerCommand) -> Result<()> {
     let sql = "UPDATE longshore_session SET command = $2 WHERE id = $1";
     let changed = tx.execute(sql, &[&session_uuid(session), &order.as_str()]).await?;
     if changed == 0 {

@@ -53,11 +53,7 @@ impl Drop for ConnGuard {
 impl StoreInner {
     /// Runs a statement in autocommit mode and retries it after a conflict with another
     /// transaction.
-    pub(crate) async fn query_autocommit(
-        &self,
-        sql: &str,
-        params: &[&dyn SqlParam],
-    ) -> Result<Vec<Row>> {
+    pub(crate) async fn query_autocommit(&self, sql: &str, params: &[&dyn SqlParam]) -> Result<Vec<Row>> {
         for _ in 0..10 {
             match self.query_autocommit_once(sql, params).await {
                 Err(error) if is_conflict(&error) => tokio::task::yield_now().await,
@@ -75,15 +71,11 @@ impl StoreInner {
     }
 
     /// The streams with these numbers, usually from the cache.
-    pub(crate) async fn streams_by_num(
-        &self,
-        nums: BTreeSet<i64>,
-    ) -> Result<HashMap<i64, Arc<Stream>>> {
+    pub(crate) async fn streams_by_num(&self, nums: BTreeSet<i64>) -> Result<HashMap<i64, Arc<Stream>>> {
         if let Some(all) = self.streams.cached_by_num(&nums) {
             return Ok(all);
         }
-        let found =
-            retry_transaction!(self, Read, tx => self.streams.by_num(&mut tx, nums.clone()));
+        let found = retry_transaction!(self, Read, tx => self.streams.by_num(&mut tx, nums.clone()));
         found.await.map(|(found, _)| found)
     }
 }

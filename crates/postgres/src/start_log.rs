@@ -33,10 +33,7 @@ pub(crate) async fn record_starts(
     let sql = "SELECT * FROM longshore_start_units($1, $2, $3, $4, $5)";
     let now = inner.options.clock.now();
     let rows = inner
-        .query_autocommit(
-            sql,
-            &[&session_uuid(session), &ids, &fences, &now.as_micros(), &flag::CANCEL],
-        )
+        .query_autocommit(sql, &[&session_uuid(session), &ids, &fences, &now.as_micros(), &flag::CANCEL])
         .await?;
     let first = rows.first().ok_or(Error::SessionGone(session))?;
     if value(first, 0)? {
@@ -53,11 +50,7 @@ pub(crate) async fn record_starts(
 
 /// Merges the log into the rows of all units that a session holds, and deletes the session's log.
 /// The session's row must be locked, so that it starts nothing more.
-pub(crate) async fn merge_and_delete(
-    tx: &mut Tx<'_>,
-    session: i64,
-    held: &mut [UnitRow],
-) -> Result<()> {
+pub(crate) async fn merge_and_delete(tx: &mut Tx<'_>, session: i64, held: &mut [UnitRow]) -> Result<()> {
     merge_into(tx, held).await?;
     tx.query("DELETE FROM longshore_start_log WHERE session = $1", &[&session]).await?;
     Ok(())

@@ -264,8 +264,7 @@ impl StoreInner {
             return tx.commit().await.map(|_| Ok(()));
         }
         let inner = Arc::clone(self);
-        self.run_to_completion(async move { Ok(inner.run_post_commit(tx.commit().await?).await) })
-            .await
+        self.run_to_completion(async move { Ok(inner.run_post_commit(tx.commit().await?).await) }).await
     }
 
     /// Runs `task` to completion. If the caller drops the future, a background task continues it.
@@ -368,9 +367,7 @@ impl StoreInner {
     /// Counts a delta row that calls wrote. Every [`counter_rollup::DELTA_THRESHOLD`] rows it
     /// starts a rollup in the background, so that the caller does not wait.
     pub(crate) fn count_spend(self: &Arc<Self>) {
-        if self.pending_deltas.fetch_add(1, Ordering::Relaxed) + 1
-            >= counter_rollup::DELTA_THRESHOLD
-        {
+        if self.pending_deltas.fetch_add(1, Ordering::Relaxed) + 1 >= counter_rollup::DELTA_THRESHOLD {
             self.pending_deltas.store(0, Ordering::Relaxed);
             let inner = Arc::clone(self);
             self.background.spawn(async move {

@@ -96,9 +96,7 @@ impl StreamCache {
     /// The streams with these numbers, if all are cached.
     pub(crate) fn cached_by_num(&self, nums: &BTreeSet<i64>) -> Option<HashMap<i64, Arc<Stream>>> {
         let lookup = |index: &mut StreamIndex| {
-            nums.iter()
-                .map(|num| index.by_num.get(num).map(|one| (*num, Arc::clone(one))))
-                .collect()
+            nums.iter().map(|num| index.by_num.get(num).map(|one| (*num, Arc::clone(one)))).collect()
         };
         self.with(lookup)
     }
@@ -170,19 +168,14 @@ impl StreamCache {
             &[&lane, &key.kind.as_str(), &key.batch],
         )
         .await?;
-        let created =
-            find(tx, key).await?.ok_or_else(|| damaged("a stream that cannot be found"))?;
+        let created = find(tx, key).await?.ok_or_else(|| damaged("a stream that cannot be found"))?;
         let created = Arc::new(Stream::read(&created)?);
         tx.new_streams.push(Arc::clone(&created));
         Ok(created)
     }
 
     /// A stream by its key, if it exists.
-    pub(crate) async fn find(
-        &self,
-        tx: &mut Tx<'_>,
-        key: &StreamKey,
-    ) -> Result<Option<Arc<Stream>>> {
+    pub(crate) async fn find(&self, tx: &mut Tx<'_>, key: &StreamKey) -> Result<Option<Arc<Stream>>> {
         if let Some(stream) = self.cached(key) {
             return Ok(Some(stream));
         }
@@ -195,21 +188,16 @@ impl StreamCache {
 }
 
 async fn find(tx: &mut Tx<'_>, key: &StreamKey) -> Result<Option<Row>> {
-    let sql =
-        format!("{SELECT} WHERE q.name = $1 AND l.tenant = $2 AND s.kind = $3 AND s.batch = $4");
+    let sql = format!("{SELECT} WHERE q.name = $1 AND l.tenant = $2 AND s.kind = $3 AND s.batch = $4");
     let StreamKey { queue, tenant, kind, batch } = key;
     tx.query_opt(&sql, &[&queue.as_str(), &tenant.as_str(), &kind.as_str(), batch]).await
 }
 
 /// A queue's number. A new queue is created.
 pub(crate) async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
-    tx.execute(
-        "INSERT INTO longshore_queue (name) VALUES ($1) ON CONFLICT DO NOTHING",
-        &[&name.as_str()],
-    )
-    .await?;
-    let row =
-        tx.query_one("SELECT num FROM longshore_queue WHERE name = $1", &[&name.as_str()]).await?;
+    tx.execute("INSERT INTO longshore_queue (name) VALUES ($1) ON CONFLICT DO NOTHING", &[&name.as_str()])
+        .await?;
+    let row = tx.query_one("SELECT num FROM longshore_queue WHERE name = $1", &[&name.as_str()]).await?;
     value(&row, 0)
 }
 

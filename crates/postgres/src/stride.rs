@@ -69,9 +69,7 @@ impl StrideState {
     /// with this filter join level with the others.
     pub(crate) fn join(&self, filter: ClaimFilterHash, lanes: &[i64]) {
         self.with(|state| {
-            if state.passes.len().max(state.open.len()).max(state.full_claims.len())
-                > MAX_REMEMBERED
-            {
+            if state.passes.len().max(state.open.len()).max(state.full_claims.len()) > MAX_REMEMBERED {
                 *state = LanePasses::default();
             }
             let LanePasses { passes, open, .. } = state;
@@ -150,8 +148,7 @@ mod tests {
     const FILTER: ClaimFilterHash = ClaimFilterHash(1);
 
     fn serve(stride: &StrideState, lanes: &[i64], units: usize) -> Vec<i64> {
-        let share =
-            |lane: &i64| (*lane, LaneShare { pass: 0, weight: 1, available: 1_000, tenant: None });
+        let share = |lane: &i64| (*lane, LaneShare { pass: 0, weight: 1, available: 1_000, tenant: None });
         let mut shares: Vec<_> = lanes.iter().map(share).collect();
         stride.plan(&mut shares, |shares| {
             let before = shares.iter().map(|(_, share)| *share).collect();
@@ -203,11 +200,7 @@ mod tests {
         stride.charge(1, 1, 200);
         stride.set_open(FILTER, BTreeSet::from([1]));
         stride.join(FILTER, &[1, 2]);
-        assert_eq!(
-            count(&serve(&stride, &[1, 2], 50), 1),
-            25,
-            "the earlier lead of lane 2 does not count"
-        );
+        assert_eq!(count(&serve(&stride, &[1, 2], 50), 1), 25, "the earlier lead of lane 2 does not count");
     }
 
     #[test]

@@ -32,11 +32,7 @@ pub(crate) async fn put(
 /// changes, and changes run one after the other. Also announces the change.
 async fn lock_limits(tx: &mut Tx<'_>, id: &TenantId) -> Result<()> {
     let name = id.as_str();
-    advisory_lock::acquire(
-        tx,
-        &[AdvisoryLock::TenantCapacity(name), AdvisoryLock::TenantCap(name)],
-    )
-    .await?;
+    advisory_lock::acquire(tx, &[AdvisoryLock::TenantCapacity(name), AdvisoryLock::TenantCap(name)]).await?;
     tx.announce("setting", "tenant", Some(name));
     tx.after.wake_workers = true;
     Ok(())

@@ -110,16 +110,7 @@ pub(crate) struct PostCommit {
 impl PostCommit {
     /// Whether the transaction changed nothing.
     pub(crate) fn is_empty(&self) -> bool {
-        let Self {
-            wake_workers,
-            batches,
-            changes,
-            deltas,
-            skipped: _,
-            rechecks: _,
-            unparks,
-            outbox,
-        } = self;
+        let Self { wake_workers, batches, changes, deltas, skipped: _, rechecks: _, unparks, outbox } = self;
         let nothing = batches.is_empty() && changes.is_empty() && unparks.is_empty();
         nothing && !wake_workers && *deltas == 0 && !outbox
     }
@@ -232,9 +223,9 @@ impl Tx<'static> {
         let final_statements = std::mem::take(&mut self.final_statements);
         let final_statements: Vec<_> =
             final_statements.iter().map(|last| (last.sql, last.params())).collect();
-        let finals = final_statements.iter().map(|(sql, params)| async move {
-            own.query_typed(sql, &typed(params)).await.map(|_| ())
-        });
+        let finals = final_statements
+            .iter()
+            .map(|(sql, params)| async move { own.query_typed(sql, &typed(params)).await.map(|_| ()) });
         let finals = futures_util::future::join_all(finals);
         let write = async {
             match &columns {
@@ -247,8 +238,7 @@ impl Tx<'static> {
         };
         let commit = own.batch_execute("COMMIT");
         // All are sent in this order before the first reply is read.
-        let (results, written, committed) =
-            futures_util::future::join3(finals, write, commit).await;
+        let (results, written, committed) = futures_util::future::join3(finals, write, commit).await;
         // The server replied to all of them, so the connection can be reused.
         if committed.is_ok() {
             *client = None;
@@ -322,9 +312,7 @@ impl<'c> Tx<'c> {
         params: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>> {
         match &mut self.db {
-            TxConnection::Caller(transaction) => {
-                transaction.query_typed(sql, params).await.or_translate()
-            }
+            TxConnection::Caller(transaction) => transaction.query_typed(sql, params).await.or_translate(),
             TxConnection::Pooled { client, begin } => {
                 let client = connection(client)?;
                 let query = client.query_typed(sql, params);
@@ -339,11 +327,7 @@ impl<'c> Tx<'c> {
 
     /// Sends a statement together with the commit. Its rows are ignored; if it fails, so does the
     /// commit.
-    pub(crate) fn pipeline_with_commit(
-        &mut self,
-        sql: &'static str,
-        params: Vec<Box<dyn SqlParam + Send>>,
-    ) {
+    pub(crate) fn pipeline_with_commit(&mut self, sql: &'static str, params: Vec<Box<dyn SqlParam + Send>>) {
         self.final_statements.push(FinalStatement { sql, params });
     }
 
@@ -360,9 +344,7 @@ impl<'c> Tx<'c> {
     ) -> Result<u64> {
         self.ensure_begun().await?;
         match &self.db {
-            TxConnection::Caller(transaction) => {
-                transaction.execute_typed(sql, params).await.or_translate()
-            }
+            TxConnection::Caller(transaction) => transaction.execute_typed(sql, params).await.or_translate(),
             TxConnection::Pooled { client, .. } => {
                 connection(client)?.execute_typed(sql, params).await.or_translate()
             }
@@ -373,9 +355,7 @@ impl<'c> Tx<'c> {
     pub(crate) async fn batch(&mut self, sql: &str) -> Result<()> {
         self.ensure_begun().await?;
         match &self.db {
-            TxConnection::Caller(transaction) => {
-                transaction.batch_execute(sql).await.or_translate()
-            }
+            TxConnection::Caller(transaction) => transaction.batch_execute(sql).await.or_translate(),
             TxConnection::Pooled { client, .. } => {
                 connection(client)?.batch_execute(sql).await.or_translate()
             }
@@ -424,11 +404,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Runs a statement that returns at most one row.
-    pub(crate) async fn query_opt(
-        &mut self,
-        sql: &str,
-        params: &[&dyn SqlParam],
-    ) -> Result<Option<Row>> {
+    pub(crate) async fn query_opt(&mut self, sql: &str, params: &[&dyn SqlParam]) -> Result<Option<Row>> {
         Ok(self.query(sql, params).await?.into_iter().next())
     }
 
@@ -487,12 +463,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Adds an entry to the change feed.
-    pub(crate) fn announce(
-        &mut self,
-        topic: &'static str,
-        name: impl Into<String>,
-        tenant: Option<&str>,
-    ) {
+    pub(crate) fn announce(&mut self, topic: &'static str, name: impl Into<String>, tenant: Option<&str>) {
         self.after.announce(topic, name, tenant);
     }
 

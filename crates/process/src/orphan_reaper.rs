@@ -93,10 +93,7 @@ impl OrphanReaper {
 
     /// Starts a command as the leader of a new process group, with the mark in its environment. The
     /// group is killed if this process dies before the returned guard is dropped.
-    pub fn spawn<C: GroupCommand>(
-        self: &Arc<Self>,
-        command: &mut C,
-    ) -> io::Result<(C::Child, ProcessGroup)> {
+    pub fn spawn<C: GroupCommand>(self: &Arc<Self>, command: &mut C) -> io::Result<(C::Child, ProcessGroup)> {
         command.as_std().envs([self.mark()]);
         let (child, mut group) = ProcessGroup::spawn(command)?;
         let id = group.id();
@@ -174,8 +171,7 @@ impl Process {
         // first. It does not inherit a mark: else the reaper of our parent would kill ours before
         // it has done its work.
         command.process_group(0).env_remove(MARK_VARIABLE).current_dir("/");
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let mut pipe = child.stdin.take();
         for group in &groups {
             pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "+{group}"))?;
@@ -186,8 +182,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if let Some(mut pipe) = self.pipe.take().filter(|_| self.groups.is_empty() && !self.sweeps)
-        {
+        if let Some(mut pipe) = self.pipe.take().filter(|_| self.groups.is_empty() && !self.sweeps) {
             let _ = writeln!(pipe, "{CLEAN_EXIT}");
         }
         let _ = self.child.wait();

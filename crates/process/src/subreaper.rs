@@ -52,8 +52,7 @@ impl<T: Copy + PartialEq + FromStr> Subreaper<T> {
     /// thread.
     pub fn new((name, value): (&str, &str), task_variable: &str) -> io::Result<Self> {
         let own = getpid();
-        let children_file =
-            File::open(format!("/proc/self/task/{}/children", own.as_raw_nonzero()))?;
+        let children_file = File::open(format!("/proc/self/task/{}/children", own.as_raw_nonzero()))?;
         set_child_subreaper(Some(own))?;
         Ok(Self {
             preexisting: read_pids(&children_file)?,

@@ -76,10 +76,7 @@ impl ServerConnection {
 
     /// Runs a command, and once more if the connection turns out to be broken: our commands may be
     /// repeated. `make` gets the server that the command is sent to.
-    pub(crate) async fn run<T: FromRedisValue>(
-        &self,
-        make: impl Fn(&ServerInfo) -> Cmd,
-    ) -> Result<T> {
+    pub(crate) async fn run<T: FromRedisValue>(&self, make: impl Fn(&ServerInfo) -> Cmd) -> Result<T> {
         let live = self.get().await?;
         match live.run(&make(&live.server)).await {
             Err(error) if is_disconnected(&error) => {
@@ -88,9 +85,7 @@ impl ServerConnection {
                 let again = live.run(&make(&live.server)).await;
                 again.inspect_err(|error| self.discard_if_broken(&live, error)).or_translate()
             }
-            answer => {
-                answer.inspect_err(|error| self.discard_if_broken(&live, error)).or_translate()
-            }
+            answer => answer.inspect_err(|error| self.discard_if_broken(&live, error)).or_translate(),
         }
     }
 
@@ -125,8 +120,7 @@ impl ServerConnection {
         let connect = self.client.get_multiplexed_async_connection_with_config(&config);
         let mut connection = connect.await.or_translate()?;
         let info: String = cmd("INFO").query_async(&mut connection).await.or_translate()?;
-        let (seconds, micros): (u64, u64) =
-            cmd("TIME").query_async(&mut connection).await.or_translate()?;
+        let (seconds, micros): (u64, u64) = cmd("TIME").query_async(&mut connection).await.or_translate()?;
         let now = Duration::from_secs(seconds) + Duration::from_micros(micros);
         Ok(LiveConnection { connection, server: ServerInfo::parse(&info, now)? })
     }
@@ -143,8 +137,7 @@ impl ServerConnection {
     fn discard_if_broken(&self, live: &Arc<LiveConnection>, error: &RedisError) {
         // A replica stays one on this connection; a new one may reach a master.
         let replica = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
-        if is_disconnected(error) || error.is_timeout() || error.is_unrecoverable_error() || replica
-        {
+        if is_disconnected(error) || error.is_timeout() || error.is_unrecoverable_error() || replica {
             self.discard(live);
         }
     }
@@ -179,10 +172,8 @@ fn client(url: &str) -> Result<Client> {
         .with_time(KEEPALIVE.0)
         .with_interval(KEEPALIVE.1)
         .with_retries(KEEPALIVE.2);
-    let tcp = TcpSettings::default()
-        .set_nodelay(true)
-        .set_keepalive(keepalive)
-        .set_user_timeout(TCP_USER_TIMEOUT);
+    let tcp =
+        TcpSettings::default().set_nodelay(true).set_keepalive(keepalive).set_user_timeout(TCP_USER_TIMEOUT);
     Client::open(info.set_tcp_settings(tcp)).map_err(|error| refused(error.to_string()))
 }
 

@@ -37,12 +37,9 @@ fn refused(kind: ServerErrorKind, error: RedisError) -> Error {
         ServerErrorKind::MasterDown | ServerErrorKind::ClusterDown | ServerErrorKind::TryAgain => {
             unavailable("Redis has lost its master or part of its cluster", error)
         }
-        ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot => {
-            Error::Unsupported(
-                "this is a node of a Redis cluster, which is not supported: use a standalone Redis"
-                    .to_owned(),
-            )
-        }
+        ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot => Error::Unsupported(
+            "this is a node of a Redis cluster, which is not supported: use a standalone Redis".to_owned(),
+        ),
         ServerErrorKind::NoPerm => broken("the Redis user may not do this", error),
         _ => broken("Redis refused a command", error),
     }

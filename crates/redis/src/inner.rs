@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::permits::{
-    AcquireRequest, AcquireResult, PermitGrant, PermitReply, PermitRequest,
-};
+use longshore_core::permits::{AcquireRequest, AcquireResult, PermitGrant, PermitReply, PermitRequest};
 use longshore_core::{PermitId, PoolName, Result};
 use redis::cmd;
 use tokio::time::Instant;
@@ -27,12 +25,7 @@ pub(crate) struct PermitsInner {
 impl PermitsInner {
     /// Adds a pool that this process has not seen, or that was created again, to the set of all
     /// pools.
-    pub(crate) async fn register_pool(
-        &self,
-        pool: &PoolName,
-        entry: &PoolEntry,
-        created_at: String,
-    ) {
+    pub(crate) async fn register_pool(&self, pool: &PoolName, entry: &PoolEntry, created_at: String) {
         if !entry.is_new(&created_at) {
             return;
         }
@@ -87,11 +80,8 @@ impl PermitsInner {
         let (created_at, notified, granted, answers): batched::RawBatchReply = self
             .connection
             .script(&BATCHED, &entry.keys, |server, command| {
-                let caller = BatchCaller {
-                    client: self.notifications.client(),
-                    all_active,
-                    created_at: &created_at,
-                };
+                let caller =
+                    BatchCaller { client: self.notifications.client(), all_active, created_at: &created_at };
                 batched::write_args(jobs, &caller, server, command);
             })
             .await?;
@@ -134,8 +124,7 @@ impl PermitsInner {
     async fn release_one(&self, entry: &PoolEntry, ids: &[PermitId], late: bool) -> Result<()> {
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let done = self.connection.script(&RELEASE, &entry.keys, |_, command| {
-            let (first, others) =
-                ids.split_first().map_or(("", &[][..]), |(id, more)| (id.as_str(), more));
+            let (first, others) = ids.split_first().map_or(("", &[][..]), |(id, more)| (id.as_str(), more));
             command.arg(first).arg(u8::from(late));
             push_args(command, others);
         });

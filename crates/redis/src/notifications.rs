@@ -118,12 +118,8 @@ impl Notifications {
             match waiters.set_active(id, true) {
                 Some(waiter) => waiter.expires_at = expires_at,
                 None => {
-                    let waiter = LocalWaiter {
-                        wakeup: Arc::default(),
-                        expires_at,
-                        active: true,
-                        handed: None,
-                    };
+                    let waiter =
+                        LocalWaiter { wakeup: Arc::default(), expires_at, active: true, handed: None };
                     waiters.waiters.insert(id, waiter);
                 }
             }
@@ -134,17 +130,13 @@ impl Notifications {
     /// active.
     pub(crate) fn waiter_count(&self, pool: &PoolName) -> (usize, bool) {
         self.with_pools(|pools| {
-            pools
-                .get(pool)
-                .map_or((0, true), |waiters| (waiters.waiters.len(), waiters.inactive == 0))
+            pools.get(pool).map_or((0, true), |waiters| (waiters.waiters.len(), waiters.inactive == 0))
         })
     }
 
     /// Marks a waiter that was told to wait but does not await its wake-up yet.
     pub(crate) fn mark_inactive(&self, pool: &PoolName, id: PermitId) {
-        self.with_pools(|pools| {
-            pools.get_mut(pool).map(|waiters| waiters.set_active(id, false).is_some())
-        });
+        self.with_pools(|pools| pools.get_mut(pool).map(|waiters| waiters.set_active(id, false).is_some()));
     }
 
     /// Removes a waiter.
@@ -173,8 +165,7 @@ impl Notifications {
     /// Waits for the subscription, for at most [`SUBSCRIBE_WAIT`]; then waiters go on without it.
     pub(crate) async fn wait_until_subscribed(&self) {
         let mut subscribed = self.subscribed.subscribe();
-        let _ = tokio::time::timeout(SUBSCRIBE_WAIT, subscribed.wait_for(|subscribed| *subscribed))
-            .await;
+        let _ = tokio::time::timeout(SUBSCRIBE_WAIT, subscribed.wait_for(|subscribed| *subscribed)).await;
     }
 
     /// Whether notifications can be received.
@@ -241,8 +232,7 @@ impl Notifications {
             Ok::<_, redis::RedisError>((sink, messages))
         };
         let late = |_| std::io::Error::from(std::io::ErrorKind::TimedOut);
-        let (mut sink, mut messages) =
-            tokio::time::timeout(timeout, subscribe).await.map_err(late)??;
+        let (mut sink, mut messages) = tokio::time::timeout(timeout, subscribe).await.map_err(late)??;
         // Before waiters are told that the subscription is ready: they have missed nothing.
         self.notify_all();
         self.subscribed.send_replace(true);

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore_core::permits::{
-    AcquireRequest, AcquireResult, IfFull, PermitReply, PermitRequest, Permits, PoolChange,
-    PoolStats,
+    AcquireRequest, AcquireResult, IfFull, PermitReply, PermitRequest, Permits, PoolChange, PoolStats,
 };
 use longshore_core::{Error, PermitId, PoolName, Result, SessionId};
 use redis::cmd;
@@ -56,8 +55,7 @@ impl RedisPermits {
     /// use; see [`Self::check`].
     pub fn open(url: &str, options: &RedisOptions) -> Result<Self> {
         let connection = ServerConnection::new(url, options.timeout)?;
-        let inner =
-            Arc::new(PermitsInner { connection, notifications: Arc::new(Notifications::new()) });
+        let inner = Arc::new(PermitsInner { connection, notifications: Arc::new(Notifications::new()) });
         let (registry, listener) = (PoolRegistry::default(), Mutex::default());
         Ok(Self { inner, registry, listener, subscribed: OnceCell::new() })
     }
@@ -73,10 +71,10 @@ impl RedisPermits {
             let mut listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner);
             if listener.is_empty() {
                 let notifications = Arc::clone(&self.inner.notifications);
-                listener.spawn(notifications.listen(
-                    self.inner.connection.client().clone(),
-                    self.inner.connection.timeout(),
-                ));
+                listener.spawn(
+                    notifications
+                        .listen(self.inner.connection.client().clone(), self.inner.connection.timeout()),
+                );
             }
         }
         // Only once: without notifications waiting is slower, but works.
@@ -92,11 +90,7 @@ impl RedisPermits {
             let (inner, name, target) = (Arc::clone(&inner), name.clone(), Arc::clone(&target));
             async move { inner.run(&name, &target, jobs).await }
         };
-        entry
-            .jobs
-            .run(job, call)
-            .await
-            .unwrap_or_else(|| Err(damaged("a request ended without a reply")))
+        entry.jobs.run(job, call).await.unwrap_or_else(|| Err(damaged("a request ended without a reply")))
     }
 
     async fn init(&self, pool: &PoolName, max: u32) -> Result<Option<u32>> {
@@ -205,12 +199,7 @@ impl Permits for RedisPermits {
         self.inner.notifications.wait(pool, id).await;
     }
 
-    async fn renew(
-        &self,
-        pool: &PoolName,
-        ids: &[PermitId],
-        ttl: Duration,
-    ) -> Result<Vec<PermitId>> {
+    async fn renew(&self, pool: &PoolName, ids: &[PermitId], ttl: Duration) -> Result<Vec<PermitId>> {
         let entry = self.registry.entry(pool);
         let created_at = entry.created_at();
         let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -222,19 +211,12 @@ impl Permits for RedisPermits {
                 push_args(command, &texts);
             })
             .await?;
-        Ok(ids
-            .iter()
-            .zip(&texts)
-            .filter(|(_, text)| gone.contains(text))
-            .map(|(id, _)| *id)
-            .collect())
+        Ok(ids.iter().zip(&texts).filter(|(_, text)| gone.contains(text)).map(|(id, _)| *id).collect())
     }
 
     async fn release(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {
         ids.iter().for_each(|id| self.inner.notifications.remove(pool, *id));
-        self.submit(pool, PermitRequest::Release { ids: ids.to_vec(), late: timed_out })
-            .await
-            .map(drop)
+        self.submit(pool, PermitRequest::Release { ids: ids.to_vec(), late: timed_out }).await.map(drop)
     }
 
     async fn change_pool(&self, pool: &PoolName, change: PoolChange) -> Result<Option<u32>> {

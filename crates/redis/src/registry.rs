@@ -26,11 +26,7 @@ pub(crate) struct PoolEntry {
 impl PoolEntry {
     fn new(pool: &PoolName) -> Self {
         let keys = ["pool", "ends", "line"].map(|part| key(pool, part));
-        Self {
-            keys,
-            jobs: Arc::new(Coalescer::pipelined(MAX_IN_FLIGHT)),
-            created_at: Mutex::default(),
-        }
+        Self { keys, jobs: Arc::new(Coalescer::pipelined(MAX_IN_FLIGHT)), created_at: Mutex::default() }
     }
 
     /// The pool's creation time as this process knows it.

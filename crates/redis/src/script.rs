@@ -19,15 +19,7 @@ macro_rules! script {
     };
 }
 
-script!(
-    ACQUIRE,
-    "load_state",
-    "acquire_fast",
-    "pool_ops",
-    "detect_data_loss",
-    "acquire",
-    "acquire_one"
-);
+script!(ACQUIRE, "load_state", "acquire_fast", "pool_ops", "detect_data_loss", "acquire", "acquire_one");
 script!(BATCHED, "load_state", "read_clock", "pool_ops", "detect_data_loss", "acquire", "batched");
 script!(EXTEND, "load_state", "read_clock", "pool_ops", "extend");
 script!(RELEASE, "load_state", "release_fast", "read_clock", "pool_ops", "release");

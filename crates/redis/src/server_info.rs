@@ -34,9 +34,7 @@ impl ServerInfo {
             return Err(broken("this is not a Redis server: INFO reports no version"));
         };
         if major < MIN_MAJOR_VERSION {
-            let words = format!(
-                "this is Redis {version}; permits need Redis {MIN_MAJOR_VERSION} or Valkey"
-            );
+            let words = format!("this is Redis {version}; permits need Redis {MIN_MAJOR_VERSION} or Valkey");
             return Err(Error::Unsupported(words));
         }
         let policy = field("maxmemory_policy");
@@ -85,10 +83,7 @@ mod tests {
     #[test]
     fn a_server_with_an_append_only_file_is_trusted() {
         let server = ServerInfo::parse(INFO, NOW).unwrap();
-        assert_eq!(
-            server,
-            ServerInfo { run_id: "abc".into(), started_at: 991_000_000, keeps_data: true }
-        );
+        assert_eq!(server, ServerInfo { run_id: "abc".into(), started_at: 991_000_000, keeps_data: true });
     }
 
     #[test]

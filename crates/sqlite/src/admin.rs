@@ -5,9 +5,7 @@ use longshore_core::store::{
     Capacity, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult,
 };
 use longshore_core::unit_state::{Event, transition};
-use longshore_core::{
-    Batch, BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState,
-};
+use longshore_core::{Batch, BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState};
 use rusqlite::Connection;
 
 use crate::error::Translate;
@@ -120,9 +118,7 @@ fn reclaim_dedup_key(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
     };
     let lane: i64 = tx
         .db
-        .query_row("SELECT lane FROM longshore_stream WHERE num = ?1", [row.stream], |row| {
-            row.get(0)
-        })
+        .query_row("SELECT lane FROM longshore_stream WHERE num = ?1", [row.stream], |row| row.get(0))
         .or_translate()?;
     let taken = tx
         .db
@@ -148,12 +144,7 @@ fn reopen_batch(tx: &mut Tx<'_>, stream: i64) -> Result<()> {
 
 /// Applies an action to a batch's record, and retries its failed units if the action says so.
 /// Waiting units of a batch that failed or was cancelled are cancelled afterwards, in chunks.
-pub(crate) fn batch(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    id: &BatchId,
-    action: &BatchAction,
-) -> Result<Batch> {
+pub(crate) fn batch(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId, action: &BatchAction) -> Result<Batch> {
     if *action == BatchAction::Seal {
         return batch::seal(tx, scope, id);
     }
@@ -173,8 +164,7 @@ fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<usize> {
     for id in failed_units(tx.db, batch)? {
         let row = load(tx, id)?;
         if reclaim_dedup_key(tx, &row)? {
-            let step =
-                transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
+            let step = transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence, None)?;
             retried += 1;
         }

@@ -3,9 +3,7 @@
 use longshore_core::batch::{self as machine, BatchAction};
 use longshore_core::sql_row::{BATCH_COLUMNS, read_batch, read_counts};
 use longshore_core::store::{AddChunkResult, BatchChunk, OpenBatchResult, SendResult};
-use longshore_core::{
-    Batch, BatchId, Counts, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp,
-};
+use longshore_core::{Batch, BatchId, Counts, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
 use crate::checkpoint;
@@ -20,9 +18,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
     new.check()?;
     let num: Option<i64> = tx
         .db
-        .query_row("SELECT num FROM longshore_batch WHERE name = ?1", [new.id.as_str()], |row| {
-            row.get(0)
-        })
+        .query_row("SELECT num FROM longshore_batch WHERE name = ?1", [new.id.as_str()], |row| row.get(0))
         .optional()
         .or_translate()?;
     if let Some(num) = num {
@@ -94,12 +90,7 @@ pub(crate) fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<Batch
 }
 
 /// Applies an operator's action to the record.
-pub(crate) fn act(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    id: &BatchId,
-    action: &BatchAction,
-) -> Result<i64> {
+pub(crate) fn act(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId, action: &BatchAction) -> Result<i64> {
     let num = number(tx.db, scope, id)?;
     let mut batch = load(tx.db, num)?;
     machine::apply_action(&mut batch, action)?;

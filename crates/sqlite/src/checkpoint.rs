@@ -80,9 +80,8 @@ pub(crate) fn add<'s>(db: &Connection, sums: impl Iterator<Item = &'s (i64, Sums
 
 /// The sums of a batch.
 pub(crate) fn sums(db: &Connection, batch: i64) -> Result<Sums> {
-    let mut statement = db
-        .prepare_cached("SELECT name, amount FROM longshore_batch_sum WHERE batch = ?1")
-        .or_translate()?;
+    let mut statement =
+        db.prepare_cached("SELECT name, amount FROM longshore_batch_sum WHERE batch = ?1").or_translate()?;
     let sums = statement.query_map([batch], |row| Ok((row.get(0)?, row.get(1)?))).or_translate()?;
     sums.collect::<rusqlite::Result<Sums>>().or_translate()
 }

@@ -37,8 +37,7 @@ fn statement(tx: &Tx<'_>, sql: &str) -> Result<()> {
 }
 
 fn run_one(tx: &Tx<'_>, effect: &Effect) -> Result<(), Failure> {
-    let refused =
-        |error: rusqlite::Error| Failure::new("effect", format!("{error}: {}", effect.sql));
+    let refused = |error: rusqlite::Error| Failure::new("effect", format!("{error}: {}", effect.sql));
     if !changes_rows_only(&effect.sql) {
         let words = format!("an effect may only insert, update or delete: {}", effect.sql);
         return Err(Failure::new("effect", words));
@@ -79,8 +78,7 @@ fn changes_rows_only(sql: &str) -> bool {
 
 /// Binds every parameter: SQLite would treat an unbound one as NULL.
 fn bind(statement: &mut CachedStatement<'_>, effect: &Effect) -> Result<(), Failure> {
-    let refused =
-        |error: rusqlite::Error| Failure::new("effect", format!("{error}: {}", effect.sql));
+    let refused = |error: rusqlite::Error| Failure::new("effect", format!("{error}: {}", effect.sql));
     let count = statement.parameter_count();
     if let Params::Ordered(values) = &effect.params
         && values.len() != count
@@ -128,14 +126,10 @@ mod tests {
 
     #[test]
     fn only_statements_that_change_rows_are_effects() {
-        for good in
-            ["UPDATE t SET a = 1", " -- why\n /* how */ insert into t", "With x AS (SELECT 1)"]
-        {
+        for good in ["UPDATE t SET a = 1", " -- why\n /* how */ insert into t", "With x AS (SELECT 1)"] {
             assert!(changes_rows_only(good), "{good}");
         }
-        for bad in
-            ["COMMIT", "END", "/* UPDATE */ ROLLBACK", "PRAGMA x", "", "--", "ATTACH 'x' AS y"]
-        {
+        for bad in ["COMMIT", "END", "/* UPDATE */ ROLLBACK", "PRAGMA x", "", "--", "ATTACH 'x' AS y"] {
             assert!(!changes_rows_only(bad), "{bad}");
         }
     }

@@ -11,9 +11,7 @@ pub(crate) fn translate(error: rusqlite::Error) -> Error {
             unavailable("another process holds the database's write lock", error)
         }
         Some(ErrorCode::DiskFull) => Error::DiskFull { source: Some(Box::new(error)) },
-        Some(ErrorCode::SystemIoFailure) => {
-            unavailable("the database file cannot be read or written", error)
-        }
+        Some(ErrorCode::SystemIoFailure) => unavailable("the database file cannot be read or written", error),
         Some(ErrorCode::CannotOpen) => unavailable("the database file cannot be opened", error),
         Some(ErrorCode::OutOfMemory) => unavailable("SQLite is out of memory", error),
         Some(ErrorCode::NotADatabase) => broken("the file is not a SQLite database", error),

@@ -40,9 +40,7 @@ pub(crate) fn finish(
 fn try_fast_finish(tx: &mut Tx<'_>, holder: Option<i64>, end: &FinishRequest) -> Result<bool> {
     let Outcome::Done(result) = &end.outcome else { return Ok(false) };
     let small = result.as_ref().is_none_or(overflow_values::fits_in_row);
-    let (Some(holder), true) =
-        (holder, end.effects.is_empty() && end.checkpoint.is_none() && small)
-    else {
+    let (Some(holder), true) = (holder, end.effects.is_empty() && end.checkpoint.is_none() && small) else {
         return Ok(false);
     };
     let Some(cached) = tx.claim_cache.take(end.lease.unit) else { return Ok(false) };
@@ -53,12 +51,7 @@ fn try_fast_finish(tx: &mut Tx<'_>, holder: Option<i64>, end: &FinishRequest) ->
         .execute((end.lease.unit.as_bytes(), now, holder, end.lease.fence, result))
         .or_translate()?;
     if ended == 1 {
-        tx.count_transition(
-            cached.stream,
-            Some(UnitState::Leased),
-            Some(UnitState::Done),
-            cached.bytes,
-        );
+        tx.count_transition(cached.stream, Some(UnitState::Leased), Some(UnitState::Done), cached.bytes);
     }
     Ok(ended == 1)
 }
@@ -84,8 +77,7 @@ fn finish_one(
         _ => policies.of(tx, &row)?,
     };
     row.count_attempt(tx.now);
-    let step =
-        transition(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
+    let step = transition(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
     apply(tx, &row, &step, row.fence, Some(session))?;
     if let Outcome::Done(Some(result)) = &end.outcome {
         save_value(tx, row.id, ValueKind::Result, result)?;
@@ -110,9 +102,7 @@ pub(crate) fn save_value(
         ValueKind::Checkpoint => "checkpoint",
         ValueKind::Result => "result",
     };
-    let sql = format!(
-        "UPDATE longshore_unit SET {column} = ?2, flags = (flags & ~?3) | ?4 WHERE id = ?1"
-    );
+    let sql = format!("UPDATE longshore_unit SET {column} = ?2, flags = (flags & ~?3) | ?4 WHERE id = ?1");
     let mark = if kind == ValueKind::Checkpoint { flag::CHECKPOINTED } else { 0 };
     tx.db
         .prepare_cached(&sql)

@@ -107,13 +107,7 @@ fn newest_streams(
 }
 
 /// The newest units of a stream in a state.
-fn newest(
-    db: &Connection,
-    stream: i64,
-    code: u8,
-    after: UnitCursor,
-    limit: u32,
-) -> Result<Vec<UnitCursor>> {
+fn newest(db: &Connection, stream: i64, code: u8, after: UnitCursor, limit: u32) -> Result<Vec<UnitCursor>> {
     db.prepare_cached(
         "SELECT sort_key, id FROM longshore_unit INDEXED BY longshore_unit_sort
          WHERE stream = ?1 AND state = ?2 AND (sort_key, id) < (?3, ?4)
@@ -128,17 +122,10 @@ fn newest(
     .or_translate()
 }
 
-fn by_id(
-    db: &Connection,
-    filter_by: StreamFilter<'_>,
-    after: UnitCursor,
-    limit: u32,
-) -> Result<Page<Unit>> {
+fn by_id(db: &Connection, filter_by: StreamFilter<'_>, after: UnitCursor, limit: u32) -> Result<Page<Unit>> {
     let streams = matching_streams(db, filter_by)?;
     let mut statement = db
-        .prepare_cached(
-            "SELECT id, stream FROM longshore_unit WHERE id < ?1 ORDER BY id DESC LIMIT ?2",
-        )
+        .prepare_cached("SELECT id, stream FROM longshore_unit WHERE id < ?1 ORDER BY id DESC LIMIT ?2")
         .or_translate()?;
     let mut rows = statement.query((after.id.as_bytes(), MAX_SCAN)).or_translate()?;
     let (mut ids, mut scanned, mut last) = (Vec::new(), 0, None);
@@ -171,11 +158,7 @@ fn matching_streams(db: &Connection, filter_by: StreamFilter<'_>) -> Result<Opti
     Ok(Some(nums.collect::<rusqlite::Result<_>>().or_translate()?))
 }
 
-fn page(
-    db: &Connection,
-    ids: impl Iterator<Item = UnitId>,
-    next: Option<String>,
-) -> Result<Page<Unit>> {
+fn page(db: &Connection, ids: impl Iterator<Item = UnitId>, next: Option<String>) -> Result<Page<Unit>> {
     let mut names = NameCache::new();
     let items = ids.map(|id| load_without_values(db, &mut names, id)).collect::<Result<_>>()?;
     Ok(Page { items, next })
@@ -218,8 +201,7 @@ pub(crate) fn batches(
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let status = status.map(BatchStatus::as_str);
-    let mut rows =
-        statement.query((before, tenant_filter(scope), status, limit + 1)).or_translate()?;
+    let mut rows = statement.query((before, tenant_filter(scope), status, limit + 1)).or_translate()?;
     let mut items = Vec::new();
     let mut last = 0;
     while let Some(row) = rows.next().or_translate()? {

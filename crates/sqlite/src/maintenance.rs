@@ -60,13 +60,7 @@ const GIVEN_UP: &str = "SELECT u.id FROM longshore_stream s INDEXED BY longshore
     AND u.state IN (0, 1, 2, 7, 8)
     WHERE s.blocked + s.scheduled + s.ready + s.leased > 0 AND ?1 IS NOT NULL LIMIT ?2";
 
-fn apply_event(
-    tx: &mut Tx<'_>,
-    select: &str,
-    now: i64,
-    limit: u32,
-    event: &Event<'_>,
-) -> Result<u64> {
+fn apply_event(tx: &mut Tx<'_>, select: &str, now: i64, limit: u32, event: &Event<'_>) -> Result<u64> {
     let ids: Vec<[u8; 16]> = tx
         .db
         .prepare_cached(select)
@@ -147,11 +141,8 @@ fn next_due(tx: &Tx<'_>) -> Result<Option<Duration>> {
 /// Removes records that exceed the retention.
 pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<PruneResult> {
     let mut pruned = PruneResult::default();
-    let retained = [
-        (4, "done", retention.done),
-        (5, "failed", retention.failed),
-        (6, "cancelled", retention.done),
-    ];
+    let retained =
+        [(4, "done", retention.done), (5, "failed", retention.failed), (6, "cancelled", retention.done)];
     for (state, column, keep) in retained {
         let before = (tx.now - keep).as_micros();
         let left = u64::from(limit).saturating_sub(pruned.units);
@@ -165,9 +156,7 @@ pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result
 
 fn prune_state(db: &Connection, state: u8, column: &str, before: i64, limit: u64) -> Result<u64> {
     let streams: Vec<i64> = db
-        .prepare_cached(&format!(
-            "SELECT num FROM longshore_stream WHERE {column} > pruned_{column}"
-        ))
+        .prepare_cached(&format!("SELECT num FROM longshore_stream WHERE {column} > pruned_{column}"))
         .or_translate()?
         .query_map([], |row| row.get(0))
         .or_translate()?

@@ -74,8 +74,7 @@ mod tests {
             assert_eq!(migrate_to(&db, Migrations(both)).unwrap(), 2);
         }
         let kept = "SELECT name, added FROM longshore_queue";
-        let kept: (String, i64) =
-            db.query_row(kept, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let kept: (String, i64) = db.query_row(kept, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         assert_eq!(kept, ("kept".to_owned(), 7));
         assert!(migrate(&db).is_err(), "the former version rejects it");
     }

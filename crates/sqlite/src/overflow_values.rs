@@ -57,9 +57,7 @@ pub(crate) fn store<'b>(
 pub(crate) fn load(db: &Connection, unit: UnitId, kind: ValueKind) -> Result<Option<Payload>> {
     db.prepare_cached("SELECT value FROM longshore_overflow_value WHERE unit = ?1 AND field = ?2")
         .or_translate()?
-        .query_row((unit.as_bytes(), kind as u8), |row| {
-            Ok(Payload::from(row.get_ref(0)?.as_blob()?))
-        })
+        .query_row((unit.as_bytes(), kind as u8), |row| Ok(Payload::from(row.get_ref(0)?.as_blob()?)))
         .optional()
         .or_translate()
 }

@@ -50,9 +50,8 @@ const COUNT: usize = 14;
 
 impl PreparedSql {
     fn sql(self) -> &'static str {
-        static FIND: LazyLock<String> = LazyLock::new(|| {
-            format!("SELECT {} FROM longshore_unit u WHERE u.id = ?1", UnitRow::COLUMNS)
-        });
+        static FIND: LazyLock<String> =
+            LazyLock::new(|| format!("SELECT {} FROM longshore_unit u WHERE u.id = ?1", UnitRow::COLUMNS));
         static FIND_FULL: LazyLock<String> = LazyLock::new(|| {
             let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
             format!("SELECT {row}, {parts} FROM longshore_unit u WHERE u.id = ?1")
@@ -67,8 +66,7 @@ impl PreparedSql {
         });
         static INSERT_CALL: LazyLock<String> =
             LazyLock::new(|| insert_calls(1) + " ON CONFLICT (id) DO NOTHING");
-        static INSERT_CALLS: LazyLock<String> =
-            LazyLock::new(|| insert_calls(call_row::INSERT_BATCH));
+        static INSERT_CALLS: LazyLock<String> = LazyLock::new(|| insert_calls(call_row::INSERT_BATCH));
         match self {
             Self::FindCall => {
                 "SELECT status, tenant, opened_at, reserve_tokens, reserve_picos
@@ -104,9 +102,7 @@ impl PreparedSql {
                 "UPDATE longshore_unit SET state = 3, sort_key = ?2, session = ?3, fence = ?4,
                  attempt = ?5, started_at = ?6 WHERE id = ?1"
             }
-            Self::Start => {
-                "UPDATE longshore_unit SET started_at = ?2, attempt = attempt + 1 WHERE id = ?1"
-            }
+            Self::Start => "UPDATE longshore_unit SET started_at = ?2, attempt = attempt + 1 WHERE id = ?1",
             Self::StartFast => {
                 "UPDATE longshore_unit SET started_at = ?2, attempt = attempt + 1
                  WHERE id = ?1 AND session = ?3 AND fence = ?4 AND started_at IS NULL
@@ -144,11 +140,7 @@ pub(crate) struct PreparedStatements<'c> {
 
 impl<'c> PreparedStatements<'c> {
     /// A statement, prepared on first use.
-    pub(crate) fn get(
-        &mut self,
-        db: &'c Connection,
-        sql: PreparedSql,
-    ) -> Result<&mut CachedStatement<'c>> {
+    pub(crate) fn get(&mut self, db: &'c Connection, sql: PreparedSql) -> Result<&mut CachedStatement<'c>> {
         let slot = &mut self.prepared[sql as usize];
         match slot {
             Some(statement) => Ok(statement),

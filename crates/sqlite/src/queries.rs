@@ -3,13 +3,10 @@
 use std::sync::Arc;
 
 use longshore_core::sql_row::{FAILURE_COLUMNS, read_failure, read_queue};
-use longshore_core::store::{
-    Change, ChangeSet, LeasedUnit, QueueInfo, Queues, Topic, Totals, UnitFailure,
-};
+use longshore_core::store::{Change, ChangeSet, LeasedUnit, QueueInfo, Queues, Topic, Totals, UnitFailure};
 use longshore_core::worker_session::Lease;
 use longshore_core::{
-    BatchId, Error, Kind, Priority, QueueName, Result, Scope, SessionId, TenantId, Timestamp, Unit,
-    UnitId,
+    BatchId, Error, Kind, Priority, QueueName, Result, Scope, SessionId, TenantId, Timestamp, Unit, UnitId,
 };
 use rusqlite::{Connection, OptionalExtension, Row, Statement};
 
@@ -109,8 +106,7 @@ pub(crate) fn held_unit(db: &Connection, id: UnitId, session: SessionId) -> Resu
 /// The runs of a unit that did not succeed.
 pub(crate) fn failures(db: &Connection, scope: &Scope, id: UnitId) -> Result<Vec<UnitFailure>> {
     one_unit(db, scope, id)?;
-    let sql =
-        format!("SELECT {FAILURE_COLUMNS} FROM longshore_failure WHERE unit = ?1 ORDER BY num");
+    let sql = format!("SELECT {FAILURE_COLUMNS} FROM longshore_failure WHERE unit = ?1 ORDER BY num");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query([id.as_bytes()]).or_translate()?;
     let mut failures = Vec::new();
@@ -195,9 +191,8 @@ pub(crate) fn totals(db: &Connection, scope: &Scope, queues: &Queues) -> Result<
         .or_translate()?
         .query_row([tenant_filter(scope)], |row| row.get(0))
         .or_translate()?;
-    totals.sessions = db
-        .query_row("SELECT count(*) FROM longshore_session", [], |row| row.get(0))
-        .or_translate()?;
+    totals.sessions =
+        db.query_row("SELECT count(*) FROM longshore_session", [], |row| row.get(0)).or_translate()?;
     Ok(totals)
 }
 

@@ -9,8 +9,7 @@ use rusqlite::Row;
 use crate::error::{Translate, damaged};
 
 pub(crate) use longshore_core::sql_encoding::{
-    READY_ALONE, READY_CAPPED, UnitAttributes, decode_state, entry_code, flag, flags, state_code,
-    state_codes,
+    READY_ALONE, READY_CAPPED, UnitAttributes, decode_state, entry_code, flag, flags, state_code, state_codes,
 };
 pub(crate) use longshore_core::sql_row::{UnitParts, to_json};
 

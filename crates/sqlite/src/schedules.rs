@@ -3,8 +3,8 @@
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::sql_row::{SCHEDULE_COLUMNS, read_schedule};
 use longshore_core::store::{
-    FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList,
-    ScheduleSwitch, SendResult, parse_schedule_cursor, schedule_cursor,
+    FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch,
+    SendResult, parse_schedule_cursor, schedule_cursor,
 };
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
@@ -111,12 +111,7 @@ fn find(db: &Connection, tenant: &TenantId, name: &ScheduleName) -> Result<Optio
 }
 
 /// One schedule within the scope.
-fn show(
-    db: &Connection,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &ScheduleName,
-) -> Result<Schedule> {
+fn show(db: &Connection, scope: &Scope, tenant: &TenantId, name: &ScheduleName) -> Result<Schedule> {
     let found = if scope.covers(tenant) { find(db, tenant, name)? } else { None };
     found.ok_or_else(|| Error::not_found("schedule", name))
 }

@@ -170,11 +170,7 @@ fn dependency_state(tx: &Tx<'_>, unit: &NewUnit, needs: UnitId) -> Result<Option
     found.map(decode_state).transpose()
 }
 
-fn record_dependencies(
-    tx: &mut Tx<'_>,
-    unit: &NewUnit,
-    dependencies: &UnitDependencies,
-) -> Result<()> {
+fn record_dependencies(tx: &mut Tx<'_>, unit: &NewUnit, dependencies: &UnitDependencies) -> Result<()> {
     for needs in &dependencies.open {
         tx.db
             .prepare_cached("INSERT INTO longshore_dependency (depends_on, unit) VALUES (?1, ?2)")
@@ -219,11 +215,8 @@ impl StreamCache {
         {
             return Ok(*found);
         }
-        let key = StreamKey {
-            queue: unit.queue.clone(),
-            tenant: unit.tenant.clone(),
-            kind: unit.kind.clone(),
-        };
+        let key =
+            StreamKey { queue: unit.queue.clone(), tenant: unit.tenant.clone(), kind: unit.kind.clone() };
         let found = match self.streams.get(&key) {
             Some(found) => *found,
             None => {
@@ -267,12 +260,7 @@ fn stream(tx: &Tx<'_>, lane: i64, kind: &str, batch: i64) -> Result<i64> {
     )
 }
 
-fn find_or_insert(
-    tx: &Tx<'_>,
-    find: &str,
-    make: &str,
-    params: impl rusqlite::Params + Clone,
-) -> Result<i64> {
+fn find_or_insert(tx: &Tx<'_>, find: &str, make: &str, params: impl rusqlite::Params + Clone) -> Result<i64> {
     let found = tx
         .db
         .prepare_cached(find)

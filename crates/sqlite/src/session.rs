@@ -57,11 +57,7 @@ pub(crate) fn number(db: &Connection, session: SessionId) -> Result<i64> {
 }
 
 /// Records a heartbeat.
-pub(crate) fn beat(
-    tx: &mut Tx<'_>,
-    session: SessionId,
-    beat: &Heartbeat,
-) -> Result<HeartbeatReply> {
+pub(crate) fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) -> Result<HeartbeatReply> {
     let num = number(tx.db, session)?;
     tx.db
         .prepare_cached(
@@ -89,12 +85,7 @@ pub(crate) fn beat(
          OR coalesce(b.status, 'running') NOT IN ('queued', 'running'))",
         num,
     )?;
-    Ok(HeartbeatReply {
-        order: wanted.parse().map_err(damaged)?,
-        cancel,
-        to_release: unwanted,
-        held,
-    })
+    Ok(HeartbeatReply { order: wanted.parse().map_err(damaged)?, cancel, to_release: unwanted, held })
 }
 
 fn micros(time: Duration) -> i64 {
@@ -125,12 +116,7 @@ pub(crate) fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNote]) ->
                  = ?3",
             )
             .or_translate()?
-            .execute((
-                note.lease.unit.as_bytes(),
-                session,
-                note.lease.fence,
-                to_json(&note.progress)?,
-            ))
+            .execute((note.lease.unit.as_bytes(), session, note.lease.fence, to_json(&note.progress)?))
             .or_translate()?;
     }
     Ok(())
@@ -153,9 +139,7 @@ pub(crate) fn end(tx: &mut Tx<'_>, session: SessionId, how: SessionEnd) -> Resul
     calls::mark_lost(tx, session)?;
     reply_queues::close_all(tx, num)?;
     tx.db.execute("DELETE FROM longshore_session WHERE num = ?1", [num]).or_translate()?;
-    tx.db
-        .execute("DELETE FROM longshore_leader WHERE session = ?1", [session.as_bytes()])
-        .or_translate()?;
+    tx.db.execute("DELETE FROM longshore_leader WHERE session = ?1", [session.as_bytes()]).or_translate()?;
     tx.announce("session", session.to_string(), None);
     Ok((rescued, failed))
 }
@@ -193,9 +177,7 @@ pub(crate) fn adopt(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<V
 pub(crate) fn leases(db: &Connection, session: i64) -> Result<Vec<Lease>> {
     db.prepare_cached("SELECT id, fence FROM longshore_unit WHERE session = ?1")
         .or_translate()?
-        .query_map([session], |row| {
-            Ok(Lease { unit: UnitId::from_bytes(row.get(0)?), fence: row.get(1)? })
-        })
+        .query_map([session], |row| Ok(Lease { unit: UnitId::from_bytes(row.get(0)?), fence: row.get(1)? }))
         .or_translate()?
         .collect::<rusqlite::Result<_>>()
         .or_translate()
@@ -207,8 +189,7 @@ pub(crate) fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> 
     for lease in leases {
         let Some(row) = held_row(tx, num, lease)? else { continue };
         if row.started_at.is_none() {
-            let step =
-                transition(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
+            let step = transition(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence + 1, Some(session))?;
         }
     }
@@ -216,11 +197,7 @@ pub(crate) fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> 
 }
 
 /// Counts the attempts of units that were claimed ahead.
-pub(crate) fn start(
-    tx: &mut Tx<'_>,
-    session: SessionId,
-    leases: &[Lease],
-) -> Result<Vec<Option<Timestamp>>> {
+pub(crate) fn start(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> Result<Vec<Option<Timestamp>>> {
     let num = number(tx.db, session)?;
     let mut open = HashMap::new();
     let none_paused = !any_paused(tx.db)?;
@@ -258,9 +235,7 @@ fn start_slow(
     if late || row.has(flag::CANCEL) || !is_stream_open(tx.db, open, row.stream)? {
         return Ok(None);
     }
-    tx.prepared(PreparedSql::Start)?
-        .execute((lease.unit.as_bytes(), now.as_micros()))
-        .or_translate()?;
+    tx.prepared(PreparedSql::Start)?.execute((lease.unit.as_bytes(), now.as_micros())).or_translate()?;
     Ok(Some(now))
 }
 
@@ -364,9 +339,7 @@ impl Policies {
 
 fn session_kinds(db: &Connection, session: i64) -> Result<BTreeMap<Kind, Policy>> {
     let text: Option<String> = db
-        .query_row("SELECT kinds FROM longshore_session WHERE num = ?1", [session], |row| {
-            row.get(0)
-        })
+        .query_row("SELECT kinds FROM longshore_session WHERE num = ?1", [session], |row| row.get(0))
         .optional()
         .or_translate()?;
     text.map_or_else(|| Ok(BTreeMap::new()), |text| parse_kinds(&text))

@@ -182,8 +182,7 @@ impl SqliteStore {
         &self,
         read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let (readers, path, options) =
-            (Arc::clone(&self.readers), self.path.clone(), self.options.clone());
+        let (readers, path, options) = (Arc::clone(&self.readers), self.path.clone(), self.options.clone());
         let run = move || {
             let idle = readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let db = idle.map_or_else(|| connect(&path, &options, Access::Read), Ok)?;
@@ -216,8 +215,7 @@ fn connect(path: &Path, options: &SqliteOptions, access: Access) -> Result<Conne
         Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
     };
-    let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)
-        .or_translate()?;
+    let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).or_translate()?;
     db.set_prepared_statement_cache_capacity(128);
     // Otherwise SQLite compares bound values with the conditions of partial indexes, and recompiles
     // a statement whenever a value changed: a third of the writer's time.
@@ -229,9 +227,7 @@ fn connect(path: &Path, options: &SqliteOptions, access: Access) -> Result<Conne
             db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
         })?;
         if mode != "wal" {
-            return Err(Error::Unsupported(format!(
-                "this file cannot use a write-ahead log ({mode})"
-            )));
+            return Err(Error::Unsupported(format!("this file cannot use a write-ahead log ({mode})")));
         }
         let level = match options.synchronous {
             Synchronous::Full => "FULL",

@@ -11,12 +11,7 @@ use crate::row::Columns;
 use crate::tx::Tx;
 
 /// Changes a tenant's record, or creates it.
-pub(crate) fn put(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    id: &TenantId,
-    change: TenantChange,
-) -> Result<Tenant> {
+pub(crate) fn put(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId, change: TenantChange) -> Result<Tenant> {
     require_admin_scope(scope, id)?;
     change.check()?;
     let found = find(tx.db, id)?;

@@ -114,12 +114,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Adds an entry to the change feed.
-    pub(crate) fn announce(
-        &mut self,
-        topic: &'static str,
-        name: impl Into<String>,
-        tenant: Option<&str>,
-    ) {
+    pub(crate) fn announce(&mut self, topic: &'static str, name: impl Into<String>, tenant: Option<&str>) {
         let tenant = tenant.map(str::to_owned);
         self.topics.insert(TopicRow { topic, name: name.into(), tenant });
     }
@@ -154,17 +149,7 @@ impl<'c> Tx<'c> {
                  cancelled = cancelled + ?8, bytes = bytes + ?9 WHERE num = ?1",
             )
             .or_translate()?
-            .execute((
-                stream,
-                blocked,
-                scheduled,
-                ready,
-                leased,
-                done,
-                failed,
-                cancelled,
-                delta.bytes,
-            ))
+            .execute((stream, blocked, scheduled, ready, leased, done, failed, cancelled, delta.bytes))
             .or_translate()?;
         let (batch, queue, tenant, lane, capped, now_ready) = self
             .db
@@ -197,9 +182,7 @@ impl<'c> Tx<'c> {
     fn write_topics(&mut self) -> Result<()> {
         for TopicRow { topic, name, tenant } in std::mem::take(&mut self.topics) {
             self.db
-                .prepare_cached(
-                    "INSERT INTO longshore_change (topic, name, tenant) VALUES (?1, ?2, ?3)",
-                )
+                .prepare_cached("INSERT INTO longshore_change (topic, name, tenant) VALUES (?1, ?2, ?3)")
                 .or_translate()?
                 .execute((topic, &name, &tenant))
                 .or_translate()?;

@@ -97,11 +97,7 @@ impl WalFile {
         db.pragma_update(None, "synchronous", "FULL").or_translate()?;
         let busy: bool =
             db.query_row("PRAGMA wal_checkpoint(RESTART)", [], |row| row.get(0)).or_translate()?;
-        if busy {
-            Err(Error::unavailable("the database is busy after a disk error"))
-        } else {
-            Ok(())
-        }
+        if busy { Err(Error::unavailable("the database is busy after a disk error")) } else { Ok(()) }
     }
 }
 

@@ -206,11 +206,9 @@ impl WriterThread {
             return;
         }
         let alone = requests.len() == 1;
-        let reports: Vec<OpReport> =
-            requests.iter_mut().map(|request| self.run(request, alone)).collect();
-        let committed = self
-            .add_sums(&reports)
-            .and_then(|()| self.end(reports.iter().any(|report| report.commit)));
+        let reports: Vec<OpReport> = requests.iter_mut().map(|request| self.run(request, alone)).collect();
+        let committed =
+            self.add_sums(&reports).and_then(|()| self.end(reports.iter().any(|report| report.commit)));
         if !alone && matches!(committed, Err(Error::Invalid(_))) {
             // SQLite does not tell which operation caused it.
             for request in requests {
@@ -237,8 +235,7 @@ impl WriterThread {
     fn reply(&self, requests: Vec<WriteRequest>, reports: &[OpReport], committed: &Result<()>) {
         if committed.is_ok() {
             let last_change = reports.iter().map(|report| report.last_change).max();
-            self.signals
-                .raise(reports.iter().any(|report| report.wake_workers), last_change.unwrap_or(0));
+            self.signals.raise(reports.iter().any(|report| report.wake_workers), last_change.unwrap_or(0));
             self.signals.wakeups.wake(reports.iter().flat_map(|report| &report.woken_permits));
         }
         let mut waiting = Vec::new();

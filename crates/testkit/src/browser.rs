@@ -61,9 +61,7 @@ impl Browser {
         }
         browser.resize(width, height).await?;
         browser.call("Page.navigate", json!({"url": url})).await?;
-        browser
-            .wait_for("location.href !== 'about:blank' && document.readyState === 'complete'")
-            .await?;
+        browser.wait_for("location.href !== 'about:blank' && document.readyState === 'complete'").await?;
         Ok(browser)
     }
 

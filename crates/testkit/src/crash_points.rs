@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use longshore_accounts::{
-    AuditEntry, AuditLog, BucketRequest, Budget, BudgetState, Call, CallAdmission, CallRecord,
-    Calls, CostCorrection, DrawResult, KeyChange, KeyRecord, Keys, Ledger, Limits, NewAuditEntry,
-    NewCall, PendingChange, PendingCounts, PendingFilter, PendingRequest, PendingRequests,
-    ProfileChange, ProfileRecord, Profiles, ProviderBatch, ProviderBatchChange, TokenChange,
-    TokenHash, TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
+    AuditEntry, AuditLog, BucketRequest, Budget, BudgetState, Call, CallAdmission, CallRecord, Calls,
+    CostCorrection, DrawResult, KeyChange, KeyRecord, Keys, Ledger, Limits, NewAuditEntry, NewCall,
+    PendingChange, PendingCounts, PendingFilter, PendingRequest, PendingRequests, ProfileChange,
+    ProfileRecord, Profiles, ProviderBatch, ProviderBatchChange, TokenChange, TokenHash, TokenRecord, Tokens,
+    Usage, UsageBy, UsageFilter,
 };
 use longshore_core::Store;
 use longshore_core::store::ReplyQueues;
@@ -43,13 +43,7 @@ impl CrashPoint {
     /// Blocks call number `nth`, from 0, of the methods for which `counts` returns true.
     pub fn at(nth: usize, kill: CrashTiming, counts: fn(&str) -> bool) -> Arc<Self> {
         let (tripped, let_go) = (Notify::new(), Notify::new());
-        Arc::new(Self {
-            left: AtomicUsize::new(nth),
-            kill,
-            counts,
-            reached: tripped,
-            resume: let_go,
-        })
+        Arc::new(Self { left: AtomicUsize::new(nth), kill, counts, reached: tripped, resume: let_go })
     }
 
     /// Whether that call was reached.

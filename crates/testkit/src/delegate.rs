@@ -96,20 +96,18 @@ pub(crate) mod store_types {
     pub(crate) use longshore_core::schedule::{NewSchedule, Schedule};
     pub(crate) use longshore_core::store::CheckpointRequest;
     pub(crate) use longshore_core::store::{
-        AddChunkResult, BatchChunk, ChangeSet, ClaimRequest, ClaimResult, FinishRequest,
-        FinishResult, Heartbeat, HeartbeatReply, LeasedUnit, OpenBatchResult, Page, PromoteResult,
-        PruneResult, QueueInfo, Queues, ReclaimResult, Retention, SendResult, SettingsChange,
-        Tenant, TenantChange, Totals, UnitAction, UnitActionResult, UnitFailure, UnitFilter,
-        UnitSelection, Violation,
+        AddChunkResult, BatchChunk, ChangeSet, ClaimRequest, ClaimResult, FinishRequest, FinishResult,
+        Heartbeat, HeartbeatReply, LeasedUnit, OpenBatchResult, Page, PromoteResult, PruneResult, QueueInfo,
+        Queues, ReclaimResult, Retention, SendResult, SettingsChange, Tenant, TenantChange, Totals,
+        UnitAction, UnitActionResult, UnitFailure, UnitFilter, UnitSelection, Violation,
     };
     pub(crate) use longshore_core::store::{
-        FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList,
-        ScheduleSwitch, Schedules,
+        FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch,
+        Schedules,
     };
     pub(crate) use longshore_core::worker_session::{Lease, NewSession, Session, WorkerCommand};
     pub(crate) use longshore_core::{
-        Admin, Batch, BatchId, BatchStatus, Enqueue, Maintenance, NewBatch, NewUnit, Payload,
-        Queries, QueueName, Result, Scope, SessionId, TenantId, Tenants, Timestamp, Unit, UnitId,
-        WorkerApi,
+        Admin, Batch, BatchId, BatchStatus, Enqueue, Maintenance, NewBatch, NewUnit, Payload, Queries,
+        QueueName, Result, Scope, SessionId, TenantId, Tenants, Timestamp, Unit, UnitId, WorkerApi,
     };
 }

@@ -14,9 +14,7 @@ use std::collections::BTreeMap;
 
 use longshore_core::store::{ClaimRequest, FinishRequest, LeasedUnit};
 use longshore_core::worker_session::NewSession;
-use longshore_core::{
-    Kind, NewUnit, Outcome, Payload, Policy, QueueName, Scope, SessionId, TenantId,
-};
+use longshore_core::{Kind, NewUnit, Outcome, Payload, Policy, QueueName, Scope, SessionId, TenantId};
 
 pub use bounds::{BoundScope, thirty_two_senders_never_exceed_a_bound};
 pub use caps::caps_are_never_exceeded;
@@ -107,8 +105,7 @@ async fn claim(world: &StoreFixture, session: SessionId, free: u32) -> Vec<Lease
 }
 
 async fn finish(world: &StoreFixture, session: SessionId, held: &[LeasedUnit], outcome: &Outcome) {
-    let finishes =
-        held.iter().map(|held| FinishRequest::new(held.lease, outcome.clone())).collect();
+    let finishes = held.iter().map(|held| FinishRequest::new(held.lease, outcome.clone())).collect();
     world.store.finish(session, finishes).await.unwrap();
 }
 

@@ -87,8 +87,7 @@ impl FaultyStore {
         method: &'static str,
         call: impl Fn() -> F + Send + Sync,
     ) -> Result<T> {
-        let unavailable =
-            |when: &str| Error::unavailable(format!("injected fault: {method} failed {when}"));
+        let unavailable = |when: &str| Error::unavailable(format!("injected fault: {method} failed {when}"));
         match self.next_fault(method) {
             None => call().await,
             Some(Fault::FailBefore) => Err(unavailable("before the call")),

@@ -31,12 +31,7 @@ pub struct ConnectionLimits {
 
 impl Default for ConnectionLimits {
     fn default() -> Self {
-        Self {
-            body: 17 * 1024 * 1024,
-            time: Duration::from_secs(30),
-            connections: 10_000,
-            wrong_tokens: 20,
-        }
+        Self { body: 17 * 1024 * 1024, time: Duration::from_secs(30), connections: 10_000, wrong_tokens: 20 }
     }
 }
 

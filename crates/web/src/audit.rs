@@ -25,12 +25,7 @@ impl RequestContext {
             target: target.to_string(),
             detail: detail.into(),
         };
-        tracing::info!(
-            by = entry.by,
-            action = entry.action,
-            target = entry.target,
-            "mutation over HTTP"
-        );
+        tracing::info!(by = entry.by, action = entry.action, target = entry.target, "mutation over HTTP");
         Ok(self.app.ledger.append(entry).await?)
     }
 }

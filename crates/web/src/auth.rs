@@ -111,20 +111,14 @@ impl Authenticator {
     }
 
     /// Authenticates a request.
-    pub(crate) async fn authenticate(
-        &self,
-        head: &Parts,
-        now: Timestamp,
-    ) -> Result<Caller, Problem> {
+    pub(crate) async fn authenticate(&self, head: &Parts, now: Timestamp) -> Result<Caller, Problem> {
         reject_cross_site(head)?;
         let from = head.extensions.get::<SocketAddr>().map(SocketAddr::ip);
         if let Some(given) = bearer(&head.headers) {
             return self.authenticate_token(token::hash(given), from, now).await;
         }
         if head.headers.contains_key(AUTHORIZATION) {
-            return Err(Problem::unauthorized(
-                "send `Authorization: Bearer TOKEN`, or no such header",
-            ));
+            return Err(Problem::unauthorized("send `Authorization: Bearer TOKEN`, or no such header"));
         }
         if let Some(token) = self.sessions.token(&head.headers, now) {
             // A revoked token's session is not a wrong guess: do not count it.
@@ -230,8 +224,7 @@ pub(crate) fn reject_cross_site(head: &Parts) -> Result<(), Problem> {
 fn require_loopback(head: &Parts) -> Result<(), Problem> {
     for header in ["forwarded", "x-forwarded-for", "x-real-ip", "via"] {
         if head.headers.contains_key(header) {
-            let detail =
-                "this came through a proxy, and no token exists yet: `longshore token add`";
+            let detail = "this came through a proxy, and no token exists yet: `longshore token add`";
             return Err(Problem::forbidden(detail));
         }
     }
@@ -283,11 +276,7 @@ mod tests {
             ("10.0.0.1:7717", false),
             ("", false),
         ] {
-            assert_eq!(
-                require_loopback(&head("GET", &[("host", host)])).is_ok(),
-                is_loopback,
-                "{host}"
-            );
+            assert_eq!(require_loopback(&head("GET", &[("host", host)])).is_ok(), is_loopback, "{host}");
         }
         let by_proxy = head("GET", &[("host", "localhost"), ("x-forwarded-for", "10.0.0.9")]);
         assert!(require_loopback(&by_proxy).is_err());

@@ -64,12 +64,8 @@ impl ChangeBroadcast {
                 let polls = polls.borrow_and_update();
                 // A listener with a cursor inside a poll's range gets all of it: reporting a change twice
                 // does no harm.
-                let covering =
-                    polls.iter().find(|(from, found)| (*from..found.cursor).contains(&since));
-                (
-                    covering.map(|(_, found)| Arc::clone(found)),
-                    polls.back().map(|(_, last)| last.cursor),
-                )
+                let covering = polls.iter().find(|(from, found)| (*from..found.cursor).contains(&since));
+                (covering.map(|(_, found)| Arc::clone(found)), polls.back().map(|(_, last)| last.cursor))
             };
             if let Some(found) = covering {
                 return Ok(found);
@@ -179,8 +175,7 @@ mod tests {
         let begin = store.changes(&Scope::All, u64::MAX, Duration::ZERO).await.unwrap().cursor;
         let broadcast = broadcasts.of(&Scope::All);
         for _ in 0..3 {
-            let (one, other) =
-                tokio::join!(broadcast.next(&store, begin), broadcast.next(&store, begin));
+            let (one, other) = tokio::join!(broadcast.next(&store, begin), broadcast.next(&store, begin));
             assert!(one.unwrap().changes.is_empty() && other.unwrap().changes.is_empty());
         }
         send(&store).await;

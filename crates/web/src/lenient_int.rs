@@ -5,9 +5,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// Deserialises a value that contains integers, in either notation.
-pub(crate) fn lenient_int<'de, D: Deserializer<'de>, T: DeserializeOwned>(
-    from: D,
-) -> Result<T, D::Error> {
+pub(crate) fn lenient_int<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<T, D::Error> {
     let mut value = Value::deserialize(from)?;
     normalise(&mut value);
     T::deserialize(value).map_err(D::Error::custom)
@@ -16,8 +14,7 @@ pub(crate) fn lenient_int<'de, D: Deserializer<'de>, T: DeserializeOwned>(
 fn normalise(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            if let Some(integer) = number.as_f64().filter(|_| number.is_f64()).and_then(as_integer)
-            {
+            if let Some(integer) = number.as_f64().filter(|_| number.is_f64()).and_then(as_integer) {
                 *value = integer.into();
             }
         }

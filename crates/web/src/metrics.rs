@@ -107,11 +107,7 @@ async fn worker_metrics(text: &mut MetricsText, app: &AppState) -> Result<(), Pr
     let held: u64 = sessions.iter().map(|session| session.held).sum();
     for (name, about, value) in [
         // `serve` itself has a session without slots.
-        (
-            "longshore_workers",
-            "Workers",
-            sessions.iter().filter(|one| one.own_slots() > 0).count() as u64,
-        ),
+        ("longshore_workers", "Workers", sessions.iter().filter(|one| one.own_slots() > 0).count() as u64),
         ("longshore_worker_slots", "Slots of all workers", slots),
         ("longshore_worker_units", "Units that workers hold", held),
     ] {
@@ -121,18 +117,10 @@ async fn worker_metrics(text: &mut MetricsText, app: &AppState) -> Result<(), Pr
     Ok(())
 }
 
-async fn pool_metrics(
-    text: &mut MetricsText,
-    app: &AppState,
-    caller: &Caller,
-) -> Result<(), Problem> {
+async fn pool_metrics(text: &mut MetricsText, app: &AppState, caller: &Caller) -> Result<(), Problem> {
     let mut pools = pools::visible_pools(app, caller).await?;
     pools.truncate(MAX_LABELS);
-    text.family(
-        "longshore_pool_permits",
-        "gauge",
-        "Permits of bounded pools: max, in_use, waiting",
-    );
+    text.family("longshore_pool_permits", "gauge", "Permits of bounded pools: max, in_use, waiting");
     for pool in &pools {
         for (state, value) in
             [("max", pool.max.into()), ("in_use", pool.in_use.into()), ("waiting", pool.in_line)]
@@ -173,8 +161,7 @@ impl MetricsText {
     fn line(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
         self.0.push_str(name);
         if !labels.is_empty() {
-            let all: Vec<String> =
-                labels.iter().map(|(label, is)| format!("{label}=\"{is}\"")).collect();
+            let all: Vec<String> = labels.iter().map(|(label, is)| format!("{label}=\"{is}\"")).collect();
             let _ = write!(self.0, "{{{}}}", all.join(","));
         }
         let _ = writeln!(self.0, " {value}");

@@ -162,9 +162,7 @@ impl From<Error> for Problem {
             Error::NotFound { .. } => Self::not_found(detail),
             Error::Invalid(_) => Self::bad_request(detail),
             Error::TooLarge { .. } => Self::too_large(detail),
-            Error::UnitState(_) | Error::BatchStatus(_) | Error::SessionGone(_) => {
-                Self::conflict(detail)
-            }
+            Error::UnitState(_) | Error::BatchStatus(_) | Error::SessionGone(_) => Self::conflict(detail),
             Error::Unsupported(_) => Self::new(StatusCode::NOT_IMPLEMENTED, "unsupported", detail),
             // Details of a broken store are for the log, not for the caller.
             _ => {

@@ -60,10 +60,7 @@ pub(crate) async fn handle(
     let (method, path_pattern) = (&endpoint.method, endpoint.path);
     let span = trace_context::request_span(&request, format_args!("{method} {BASE}{path_pattern}"));
     let result = handle_in_time(app, endpoint, path, request).instrument(span.clone()).await;
-    trace_context::record_status(
-        &span,
-        result.as_ref().map_or_else(Problem::status, Response::status),
-    );
+    trace_context::record_status(&span, result.as_ref().map_or_else(Problem::status, Response::status));
     result
 }
 
@@ -119,10 +116,7 @@ impl RequestContext {
     }
 
     /// A query parameter, if given.
-    pub(crate) fn query<T: FromStr<Err: ToString>>(
-        &self,
-        name: &str,
-    ) -> Result<Option<T>, Problem> {
+    pub(crate) fn query<T: FromStr<Err: ToString>>(&self, name: &str) -> Result<Option<T>, Problem> {
         let given = self.query.get(name).map(|text| text.parse());
         let bad = |error: T::Err| Problem::bad_request(format!("`{name}`: {}", error.to_string()));
         given.transpose().map_err(bad)
@@ -178,20 +172,15 @@ impl RequestContext {
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| Problem::bad_request(format!("the body: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| Problem::bad_request(format!("the body: {error}")))
 }
 
 /// Parses the query, and checks it against the endpoint's parameters.
-fn query(
-    endpoint: &'static Endpoint,
-    text: &str,
-) -> Result<BTreeMap<&'static str, String>, Problem> {
+fn query(endpoint: &'static Endpoint, text: &str) -> Result<BTreeMap<&'static str, String>, Problem> {
     let mut query = BTreeMap::new();
     for (name, value) in form_urlencoded::parse(text.as_bytes()) {
         let known = endpoint.query.iter().find(|param| param.name == name);
-        let param = known
-            .ok_or_else(|| Problem::bad_request(format!("unknown query parameter `{name}`")))?;
+        let param = known.ok_or_else(|| Problem::bad_request(format!("unknown query parameter `{name}`")))?;
         param.check(&value)?;
         if query.insert(param.name, value.into_owned()).is_some() {
             return Err(Problem::bad_request(format!("`{name}` is given twice")));
@@ -206,9 +195,8 @@ fn query(
 
 impl crate::endpoints::Param {
     fn check(&self, value: &str) -> Result<(), Problem> {
-        let number = |min: u32, max: u32| {
-            value.parse::<u32>().is_ok_and(|number| (min..=max).contains(&number))
-        };
+        let number =
+            |min: u32, max: u32| value.parse::<u32>().is_ok_and(|number| (min..=max).contains(&number));
         let expected = match self.kind {
             // The handler parses it and reports errors.
             ParamKind::Name | ParamKind::Time => return Ok(()),

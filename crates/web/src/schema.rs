@@ -91,8 +91,7 @@ fn batch_lists() -> Map<String, Value> {
     let (text, count) = (json!({ "type": "string" }), json!({ "type": "integer", "minimum": 0 }));
     let maybe_text = json!({ "type": ["string", "null"] });
     let object = |properties: Value| {
-        let required: Vec<&String> =
-            properties.as_object().into_iter().flat_map(Map::keys).collect();
+        let required: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
         json!({ "type": "object", "required": required, "properties": properties })
     };
     Map::from_iter([

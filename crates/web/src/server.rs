@@ -61,8 +61,7 @@ pub enum TlsConfigError {
 impl ServerCertificate {
     /// Reads two PEM files.
     pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsConfigError> {
-        let chain =
-            CertificateDer::pem_file_iter(certificate).map_err(TlsConfigError::Certificate)?;
+        let chain = CertificateDer::pem_file_iter(certificate).map_err(TlsConfigError::Certificate)?;
         let chain = chain.collect::<Result<Vec<_>, _>>().map_err(TlsConfigError::Certificate)?;
         let key = PrivateKeyDer::from_pem_file(key).map_err(TlsConfigError::Key)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -183,8 +182,7 @@ impl ConnectionHandler {
             }
             let is_complete = Arc::new(AtomicBool::new(request.body().is_end_stream()));
             let completed = Arc::clone(&is_complete);
-            let request =
-                request.map(|body| Body::new(TrackedRequestBody { body, is_complete: completed }));
+            let request = request.map(|body| Body::new(TrackedRequestBody { body, is_complete: completed }));
             let responding = self.router.clone().call(request);
             let (abort_read, active) = (&abort_read, slot.begin_request());
             async move {
@@ -193,9 +191,7 @@ impl ConnectionHandler {
                 if !is_complete.load(Ordering::Relaxed) {
                     abort_read.notify_one();
                 }
-                response.map(|response| {
-                    response.map(|body| TrackedResponseBody { body, _active: active })
-                })
+                response.map(|response| response.map(|body| TrackedResponseBody { body, _active: active }))
             }
         });
         let connection = http1::Builder::new()

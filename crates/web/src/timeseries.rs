@@ -85,8 +85,7 @@ impl TimeSeries {
         let since = stored.get(&SeriesKey::All).and_then(|all| all.back()).map(|last| last.at);
         for (of, sample) in &mut samples {
             let own = completed.iter().filter(|unit| since.is_some_and(|since| unit.since > since));
-            let times =
-                own.filter(|unit| of.covers(unit)).map(|unit| unit.since.since(unit.created_at));
+            let times = own.filter(|unit| of.covers(unit)).map(|unit| unit.since.since(unit.created_at));
             (sample.latency_p50, sample.latency_p95) = quantiles(times.collect());
         }
         // Drop series of removed lanes, to make room for new ones.
@@ -154,8 +153,7 @@ impl Sample {
 /// The median and the 95th percentile.
 fn quantiles(mut times: Vec<Duration>) -> (Option<Duration>, Option<Duration>) {
     times.sort_unstable();
-    let at =
-        |part: usize| times.get((times.len() * part / 20).min(times.len().max(1) - 1)).copied();
+    let at = |part: usize| times.get((times.len() * part / 20).min(times.len().max(1) - 1)).copied();
     (at(10), at(19))
 }
 

@@ -34,10 +34,7 @@ pub async fn open(folder: &Path) -> Result<(Router, Pools), CallError> {
     Ok((app, pools))
 }
 
-async fn threads(
-    name: &str,
-    operations: longshore_pool::Operations,
-) -> Result<WorkerPool, CallError> {
+async fn threads(name: &str, operations: longshore_pool::Operations) -> Result<WorkerPool, CallError> {
     let settings = PoolSettings { min: 1, max: 2, queue: 10, ..PoolSettings::default() };
     WorkerPool::threads(name, operations, settings).await
 }

@@ -117,8 +117,6 @@ fn is_crane(x: usize, y: usize) -> bool {
 }
 
 fn mix(from: [u8; 3], to: [u8; 3], share: f32) -> [u8; 3] {
-    let one = |place: usize| {
-        (f32::from(from[place]) * (1.0 - share) + f32::from(to[place]) * share) as u8
-    };
+    let one = |place: usize| (f32::from(from[place]) * (1.0 - share) + f32::from(to[place]) * share) as u8;
     [one(0), one(1), one(2)]
 }

@@ -11,8 +11,7 @@ use tokio::sync::mpsc;
 use super::client::BatchClient;
 use super::split::{BatchLimits, ItemSize, Models};
 use super::{
-    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult,
-    not_processed,
+    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult, not_processed,
 };
 use crate::model_api::AskError;
 use crate::providers::anthropic::Anthropic;
@@ -95,9 +94,7 @@ impl Batches {
     fn result(&self, line: &str) -> Result<BatchResult, AskError> {
         let ResultLine { custom_id, result } = self.client.read(line)?;
         let result = match result {
-            ResultOutcome::Succeeded { message } => {
-                self.client.answer(message.to_string().as_bytes())
-            }
+            ResultOutcome::Succeeded { message } => self.client.answer(message.to_string().as_bytes()),
             ResultOutcome::Errored { error } => {
                 Err(error_mapping::from_batch_result(&error, &self.client.provider.redactor))
             }
@@ -163,10 +160,7 @@ impl BatchProvider for Batches {
             }
             match page.last_id.filter(|_| page.has_more) {
                 Some(last) => {
-                    path = format!(
-                        "{PATH}?limit=100&after_id={}",
-                        super::client::path_segment(&last)?
-                    );
+                    path = format!("{PATH}?limit=100&after_id={}", super::client::path_segment(&last)?);
                 }
                 None => return Ok(found),
             }
@@ -182,11 +176,7 @@ impl BatchProvider for Batches {
         })
     }
 
-    async fn results(
-        &self,
-        ticket: &BatchTicket,
-        into: &mpsc::Sender<BatchResult>,
-    ) -> Result<(), AskError> {
+    async fn results(&self, ticket: &BatchTicket, into: &mpsc::Sender<BatchResult>) -> Result<(), AskError> {
         let mut lines = self.client.lines(&format!("{PATH}/{}/results", ticket.path()?)).await?;
         while let Some(line) = lines.next().await? {
             if into.send(self.result(&line)?).await.is_err() {

@@ -40,11 +40,7 @@ impl<D: ProviderAdapter> BatchClient<D> {
     }
 
     /// Posts JSON, possibly large.
-    pub(super) async fn post<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        body: Vec<u8>,
-    ) -> Result<T, AskError> {
+    pub(super) async fn post<T: DeserializeOwned>(&self, path: &str, body: Vec<u8>) -> Result<T, AskError> {
         with_timeout(UPLOAD_TIMEOUT, self.call(Method::POST, path, body, None)).await
     }
 
@@ -83,21 +79,15 @@ impl<D: ProviderAdapter> BatchClient<D> {
         if let Some(kind) = kind {
             request.headers_mut().insert(CONTENT_TYPE, kind);
         }
-        let response =
-            self.provider.require_success(self.provider.http.send(request).await?).await?;
+        let response = self.provider.require_success(self.provider.http.send(request).await?).await?;
         let body = response.read_all(MAX_ANSWER_BYTES).await?;
-        serde_json::from_slice(&body)
-            .map_err(|error| self.provider.unreadable(&error.to_string(), &body))
+        serde_json::from_slice(&body).map_err(|error| self.provider.unreadable(&error.to_string(), &body))
     }
 
     /// Parses one line.
     pub(super) fn read<T: DeserializeOwned>(&self, line: &str) -> Result<T, AskError> {
         serde_json::from_str(line).map_err(|error| {
-            error_mapping::invalid_answer(
-                &error.to_string(),
-                line.as_bytes(),
-                &self.provider.redactor,
-            )
+            error_mapping::invalid_answer(&error.to_string(), line.as_bytes(), &self.provider.redactor)
         })
     }
 
@@ -111,8 +101,8 @@ impl<D: ProviderAdapter> BatchClient<D> {
     /// the price of batches already covers it.
     pub(super) fn answer(&self, body: &[u8]) -> Result<Answer, AskError> {
         let draft = self.provider.adapter.parse(body);
-        let draft = draft
-            .map_err(|why| error_mapping::invalid_answer(&why, body, &self.provider.redactor))?;
+        let draft =
+            draft.map_err(|why| error_mapping::invalid_answer(&why, body, &self.provider.redactor))?;
         let nothing = crate::model_api::Question::new("", "", tokio::time::Instant::now());
         let took = Duration::ZERO;
         let mut answer = draft.answer(&nothing, &self.provider.model, took, Headroom::default());
@@ -145,10 +135,9 @@ impl ResultLines {
             if self.ended {
                 return Ok(None);
             }
-            let chunk = with_timeout(READ_TIMEOUT, async {
-                Ok(self.response.chunk(MAX_RESULT_BYTES).await?)
-            })
-            .await?;
+            let chunk =
+                with_timeout(READ_TIMEOUT, async { Ok(self.response.chunk(MAX_RESULT_BYTES).await?) })
+                    .await?;
             match chunk {
                 Some(bytes) => self.decoder.push(&bytes),
                 None => {

@@ -23,9 +23,7 @@ use crate::http::Http;
 use crate::model_api::{Answer, AskError, Code, Question, Retryability};
 use crate::profile::{Profile, ProfileError, ProviderName};
 use crate::providers;
-pub use runner::{
-    BatchReply, BatchRunReport, BatchRunner, IntakeState, QuestionBuilder, RunnerState,
-};
+pub use runner::{BatchReply, BatchRunReport, BatchRunner, IntakeState, QuestionBuilder, RunnerState};
 pub use split::{BatchLimits, ItemSize, Models, split};
 pub use state_machine::{BatchPacing, BatchProgress, BatchStep, BatchUpdate};
 
@@ -113,11 +111,7 @@ pub trait BatchProvider: Send + Sync + 'static {
 
     /// Sends the results of an ended batch into `into`, in any order. Stops when the receiver is
     /// dropped.
-    async fn results(
-        &self,
-        ticket: &BatchTicket,
-        into: &mpsc::Sender<BatchResult>,
-    ) -> Result<(), AskError>;
+    async fn results(&self, ticket: &BatchTicket, into: &mpsc::Sender<BatchResult>) -> Result<(), AskError>;
 
     /// Asks the provider to cancel a batch. Questions answered until then are billed, and among its
     /// results.
@@ -139,9 +133,7 @@ pub fn open(
     Ok(match profile.provider {
         ProviderName::Anthropic => {
             let adapter = providers::anthropic::Anthropic { wire: profile.wire.clone() };
-            Arc::new(anthropic::Batches::new(providers::http_provider(
-                adapter, profile, key, http,
-            )?))
+            Arc::new(anthropic::Batches::new(providers::http_provider(adapter, profile, key, http)?))
         }
         ProviderName::Openai => {
             let adapter = providers::openai::Openai { wire: profile.wire.clone() };

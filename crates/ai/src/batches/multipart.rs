@@ -12,9 +12,8 @@ impl MultipartForm {
         let boundary = boundary(file);
         let mut body = Vec::with_capacity(file.len() + 1024);
         for (name, value) in fields {
-            let head = format!(
-                "--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n"
-            );
+            let head =
+                format!("--{boundary}\r\nContent-Disposition: form-data; name=\"{name}\"\r\n\r\n{value}\r\n");
             body.extend_from_slice(head.as_bytes());
         }
         let head = format!(

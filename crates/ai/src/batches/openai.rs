@@ -13,8 +13,7 @@ use super::client::{BatchClient, path_segment};
 use super::multipart::MultipartForm;
 use super::split::{BatchLimits, ItemSize, Models};
 use super::{
-    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult,
-    not_processed,
+    BatchItem, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult, not_processed,
 };
 use crate::model_api::{Answer, AskError};
 use crate::providers::error_mapping;
@@ -93,9 +92,7 @@ impl Batch {
     }
 
     fn is_older_than(&self, mark: &BatchMark) -> bool {
-        let at = self
-            .created_at
-            .map(|seconds| Timestamp::from_micros(seconds.saturating_mul(1_000_000)));
+        let at = self.created_at.map(|seconds| Timestamp::from_micros(seconds.saturating_mul(1_000_000)));
         at.is_some_and(|at| at < mark.since - MAX_CLOCK_SKEW)
     }
 }
@@ -116,24 +113,13 @@ impl Batches {
         Ok(BatchResult { custom_id, result: self.outcome(response, error) })
     }
 
-    fn outcome(
-        &self,
-        response: Option<Response>,
-        error: Option<Value>,
-    ) -> Result<Answer, AskError> {
+    fn outcome(&self, response: Option<Response>, error: Option<Value>) -> Result<Answer, AskError> {
         let redactor = &self.client.provider.redactor;
         match (response, error.unwrap_or_default()) {
-            (Some(Response { status_code: 200, body }), _) => {
-                self.client.answer(body.to_string().as_bytes())
-            }
+            (Some(Response { status_code: 200, body }), _) => self.client.answer(body.to_string().as_bytes()),
             (Some(Response { status_code, body }), _) => {
                 let body = body.to_string();
-                Err(error_mapping::from_response(
-                    status_code,
-                    &HeaderMap::new(),
-                    body.as_bytes(),
-                    redactor,
-                ))
+                Err(error_mapping::from_response(status_code, &HeaderMap::new(), body.as_bytes(), redactor))
             }
             (None, error) => Err(match error["code"].as_str() {
                 Some("batch_expired") => not_processed("expired"),
@@ -195,26 +181,16 @@ impl BatchProvider for Batches {
             "failed" => {
                 let error = batch.errors.unwrap_or_default().data.into_iter().next();
                 let redactor = &self.client.provider.redactor;
-                BatchState::Failed(error_mapping::failed_batch(
-                    &error.unwrap_or_default(),
-                    redactor,
-                ))
+                BatchState::Failed(error_mapping::failed_batch(&error.unwrap_or_default(), redactor))
             }
-            _ => {
-                BatchState::Running { done: counts.completed + counts.failed, total: counts.total }
-            }
+            _ => BatchState::Running { done: counts.completed + counts.failed, total: counts.total },
         })
     }
 
-    async fn results(
-        &self,
-        ticket: &BatchTicket,
-        into: &mpsc::Sender<BatchResult>,
-    ) -> Result<(), AskError> {
+    async fn results(&self, ticket: &BatchTicket, into: &mpsc::Sender<BatchResult>) -> Result<(), AskError> {
         let batch = self.batch(ticket).await?;
         for file in batch.output_file_id.iter().chain(&batch.error_file_id) {
-            let mut lines =
-                self.client.lines(&format!("/files/{}/content", path_segment(file)?)).await?;
+            let mut lines = self.client.lines(&format!("/files/{}/content", path_segment(file)?)).await?;
             while let Some(line) = lines.next().await? {
                 if into.send(self.result(&line)?).await.is_err() {
                     return Ok(());

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use longshore::accounts::{
-    BatchAnswer, CloseReason, PendingChange, PendingFilter, PendingRequest, PendingRequests,
-    ProviderBatch, ProviderBatchChange,
+    BatchAnswer, CloseReason, PendingChange, PendingFilter, PendingRequest, PendingRequests, ProviderBatch,
+    ProviderBatchChange,
 };
 use longshore::{BatchId, CallId, Clock, Payload, Timestamp, UnitId};
 use serde::{Deserialize, Serialize};
@@ -104,8 +104,7 @@ impl BatchRunner {
         build_question: QuestionBuilder,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let (pace, prices, memory) =
-            (BatchPacing::default(), Prices::default(), RunnerState::default());
+        let (pace, prices, memory) = (BatchPacing::default(), Prices::default(), RunnerState::default());
         Self { batch, parking, provider, build_question, clock, pace, prices, memory }
     }
 
@@ -158,8 +157,7 @@ impl BatchRunner {
         let limits = self.provider.limits().bounded();
         let max = u32::try_from(limits.items).unwrap_or(u32::MAX);
         loop {
-            let waiting =
-                self.parking.pending_requests(&self.batch, &PendingFilter::Waiting, max).await?;
+            let waiting = self.parking.pending_requests(&self.batch, &PendingFilter::Waiting, max).await?;
             let Some(first) = waiting.first() else { return Ok(None) };
             let (now, due) = (self.clock.now(), first.parked_at + self.pace.fill_delay);
             if now < self.memory.no_seal_before {
@@ -177,9 +175,7 @@ impl BatchRunner {
             // Recorded before the store's write, so that a provider batch with a record was surely
             // formed by this run.
             self.memory.notes.insert(mark.clone(), BatchProgress::unsubmitted());
-            self.parking
-                .change_provider_batch(&self.batch, &mark, ProviderBatchChange::Create(ids))
-                .await?;
+            self.parking.change_provider_batch(&self.batch, &mark, ProviderBatchChange::Create(ids)).await?;
         }
     }
 
@@ -193,8 +189,7 @@ impl BatchRunner {
         loop {
             let (now, pace) = (self.clock.now(), self.pace);
             let stored = || BatchProgress::from_store(&shipment, now, &pace);
-            let mut progress =
-                self.memory.notes.get(&shipment.name).cloned().unwrap_or_else(stored);
+            let mut progress = self.memory.notes.get(&shipment.name).cloned().unwrap_or_else(stored);
             let update = match progress.next(&shipment, now) {
                 BatchStep::Wait(until) => {
                     self.memory.notes.insert(shipment.name, progress);
@@ -285,12 +280,10 @@ impl BatchRunner {
             }
             BatchUpdate::Release(CloseReason::NoAnswer) => {
                 let last = self.pace.max_batches.saturating_sub(1);
-                let message =
-                    format!("no answer from {} batches of the provider", self.pace.max_batches);
+                let message = format!("no answer from {} batches of the provider", self.pace.max_batches);
                 let error = AskError::new(Code::ProviderError, message);
                 let reply = error_reply(&error);
-                self.fail_questions(&shipment.name, &reply, |parked| parked.tries >= last, wake)
-                    .await?;
+                self.fail_questions(&shipment.name, &reply, |parked| parked.tries >= last, wake).await?;
                 CloseReason::NoAnswer
             }
             BatchUpdate::Release(CloseReason::NotProcessed) => {
@@ -381,10 +374,7 @@ impl BatchRunner {
     }
 
     fn item(&self, parked: &PendingRequest) -> BatchItem {
-        BatchItem {
-            custom_id: parked.new.custom_id.clone(),
-            question: (self.build_question)(parked),
-        }
+        BatchItem { custom_id: parked.new.custom_id.clone(), question: (self.build_question)(parked) }
     }
 }
 

@@ -114,12 +114,9 @@ impl BatchProgress {
     /// yet.
     pub fn from_store(shipment: &ProviderBatch, now: Timestamp, pace: &BatchPacing) -> Self {
         match shipment.provider_id {
-            Some(_) => Self {
-                stage: Stage::Submitted,
-                not_before: Timestamp::ZERO,
-                misses: 0,
-                cancelled: false,
-            },
+            Some(_) => {
+                Self { stage: Stage::Submitted, not_before: Timestamp::ZERO, misses: 0, cancelled: false }
+            }
             None => Self {
                 stage: Stage::Uncertain,
                 not_before: now + pace.listing_lag,
@@ -175,9 +172,7 @@ impl BatchProgress {
                 BatchUpdate::Nothing
             }
             // The provider will never accept it.
-            Err(error)
-                if error.code == Code::InvalidRequest && error.retry == Retryability::Never =>
-            {
+            Err(error) if error.code == Code::InvalidRequest && error.retry == Retryability::Never => {
                 BatchUpdate::Fail(error)
             }
             Err(error) => self.retry_later(&error, now, pace),
@@ -215,9 +210,7 @@ impl BatchProgress {
                 *self = Self { stage: Stage::Ended, ..Self::unsubmitted() };
                 BatchUpdate::Nothing
             }
-            Ok(BatchState::Failed(error)) if error.retry == Retryability::Never => {
-                BatchUpdate::Fail(error)
-            }
+            Ok(BatchState::Failed(error)) if error.retry == Retryability::Never => BatchUpdate::Fail(error),
             Ok(BatchState::Failed(_)) => BatchUpdate::Release(CloseReason::NotProcessed),
             // The provider no longer has it. Its questions may have been billed.
             Err(error) if error.provider_status == Some(404) => BatchUpdate::Lost(error),
@@ -259,8 +252,7 @@ impl BatchProgress {
 
     /// If an operator has to add credit or fix a key, wait the longest interval.
     fn retry_later(&mut self, error: &AskError, now: Timestamp, pace: &BatchPacing) -> BatchUpdate {
-        let needs_operator =
-            error.retry == Retryability::AfterTopUp || error.code == Code::ProviderAuth;
+        let needs_operator = error.retry == Retryability::AfterTopUp || error.code == Code::ProviderAuth;
         let wait = if needs_operator { pace.max_interval } else { pace.backoff(self.misses) };
         self.not_before = now + wait.max(error.retry_after.unwrap_or_default());
         self.misses = self.misses.saturating_add(1);
@@ -303,10 +295,7 @@ mod tests {
         assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(NOW + pace.listing_lag));
         let later = NOW + pace.listing_lag;
         assert_eq!(progress.next(&shipment(None), later), BatchStep::Find);
-        assert_eq!(
-            progress.searched(Ok(FindResult::NotSubmitted), later, &pace),
-            BatchUpdate::Nothing
-        );
+        assert_eq!(progress.searched(Ok(FindResult::NotSubmitted), later, &pace), BatchUpdate::Nothing);
         assert_eq!(progress.next(&shipment(None), later), BatchStep::Submit);
     }
 
@@ -351,9 +340,7 @@ mod tests {
         let mut waits = Vec::new();
         for _ in 0..7 {
             progress.polled(Ok(BatchState::Running { done: 0, total: 1 }), NOW, &pace);
-            let BatchStep::Wait(until) = progress.next(&shipment(Some("t")), NOW) else {
-                panic!("no rest")
-            };
+            let BatchStep::Wait(until) = progress.next(&shipment(Some("t")), NOW) else { panic!("no rest") };
             waits.push(until.since(NOW).as_secs());
         }
         assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);

@@ -36,8 +36,7 @@ impl<'a> Fields<'a> {
     fn collect(text: &'a str) -> (Self, serde_json::Result<()>) {
         let mut fields = Self::default();
         let mut reader = serde_json::Deserializer::from_str(text);
-        let read =
-            FieldCollector(&mut fields.0).deserialize(&mut reader).and_then(|()| reader.end());
+        let read = FieldCollector(&mut fields.0).deserialize(&mut reader).and_then(|()| reader.end());
         (fields, read)
     }
 
@@ -111,9 +110,8 @@ pub(super) fn some_text(value: Value) -> Option<String> {
 
 /// A single-line string: 1 to 200 characters, no control characters.
 pub(super) fn line(value: Value) -> Option<String> {
-    let sound = |text: &String| {
-        (1..=200).contains(&text.chars().count()) && !text.chars().any(char::is_control)
-    };
+    let sound =
+        |text: &String| (1..=200).contains(&text.chars().count()) && !text.chars().any(char::is_control);
     text(value).filter(sound)
 }
 

@@ -87,8 +87,7 @@ pub(super) fn reply_queue(fields: &Fields<'_>) -> Result<Option<ReplyTo>, Contra
     }
     let inner = fields.raw("reply_queue").map_or("{}", |raw| raw.get());
     let inner = Fields::parse_prefix(inner);
-    let within =
-        |ContractError(what): ContractError| ContractError(format!("in `reply_queue`, {what}"));
+    let within = |ContractError(what): ContractError| ContractError(format!("in `reply_queue`, {what}"));
     let library = inner.required("library", LIBRARY_RULE, |v| text(v).filter(|t| is_library(t)));
     let name = inner.required("name", NAME_RULE, |v| text(v).filter(|t| is_name(t)));
     Ok(Some(ReplyTo { library: library.map_err(within)?, name: name.map_err(within)? }))
@@ -105,8 +104,7 @@ fn is_name(text: &str) -> bool {
 }
 
 fn consists_of(text: &str, signs: &str) -> bool {
-    (1..=128).contains(&text.len())
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || signs.contains(c))
+    (1..=128).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || signs.contains(c))
 }
 
 fn prompt(fields: &Fields<'_>) -> Result<Prompt, ContractError> {

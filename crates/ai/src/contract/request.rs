@@ -202,15 +202,10 @@ struct RequestJson<'a> {
 impl ReplyTo {
     /// The queue, if its library belongs to `tenant`. Another tenant's is rejected, so that no
     /// tenant gets replies that it did not ask for.
-    pub fn queue(
-        &self,
-        tenant: &TenantId,
-        libraries: &Libraries,
-    ) -> Result<QueueName, ContractError> {
+    pub fn queue(&self, tenant: &TenantId, libraries: &Libraries) -> Result<QueueName, ContractError> {
         if !libraries.owns(tenant, &self.library) {
             let library = &self.library;
-            let message =
-                format!("the library `{library}` of `reply_queue` does not belong to `{tenant}`");
+            let message = format!("the library `{library}` of `reply_queue` does not belong to `{tenant}`");
             return Err(ContractError(message));
         }
         let name = QueueName::new(format!("{tenant}/{}", self.name));

@@ -294,9 +294,7 @@ fn schema(
     }
     match config.format {
         None => Ok(None),
-        Some(ResponseFormat { kind, schema: Some(schema) }) if kind == "json_schema" => {
-            Ok(Some(schema))
-        }
+        Some(ResponseFormat { kind, schema: Some(schema) }) if kind == "json_schema" => Ok(Some(schema)),
         Some(_) => {
             let message = "output_config.format must be of the type `json_schema`, with a `schema`";
             Err(GatewayError::of("output_config", message))

@@ -138,8 +138,7 @@ impl EventEncoder for AnthropicEvents {
 impl AnthropicEvents {
     fn start_block(&self, content_block: Block<'_>, out: &mut Vec<u8>) {
         let index = self.index;
-        let body =
-            json!({"type": "content_block_start", "index": index, "content_block": content_block});
+        let body = json!({"type": "content_block_start", "index": index, "content_block": content_block});
         event(out, "content_block_start", &body);
     }
 
@@ -186,10 +185,7 @@ fn usage(answer: &Answer) -> Usage {
         output_tokens: answer.tokens_out,
         cache_read_input_tokens: answer.tokens_cached,
         cache_creation_input_tokens: minutes + hour,
-        cache_creation: CacheCreation {
-            ephemeral_5m_input_tokens: minutes,
-            ephemeral_1h_input_tokens: hour,
-        },
+        cache_creation: CacheCreation { ephemeral_5m_input_tokens: minutes, ephemeral_1h_input_tokens: hour },
     }
 }
 

@@ -42,9 +42,7 @@ impl Authenticator for SingleTenant {
     fn tenant(&self, token: Option<&str>) -> Option<TenantId> {
         let valid = match &self.token {
             None => true,
-            Some(expected) => {
-                token.is_some_and(|token| constant_time_eq(token, expected.expose_secret()))
-            }
+            Some(expected) => token.is_some_and(|token| constant_time_eq(token, expected.expose_secret())),
         };
         valid.then(|| self.tenant.clone())
     }
@@ -67,9 +65,7 @@ pub(super) fn authenticate(
     }
     let token = token(headers);
     let message = if token.is_none() { "no API key was given" } else { "the API key is not valid" };
-    authenticator
-        .tenant(token)
-        .ok_or_else(|| GatewayError::new(GatewayErrorKind::Unauthenticated, message))
+    authenticator.tenant(token).ok_or_else(|| GatewayError::new(GatewayErrorKind::Unauthenticated, message))
 }
 
 /// `Authorization: Bearer …`, or `x-api-key: …`.
@@ -88,8 +84,7 @@ mod tests {
 
     #[test]
     fn only_the_same_token_is_the_same() {
-        let authenticator =
-            SingleTenant { tenant: TenantId::default(), token: Some("secret".into()) };
+        let authenticator = SingleTenant { tenant: TenantId::default(), token: Some("secret".into()) };
         for (token, valid) in [
             (Some("secret"), true),
             (Some("secreT"), false),

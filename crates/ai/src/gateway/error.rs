@@ -49,11 +49,9 @@ impl GatewayErrorKind {
     pub(super) fn may_be_retried(self) -> Option<bool> {
         match self {
             Self::RateLimited | Self::ProviderBusy => Some(true),
-            Self::OverBudget
-            | Self::ProviderAuth
-            | Self::ProviderFailed
-            | Self::Timeout
-            | Self::Internal => Some(false),
+            Self::OverBudget | Self::ProviderAuth | Self::ProviderFailed | Self::Timeout | Self::Internal => {
+                Some(false)
+            }
             Self::InvalidRequest
             | Self::Unauthenticated
             | Self::TooLarge
@@ -84,9 +82,7 @@ impl From<AskError> for GatewayError {
             Code::RateLimited => GatewayErrorKind::RateLimited,
             Code::OverBudget => GatewayErrorKind::OverBudget,
             Code::ProviderAuth => GatewayErrorKind::ProviderAuth,
-            Code::ProviderError
-                if matches!(error.retry, Retryability::Later | Retryability::NotSent) =>
-            {
+            Code::ProviderError if matches!(error.retry, Retryability::Later | Retryability::NotSent) => {
                 GatewayErrorKind::ProviderBusy
             }
             Code::ProviderError => GatewayErrorKind::ProviderFailed,

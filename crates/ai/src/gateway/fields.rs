@@ -15,10 +15,7 @@ pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);
 /// Parses a body as an object; its fields stay unparsed.
 pub(super) fn object(body: Bytes) -> Result<RawObject, GatewayError> {
     RawObject::parse(body).map_err(|error| {
-        GatewayError::new(
-            GatewayErrorKind::InvalidRequest,
-            format!("the body is not a JSON object: {error}"),
-        )
+        GatewayError::new(GatewayErrorKind::InvalidRequest, format!("the body is not a JSON object: {error}"))
     })
 }
 
@@ -29,10 +26,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Takes a field, if it is present and not null.
-    pub(super) fn take<T: Deserialize<'a>>(
-        &mut self,
-        name: &str,
-    ) -> Result<Option<T>, GatewayError> {
+    pub(super) fn take<T: Deserialize<'a>>(&mut self, name: &str) -> Result<Option<T>, GatewayError> {
         let Some(at) = self.0.iter().rposition(|(other, _)| other == name) else {
             return Ok(None);
         };
@@ -115,8 +109,7 @@ mod tests {
         let mut fields = Fields::of(&body);
         assert_eq!(fields.take::<u32>("a").unwrap(), Some(1));
         assert_eq!(fields.take::<u32>("a").unwrap(), None);
-        let defaults: &[(&str, &[&str])] =
-            &[("n", &["1"]), ("m", &[r#"["text"]"#]), ("n2", &["1"])];
+        let defaults: &[(&str, &[&str])] = &[("n", &["1"]), ("m", &[r#"["text"]"#]), ("n2", &["1"])];
         let mut left: Vec<_> = fields.unsupported(&["c"], defaults).collect();
         left.sort();
         assert_eq!(left, ["`d`", "`n2`"]);

@@ -43,11 +43,7 @@ pub(super) async fn show(state: Arc<GatewayState>, id: String, head: Parts) -> R
     answer(format, &head.headers, found)
 }
 
-fn answer(
-    format: &dyn ApiFormat,
-    headers: &HeaderMap,
-    found: Result<Value, GatewayError>,
-) -> Response {
+fn answer(format: &dyn ApiFormat, headers: &HeaderMap, found: Result<Value, GatewayError>) -> Response {
     finish(format, &request_id(headers), found.map(|body| json_response(body.to_string())))
 }
 

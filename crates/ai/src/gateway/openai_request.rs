@@ -133,8 +133,7 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
     let mut conversation = Conversation::default();
     for (number, message) in said.into_iter().enumerate() {
         let added = conversation.add(message);
-        added
-            .map_err(|why| GatewayError::of("messages", format!("`messages[{number}]`: {why}")))?;
+        added.map_err(|why| GatewayError::of("messages", format!("`messages[{number}]`: {why}")))?;
     }
     let Conversation { system, messages, mut unsupported } = conversation;
     if messages.is_empty() {
@@ -234,9 +233,7 @@ impl Conversation {
 
     fn parts(&mut self, content: Option<&RawValue>) -> Result<Vec<Part>, String> {
         let Some(content) = content else { return Ok(Vec::new()) };
-        match Content::<ContentPart<'_>>::parse(content)
-            .map_err(|error| format!("`content`: {error}"))?
-        {
+        match Content::<ContentPart<'_>>::parse(content).map_err(|error| format!("`content`: {error}"))? {
             Content::Text(text) => Ok(vec![Part::Text(text)]),
             Content::Parts(parts) => parts.into_iter().filter_map(|part| self.part(part)).collect(),
         }
@@ -262,9 +259,7 @@ fn lacks(what: &str) -> String {
 /// An image: inline, or a URL for the provider to fetch.
 fn image(image: ImageUrl) -> Result<Part, String> {
     let url = image.url;
-    if let Some((media_type, data)) =
-        url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,"))
-    {
+    if let Some((media_type, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
         return Ok(Part::Image { media_type: media_type.to_owned(), data: data.to_owned() });
     }
     if url.starts_with("http://") || url.starts_with("https://") {

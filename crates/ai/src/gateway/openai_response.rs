@@ -63,12 +63,8 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str, Option<&'stat
     const SERVER: &str = "server_error";
     match kind {
         GatewayErrorKind::InvalidRequest => (StatusCode::BAD_REQUEST, INVALID, None),
-        GatewayErrorKind::Unauthenticated => {
-            (StatusCode::UNAUTHORIZED, INVALID, Some("invalid_api_key"))
-        }
-        GatewayErrorKind::TooLarge => {
-            (StatusCode::PAYLOAD_TOO_LARGE, INVALID, Some("request_too_large"))
-        }
+        GatewayErrorKind::Unauthenticated => (StatusCode::UNAUTHORIZED, INVALID, Some("invalid_api_key")),
+        GatewayErrorKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, Some("request_too_large")),
         GatewayErrorKind::NotFound => (StatusCode::NOT_FOUND, INVALID, Some("model_not_found")),
         GatewayErrorKind::Disabled => (StatusCode::FORBIDDEN, INVALID, Some("profile_disabled")),
         GatewayErrorKind::RateLimited => {
@@ -78,12 +74,8 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str, Option<&'stat
             (StatusCode::TOO_MANY_REQUESTS, "insufficient_quota", Some("insufficient_quota"))
         }
         GatewayErrorKind::ProviderAuth => (StatusCode::BAD_GATEWAY, SERVER, Some("provider_auth")),
-        GatewayErrorKind::ProviderFailed => {
-            (StatusCode::BAD_GATEWAY, SERVER, Some("provider_error"))
-        }
-        GatewayErrorKind::ProviderBusy => {
-            (StatusCode::SERVICE_UNAVAILABLE, SERVER, Some("provider_error"))
-        }
+        GatewayErrorKind::ProviderFailed => (StatusCode::BAD_GATEWAY, SERVER, Some("provider_error")),
+        GatewayErrorKind::ProviderBusy => (StatusCode::SERVICE_UNAVAILABLE, SERVER, Some("provider_error")),
         GatewayErrorKind::Timeout => (StatusCode::GATEWAY_TIMEOUT, SERVER, Some("timeout")),
         GatewayErrorKind::Internal => (StatusCode::INTERNAL_SERVER_ERROR, SERVER, Some("internal")),
     }
@@ -124,10 +116,7 @@ impl EventEncoder for OpenAiEvents {
     }
 
     fn finish(&mut self, meta: &ResponseMeta, answer: &Answer, out: &mut Vec<u8>) {
-        let end = Choice {
-            finish_reason: Some(finish_reason(answer)),
-            ..Choice::delta(Delta::default())
-        };
+        let end = Choice { finish_reason: Some(finish_reason(answer)), ..Choice::delta(Delta::default()) };
         let meta = || Completion::meta(meta, &answer.model);
         sse::data(out, &Completion { choices: &[end], ..meta() });
         if self.delivery == Delivery::StreamWithUsage {

@@ -66,10 +66,7 @@ pub(super) async fn count_tokens(state: Arc<GatewayState>, request: Request<Body
     finish(&Anthropic, &id, token_count(&state, request).await)
 }
 
-async fn token_count(
-    state: &GatewayState,
-    request: Request<Body>,
-) -> Result<Response, GatewayError> {
+async fn token_count(state: &GatewayState, request: Request<Body>) -> Result<Response, GatewayError> {
     let tenant = authenticate(&*state.authenticator, request.headers(), request.extensions())?;
     let parsed = anthropic_request::parse_for_count(&object(read_body(request).await?)?)?;
     let (profile, _) = profile_and_model(&parsed.model)?;
@@ -233,10 +230,7 @@ pub(super) fn profile_and_model(name: &str) -> Result<(ProfileName, Option<Strin
         let param = Some("model".to_owned());
         GatewayError {
             param,
-            ..GatewayError::new(
-                GatewayErrorKind::NotFound,
-                format!("there is no profile `{shown}`"),
-            )
+            ..GatewayError::new(GatewayErrorKind::NotFound, format!("there is no profile `{shown}`"))
         }
     };
     Ok((ProfileName::new(profile).map_err(none)?, model.filter(|model| !model.is_empty())))

@@ -136,11 +136,7 @@ fn respond(status: StatusCode, kind: HeaderValue, body: Body) -> Response {
 }
 
 /// The response or the error, with the request's id in its headers.
-pub(super) fn finish(
-    format: &dyn ApiFormat,
-    id: &str,
-    served: Result<Response, GatewayError>,
-) -> Response {
+pub(super) fn finish(format: &dyn ApiFormat, id: &str, served: Result<Response, GatewayError>) -> Response {
     let mut response = served.unwrap_or_else(|error| error_response(format, id, &error));
     if let Ok(id) = HeaderValue::from_str(id) {
         if let Some(name) = format.id_header() {
@@ -334,11 +330,7 @@ struct EventStream {
 
 impl EventStream {
     /// What can be sent now, and whether the stream ends with it.
-    fn poll(
-        &mut self,
-        first: &mut Option<AnswerEvent>,
-        cx: &mut Context<'_>,
-    ) -> Poll<(Bytes, bool)> {
+    fn poll(&mut self, first: &mut Option<AnswerEvent>, cx: &mut Context<'_>) -> Poll<(Bytes, bool)> {
         let mut out = Vec::new();
         while out.len() < MAX_CHUNK_BYTES {
             let event = match first.take() {

@@ -121,11 +121,7 @@ impl Connections {
     /// Accepts connections until `end`, then finishes the requests in progress.
     // Boxed, so that the future is compiled in this crate and not, with less optimisation, in the
     // caller's.
-    fn accept(
-        self: Arc<Self>,
-        listener: TcpListener,
-        mut end: BoxFuture<'_, ()>,
-    ) -> BoxFuture<'_, ()> {
+    fn accept(self: Arc<Self>, listener: TcpListener, mut end: BoxFuture<'_, ()>) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             let (ending, open) = watch::channel(());
             let mut connections = JoinSet::new();

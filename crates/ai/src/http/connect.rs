@@ -40,8 +40,7 @@ pub(super) fn connector() -> (Connector, Option<Arc<str>>) {
 
 fn verifying_config() -> Result<ClientConfig, rustls::Error> {
     let ring = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ClientConfig::builder_with_provider(ring).with_safe_default_protocol_versions()?;
+    let builder = ClientConfig::builder_with_provider(ring).with_safe_default_protocol_versions()?;
     Ok(builder.try_with_platform_verifier()?.with_no_client_auth())
 }
 
@@ -66,9 +65,7 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
                 Ok(connected) => connected,
-                Err(_) => {
-                    Err(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()).into())
-                }
+                Err(_) => Err(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()).into()),
             }
         })
     }

@@ -64,10 +64,7 @@ impl Http {
     }
 
     /// Sends a request and waits for the response's head.
-    pub(crate) async fn send(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<HttpResponse, HttpError> {
+    pub(crate) async fn send(&self, request: Request<Full<Bytes>>) -> Result<HttpResponse, HttpError> {
         self.send_with_flag(request, &SentFlag::default()).await
     }
 

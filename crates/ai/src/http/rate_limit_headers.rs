@@ -62,17 +62,13 @@ pub(crate) fn headroom(headers: &HeaderMap) -> Headroom {
     if !headers.keys().any(|name| name.as_str().contains("ratelimit")) {
         return Headroom::default();
     }
-    let smallest = |all: &[Names]| {
-        all.iter().filter_map(|names| remaining_limit(headers, names)).reduce(smaller)
-    };
+    let smallest =
+        |all: &[Names]| all.iter().filter_map(|names| remaining_limit(headers, names)).reduce(smaller);
     Headroom { requests: smallest(&REQUESTS), tokens: smallest(&TOKENS) }
 }
 
 /// One limit. Some servers send -1, or a limit of 0, if there is none.
-fn remaining_limit(
-    headers: &HeaderMap,
-    [limit, remaining, reset]: &Names,
-) -> Option<RemainingLimit> {
+fn remaining_limit(headers: &HeaderMap, [limit, remaining, reset]: &Names) -> Option<RemainingLimit> {
     let left = text(headers, remaining)?.parse().ok()?;
     let limit = text(headers, limit).and_then(|limit| limit.parse().ok());
     let reset = text(headers, reset)
@@ -117,9 +113,8 @@ mod tests {
     use super::*;
 
     fn headers(of: &[(&'static str, &'static str)]) -> HeaderMap {
-        let pairs = of
-            .iter()
-            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        let pairs =
+            of.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
         pairs.collect()
     }
 
@@ -171,8 +166,7 @@ mod tests {
             ("x-ratelimit-reset-requests", "1s"),
             ("x-ratelimit-remaining-tokens", "-1"),
         ]));
-        let requests =
-            RemainingLimit { limit: Some(60), left: 59, reset: Some(Duration::from_secs(1)) };
+        let requests = RemainingLimit { limit: Some(60), left: 59, reset: Some(Duration::from_secs(1)) };
         assert_eq!(openai, Headroom { requests: Some(requests), tokens: None });
 
         let anthropic = headroom(&headers(&[

@@ -51,8 +51,7 @@ impl BatchProfile {
 
     fn call(&self, inference: &Inference, request: &InferenceRequest) -> NewCall {
         let (question, profile) = (&request.question, &self.entry.profile);
-        let (asked, answer) =
-            (self.entry.provider.estimate(question), u64::from(question.max_tokens));
+        let (asked, answer) = (self.entry.provider.estimate(question), u64::from(question.max_tokens));
         let now = inference.inner.clock.now();
         let model = question.model.as_deref().unwrap_or(&profile.model);
         let name = &self.entry.name;
@@ -107,11 +106,7 @@ impl Inference {
         let refused = |error: AskError| {
             let record = name.as_ref().map(|name| self.rejected_record(request, name, &error));
             let records = record.into_iter().collect();
-            Box::new(InferenceOutcome {
-                result: Err(error),
-                records,
-                ..InferenceOutcome::default()
-            })
+            Box::new(InferenceOutcome { result: Err(error), records, ..InferenceOutcome::default() })
         };
         let bulk = self.batch_profile(&request.tenant, request.profile.as_ref(), inline).await;
         let bulk = bulk.map_err(refused)?;
@@ -123,10 +118,9 @@ impl Inference {
         match self.inner.admit_call(&call).await {
             Ok(()) => Ok(call),
             Err(AdmissionError::Rejected(error)) => Err(refused(error)),
-            Err(AdmissionError::Duplicate(other)) => Err(Box::new(InferenceOutcome {
-                duplicate: Some(other),
-                ..InferenceOutcome::default()
-            })),
+            Err(AdmissionError::Duplicate(other)) => {
+                Err(Box::new(InferenceOutcome { duplicate: Some(other), ..InferenceOutcome::default() }))
+            }
             Err(AdmissionError::Yielded) => {
                 Err(Box::new(InferenceOutcome { yields: true, ..InferenceOutcome::default() }))
             }
@@ -142,9 +136,7 @@ impl BatchReply {
             Self::Error { code, maybe_billed: true, .. } => {
                 CallEnd { code: Some(code.as_str().to_owned()), ..call.lost_end() }
             }
-            Self::Error { code, message, .. } => {
-                failed(&AskError::new(*code, message.clone()), 1, 0)
-            }
+            Self::Error { code, message, .. } => failed(&AskError::new(*code, message.clone()), 1, 0),
         };
         CallRecord { call, end: Some(CallEnd { mode: CallMode::Batch, ..end }) }
     }

@@ -77,8 +77,7 @@ impl ProfileCall<'_> {
         (attempts, latency_ms): (u32, u64),
     ) -> CallEnd {
         let answered = |answer: &Answer| {
-            let cost =
-                self.entry.profile.prices.cost(answer, self.inner.clock.now(), PriceMode::Direct);
+            let cost = self.entry.profile.prices.cost(answer, self.inner.clock.now(), PriceMode::Direct);
             succeeded(answer, attempts, latency_ms, cost.0)
         };
         let error = match result {
@@ -105,8 +104,7 @@ impl ProfileCall<'_> {
             }
             BillingStatus::Unknown => {
                 let tokens_out = u64::from(question.max_tokens);
-                let (tokens_in, cost_picos) =
-                    (tokens - tokens_out, self.max_cost(question, tokens));
+                let (tokens_in, cost_picos) = (tokens - tokens_out, self.max_cost(question, tokens));
                 CallEnd { status, tokens_in, tokens_out, cost_picos, estimated, ..end }
             }
         }
@@ -155,12 +153,7 @@ impl Drop for OpenCall<'_> {
 }
 
 /// The end of an answered call.
-pub(super) fn succeeded(
-    answer: &Answer,
-    attempts: u32,
-    latency_ms: u64,
-    cost_picos: i64,
-) -> CallEnd {
+pub(super) fn succeeded(answer: &Answer, attempts: u32, latency_ms: u64, cost_picos: i64) -> CallEnd {
     CallEnd {
         status: CallStatus::Success,
         code: None,

@@ -16,9 +16,7 @@ use super::admission::{AdmissionError, AdmissionGuard};
 use super::billing::failed;
 use super::profile_cache::{ResolvedProfile, ledger_error};
 use super::retry_loop::RetryLoop;
-use super::{
-    Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocument, TENANT_SETTINGS,
-};
+use super::{Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocument, TENANT_SETTINGS};
 use crate::chat::AnswerPiece;
 use crate::gateway::{InferenceBackend, ProfileSettings};
 use crate::model_api::{Answer, AskError, Code, Question};
@@ -38,11 +36,7 @@ impl Inference {
 
     /// Asks by an inline profile that is not in the ledger. Its key and its fallback profiles
     /// belong to the request's tenant; the ledger records it by name.
-    pub async fn ask_inline(
-        &self,
-        profile: &Profile,
-        request: &InferenceRequest,
-    ) -> InferenceOutcome {
+    pub async fn ask_inline(&self, profile: &Profile, request: &InferenceRequest) -> InferenceOutcome {
         let first = self.inner.profile_cache.find_inline(&request.tenant, profile).await;
         let name = ProfileName::new(&profile.name).ok();
         self.ask_from(first, name.as_ref(), request, None).await
@@ -104,11 +98,7 @@ impl Inference {
     }
 
     /// The profile's fallbacks, then the tenant's.
-    async fn fallbacks(
-        &self,
-        request: &InferenceRequest,
-        entry: &ResolvedProfile,
-    ) -> Vec<ProfileName> {
+    async fn fallbacks(&self, request: &InferenceRequest, entry: &ResolvedProfile) -> Vec<ProfileName> {
         let own = entry.profile.fallback.iter().filter_map(|name| ProfileName::new(name).ok());
         let tenants = self.inner.profile_cache.tenant(&request.tenant).await.ok();
         let tenants = tenants.and_then(|owner| owner.sheet.fallback.clone());
@@ -226,13 +216,7 @@ impl ProfileCall<'_> {
     }
 
     /// Records a call that was rejected before a provider was asked.
-    fn reject(
-        &self,
-        question: &Question,
-        error: AskError,
-        started: Instant,
-        outcome: &mut InferenceOutcome,
-    ) {
+    fn reject(&self, question: &Question, error: AskError, started: Instant, outcome: &mut InferenceOutcome) {
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let call = self.new_call(question);
         outcome.records.push(CallRecord { call, end: Some(failed(&error, 0, latency_ms)) });
@@ -244,9 +228,7 @@ impl ProfileCall<'_> {
 fn pool_feedback(result: &Result<Answer, AskError>) -> CallOutcome {
     match result {
         Err(error) if error.code == Code::RateLimited => CallOutcome::Refused,
-        Err(error) if matches!(error.code, Code::ProviderError | Code::Timeout) => {
-            CallOutcome::Failed
-        }
+        Err(error) if matches!(error.code, Code::ProviderError | Code::Timeout) => CallOutcome::Failed,
         _ => CallOutcome::Ok,
     }
 }
@@ -306,13 +288,10 @@ impl InferenceBackend for Inference {
         loop {
             let page = self.inner.ledger.profiles(&scope, None, after.as_deref(), PAGE).await;
             let page = page.map_err(|error| ledger_error(&error))?;
-            let is_one = |record: &ProfileRecord| {
-                !record.suspended && !ProfileDocument::is_template(&record.body)
-            };
+            let is_one =
+                |record: &ProfileRecord| !record.suspended && !ProfileDocument::is_template(&record.body);
             let usable = page.items.into_iter().filter(is_one);
-            names.extend(
-                usable.map(|record| record.name).filter(|name| name.as_str() != TENANT_SETTINGS),
-            );
+            names.extend(usable.map(|record| record.name).filter(|name| name.as_str() != TENANT_SETTINGS));
             after = page.next;
             if after.is_none() {
                 return Ok(names);

@@ -23,8 +23,8 @@ use std::time::Duration;
 use longshore::accounts::{Call, CallRecord, Ledger};
 use longshore::store::Topic;
 use longshore::{
-    BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock,
-    TenantId, UnitId,
+    BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
+    UnitId,
 };
 use tokio::time::Instant;
 
@@ -139,9 +139,7 @@ impl Inference {
             let news = store.changes(&Scope::All, cursor, CHANGE_POLL).await?;
             cursor = news.cursor;
             let ours = |topic: &Topic| match topic {
-                Topic::Setting(what) => {
-                    ["profile", "key", "budget", "tenant"].contains(&what.as_str())
-                }
+                Topic::Setting(what) => ["profile", "key", "budget", "tenant"].contains(&what.as_str()),
                 _ => false,
             };
             if news.missed || news.changes.iter().any(|change| ours(&change.topic)) {
@@ -151,11 +149,7 @@ impl Inference {
     }
 
     /// A tenant's current profile.
-    pub async fn profile(
-        &self,
-        tenant: &TenantId,
-        name: Option<&ProfileName>,
-    ) -> Result<Profile, AskError> {
+    pub async fn profile(&self, tenant: &TenantId, name: Option<&ProfileName>) -> Result<Profile, AskError> {
         Ok(self.inner.profile_cache.find(tenant, name).await?.profile.clone())
     }
 
@@ -273,9 +267,7 @@ fn fallback_may_help(error: &AskError) -> bool {
         return false;
     }
     match error.code {
-        Code::ProviderError => {
-            error.retry != Retryability::Never || error.provider_status.is_some()
-        }
+        Code::ProviderError => error.retry != Retryability::Never || error.provider_status.is_some(),
         Code::RateLimited | Code::ProviderAuth => true,
         Code::OverBudget => error.retry == Retryability::AfterTopUp,
         _ => false,

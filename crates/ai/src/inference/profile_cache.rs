@@ -197,11 +197,7 @@ impl ProfileCache {
         })
     }
 
-    async fn record(
-        &self,
-        tenant: &TenantId,
-        name: &ProfileName,
-    ) -> Result<ProfileRecord, AskError> {
+    async fn record(&self, tenant: &TenantId, name: &ProfileName) -> Result<ProfileRecord, AskError> {
         match self.ledger.profile(&scope(tenant), tenant, name).await {
             // A template can only be extended.
             Ok(record) if ProfileDocument::is_template(&record.body) => Err(unknown(name)),
@@ -218,18 +214,16 @@ impl ProfileCache {
     /// Resolves a stored profile with its templates.
     async fn open(&self, record: ProfileRecord) -> Result<ResolvedProfile, AskError> {
         let (owner, name) = (record.tenant.clone(), record.name.clone());
-        let sheet =
-            ProfileDocument::resolve(&*self.ledger, record).await.map_err(|error| match error {
-                ProfileDocumentError::Ledger(error) => ledger_error(&error),
-                error => internal(error),
-            })?;
+        let sheet = ProfileDocument::resolve(&*self.ledger, record).await.map_err(|error| match error {
+            ProfileDocumentError::Ledger(error) => ledger_error(&error),
+            error => internal(error),
+        })?;
         let profile = sheet.profile(name.as_str()).map_err(|why| {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be read: {why}"))
         })?;
         let bounds = sheet.bounds().map_err(internal)?;
-        let charge = |bound: &ScopedLimits| {
-            BucketCharge::of_profile(&bound.tenant, &bound.profile, &bound.limits)
-        };
+        let charge =
+            |bound: &ScopedLimits| BucketCharge::of_profile(&bound.tenant, &bound.profile, &bound.limits);
         let charges = bounds.iter().flat_map(charge).collect();
         let key_owner = sheet.key_owner().unwrap_or(&owner);
         let entry = self.entry(&owner, name, profile, key_owner).await?;
@@ -252,26 +246,12 @@ impl ProfileCache {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be opened: {error}"))
         })?;
         let upstream = self.upstreams.find(&upstream_key(&profile, owner));
-        let concurrency =
-            profile.limits.in_flight.map(|most| self.concurrency_limit(tenant, &name, most));
+        let concurrency = profile.limits.in_flight.map(|most| self.concurrency_limit(tenant, &name, most));
         let charges = BucketCharge::of_profile(tenant, &name, &profile.limits);
-        Ok(ResolvedProfile {
-            name,
-            profile,
-            provider,
-            batches: many,
-            upstream,
-            charges,
-            concurrency,
-        })
+        Ok(ResolvedProfile { name, profile, provider, batches: many, upstream, charges, concurrency })
     }
 
-    fn concurrency_limit(
-        &self,
-        tenant: &TenantId,
-        name: &ProfileName,
-        most: u32,
-    ) -> Arc<Semaphore> {
+    fn concurrency_limit(&self, tenant: &TenantId, name: &ProfileName, most: u32) -> Arc<Semaphore> {
         let key = (tenant.clone(), name.clone(), most.max(1));
         let concurrency = || Arc::new(Semaphore::new(most.max(1) as usize));
         Arc::clone(self.cached().concurrency_limits.entry(key).or_insert_with(concurrency))
@@ -325,8 +305,5 @@ fn internal(error: impl std::fmt::Display) -> AskError {
 /// The error if the ledger could not read a question's profile or budget.
 pub(super) fn ledger_error(error: &Error) -> AskError {
     let again = if error.is_retryable() { Retryability::NotSent } else { Retryability::Never };
-    AskError {
-        retry: again,
-        ..AskError::new(Code::Internal, format!("the ledger cannot be read: {error}"))
-    }
+    AskError { retry: again, ..AskError::new(Code::Internal, format!("the ledger cannot be read: {error}")) }
 }

@@ -125,9 +125,7 @@ impl ProfileDocument {
     fn is_lent(&self) -> bool {
         match &self.key_owner {
             Some(owner) => *owner != self.owner,
-            None => {
-                self.base_tenant != self.owner && self.endpoint_author.as_ref() != Some(&self.owner)
-            }
+            None => self.base_tenant != self.owner && self.endpoint_author.as_ref() != Some(&self.owner),
         }
     }
 
@@ -247,8 +245,7 @@ mod tests {
             "template": true, "provider": "openai", "model": "large",
             "limits": { "tokens": 1000, "requests": 10 },
         });
-        let sheet =
-            ProfileDocument::new(record("acme", own)).with_template(record("default", template));
+        let sheet = ProfileDocument::new(record("acme", own)).with_template(record("default", template));
         let profile = sheet.profile("p").unwrap();
         assert_eq!(profile.model, "small");
         assert_eq!((profile.limits.requests, profile.limits.tokens), (Some(60.0), Some(1000.0)));
@@ -257,11 +254,10 @@ mod tests {
 
     #[test]
     fn a_templates_limits_hold_for_all_who_extend_it_beside_their_own() {
-        let default_tenant =
-            json!({ "template": true, "provider": "echo", "limits": { "requests": 100 } });
+        let default_tenant = json!({ "template": true, "provider": "echo", "limits": { "requests": 100 } });
         let own = json!({ "extends": "t", "limits": { "requests": 10 } });
-        let sheet = ProfileDocument::new(record("acme", own))
-            .with_template(record("default", default_tenant));
+        let sheet =
+            ProfileDocument::new(record("acme", own)).with_template(record("default", default_tenant));
         let bounds = sheet.bounds().unwrap();
         let values: Vec<_> =
             bounds.iter().map(|bound| (bound.tenant.as_str(), bound.limits.requests)).collect();
@@ -271,8 +267,8 @@ mod tests {
     #[test]
     fn a_key_belongs_to_whoever_names_it() {
         let lent = record("default", json!({ "provider": "openai", "key": "house" }));
-        let sheet = ProfileDocument::new(record("acme", json!({ "extends": "t" })))
-            .with_template(lent.clone());
+        let sheet =
+            ProfileDocument::new(record("acme", json!({ "extends": "t" }))).with_template(lent.clone());
         assert_eq!(sheet.key_owner().unwrap().as_str(), "default");
         let own = json!({ "extends": "t", "key": "own" });
         let sheet = ProfileDocument::new(record("acme", own)).with_template(lent);
@@ -282,8 +278,7 @@ mod tests {
     #[test]
     fn a_key_that_was_lent_goes_only_where_its_owner_says() {
         let lent = record("default", json!({ "provider": "openai", "key": "house" }));
-        let own =
-            |body: Value| ProfileDocument::new(record("acme", body)).with_template(lent.clone());
+        let own = |body: Value| ProfileDocument::new(record("acme", body)).with_template(lent.clone());
         let elsewhere = json!({ "extends": "t", "endpoint": "https://acme.example" });
         assert!(own(elsewhere.clone()).redirects_lent_key());
         let mut with_key = elsewhere;
@@ -296,10 +291,7 @@ mod tests {
         let default_tenant = json!({ "extends": "t", "endpoint": "https://house.example" });
         let sheet = ProfileDocument::new(record("acme", json!({ "extends": "u" })));
         assert!(
-            !sheet
-                .with_template(record("default", default_tenant))
-                .with_template(lent)
-                .redirects_lent_key()
+            !sheet.with_template(record("default", default_tenant)).with_template(lent).redirects_lent_key()
         );
     }
 
@@ -321,21 +313,16 @@ mod tests {
                 .sets_lent_price()
         );
         assert!(
-            !own(json!({ "extends": "t" }))
-                .with_template(default_tenant(keyed.clone()))
-                .sets_lent_price()
+            !own(json!({ "extends": "t" })).with_template(default_tenant(keyed.clone())).sets_lent_price()
         );
         let none = json!({ "extends": "t", "key": null, "prices": free });
         assert!(own(none).with_template(default_tenant(keyed.clone())).sets_lent_price());
         // The tenant that pays may set prices.
         cheap["key"] = json!("own");
         assert!(!own(cheap).with_template(default_tenant(keyed.clone())).sets_lent_price());
-        let elsewhere =
-            json!({ "extends": "t", "endpoint": "http://acme.example", "prices": free });
+        let elsewhere = json!({ "extends": "t", "endpoint": "http://acme.example", "prices": free });
         assert!(
-            !own(elsewhere)
-                .with_template(default_tenant(json!({ "provider": "ollama" })))
-                .sets_lent_price()
+            !own(elsewhere).with_template(default_tenant(json!({ "provider": "ollama" }))).sets_lent_price()
         );
         assert!(!own(json!({ "provider": "echo", "prices": free })).sets_lent_price());
         let own = ProfileDocument::new(default_tenant(json!({ "extends": "t", "prices": free })));

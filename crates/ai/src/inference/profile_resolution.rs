@@ -45,21 +45,14 @@ pub enum ProfileDocumentError {
 
 impl ProfileDocument {
     /// Reads a profile document's templates and merges them under it.
-    pub async fn resolve(
-        ledger: &dyn Ledger,
-        record: ProfileRecord,
-    ) -> Result<Self, ProfileDocumentError> {
+    pub async fn resolve(ledger: &dyn Ledger, record: ProfileRecord) -> Result<Self, ProfileDocumentError> {
         let (tenant, name) = (record.tenant.clone(), record.name.clone());
         let mut sheet = Self::new(record);
         for _ in 0..=MAX_TEMPLATES {
             let Some(base) = sheet.extends()? else {
                 return match () {
-                    () if sheet.redirects_lent_key() => {
-                        Err(ProfileDocumentError::LentElsewhere(name))
-                    }
-                    () if sheet.sets_lent_price() => {
-                        Err(ProfileDocumentError::LentAtOwnPrice(name))
-                    }
+                    () if sheet.redirects_lent_key() => Err(ProfileDocumentError::LentElsewhere(name)),
+                    () if sheet.sets_lent_price() => Err(ProfileDocumentError::LentAtOwnPrice(name)),
                     () => Ok(sheet),
                 };
             };
@@ -91,9 +84,5 @@ async fn template(
         }
     }
     let name = name.clone();
-    Err(if plain {
-        ProfileDocumentError::NoTemplate(name)
-    } else {
-        ProfileDocumentError::Unknown(name)
-    })
+    Err(if plain { ProfileDocumentError::NoTemplate(name) } else { ProfileDocumentError::Unknown(name) })
 }

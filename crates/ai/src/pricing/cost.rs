@@ -23,9 +23,7 @@ const DECIMALS: u32 = 12;
 /// assert_eq!(Cost(12_300_000_000).to_string(), "$0.0123");
 /// assert_eq!(Cost(42_000_000).to_string(), "$0.000042");
 /// ```
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cost(pub i64);
 

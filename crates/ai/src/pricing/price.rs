@@ -164,9 +164,7 @@ mod tests {
             let error = text.parse::<Price>().unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");
         }
-        assert!(
-            Price::from_number(f64::NAN).is_err() && Price::from_number(f64::INFINITY).is_err()
-        );
+        assert!(Price::from_number(f64::NAN).is_err() && Price::from_number(f64::INFINITY).is_err());
     }
 
     proptest::proptest! {

@@ -138,9 +138,7 @@ impl DatedRate {
     fn check(&self) -> Result<(), PricesError> {
         match (self.from, self.until) {
             (None, None) => Err(PricesError::Undated),
-            (Some(from), Some(until)) if from >= until => {
-                Err(PricesError::Inverted { from, until })
-            }
+            (Some(from), Some(until)) if from >= until => Err(PricesError::Inverted { from, until }),
             _ => Ok(()),
         }
     }
@@ -243,7 +241,6 @@ fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>,
         TextOrDate::Text(text) => text,
         TextOrDate::Date(date) => date.to_string(),
     });
-    let parse =
-        |text: String| Timestamp::parse_time_or_day(&text).map_err(|_| PricesError::NoTime(text));
+    let parse = |text: String| Timestamp::parse_time_or_day(&text).map_err(|_| PricesError::NoTime(text));
     text.map(parse).transpose().map_err(serde::de::Error::custom)
 }

@@ -117,8 +117,7 @@ impl Rate {
         let tiers = self.tiers.iter().filter(|tier| tier.fits_length(tokens_in)).map(Some);
         let costs = tiers.chain([None]).map(|tier| {
             let effective = self.effective(tier, mode);
-            let caches =
-                effective.cache_read.max(effective.cache_write).max(effective.cache_write_long);
+            let caches = effective.cache_read.max(effective.cache_write).max(effective.cache_write_long);
             let dearest = effective.input.max(caches);
             EffectivePrices { input: dearest, ..effective }.cost(&Answer {
                 tokens_in,
@@ -156,10 +155,7 @@ impl Rate {
             cache_read: cache(|tier| tier.cache_read, self.cache_read),
             cache_write: cache(|tier| tier.cache_write, self.cache_write),
             cache_write_long: cache(|tier| tier.cache_write_long, self.cache_write_long),
-            share: self
-                .batch
-                .filter(|_| mode == PriceMode::Batch)
-                .map_or(FULL_SHARE, |share| share.0),
+            share: self.batch.filter(|_| mode == PriceMode::Batch).map_or(FULL_SHARE, |share| share.0),
         }
     }
 }

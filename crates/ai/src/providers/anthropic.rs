@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::provider_adapter::{
-    Changes, Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage,
-    add_sampling, tool_input,
+    Changes, Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
+    tool_input,
 };
 use super::schema_compat;
 use crate::chat::{AnswerPiece, Chat, ChatRole, Part, Tool, ToolCall, ToolChoice};
@@ -253,8 +253,7 @@ impl Counts {
         self.output_tokens = later.output_tokens.or(self.output_tokens);
         self.cache_creation_input_tokens =
             later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
-        self.cache_read_input_tokens =
-            later.cache_read_input_tokens.or(self.cache_read_input_tokens);
+        self.cache_read_input_tokens = later.cache_read_input_tokens.or(self.cache_read_input_tokens);
         self.cache_creation = later.cache_creation.or(self.cache_creation);
         self.service_tier = later.service_tier.or_else(|| self.service_tier.take());
     }
@@ -269,9 +268,7 @@ impl Counts {
             (None, _) => 0,
         };
         Usage {
-            input: self
-                .input_tokens
-                .map(|input| input.saturating_add(written).saturating_add(cached)),
+            input: self.input_tokens.map(|input| input.saturating_add(written).saturating_add(cached)),
             output: self.output_tokens,
             cached,
             cache_write: written - long,
@@ -391,9 +388,7 @@ impl StreamParser for EventParser {
             | StreamEvent::ContentBlockDelta { delta: Delta::Text { text } } => {
                 draft.add_text(text, pieces);
             }
-            StreamEvent::ContentBlockStart {
-                content_block: Block::ToolUse { id, name, input },
-            } => {
+            StreamEvent::ContentBlockStart { content_block: Block::ToolUse { id, name, input } } => {
                 self.open_call = Some((ToolCall { id, name, input }, String::new()));
             }
             StreamEvent::ContentBlockDelta { delta: Delta::Input { partial_json } } => {

@@ -46,22 +46,14 @@ struct ErrorBody {
 }
 
 /// The error of a response without a success status.
-pub(crate) fn from_response(
-    status: u16,
-    headers: &HeaderMap,
-    body: &[u8],
-    redactor: &Redactor,
-) -> AskError {
+pub(crate) fn from_response(status: u16, headers: &HeaderMap, body: &[u8], redactor: &Redactor) -> AskError {
     if (300..400).contains(&status) {
         return redirect(status, headers, redactor);
     }
     let json = serde_json::from_slice::<Value>(body).ok();
     let parsed = json.as_ref().map(ErrorBody::parse).unwrap_or_default();
-    let text = if parsed.text.is_empty() {
-        redactor.redact_bytes(body)
-    } else {
-        redactor.redact(&parsed.text)
-    };
+    let text =
+        if parsed.text.is_empty() { redactor.redact_bytes(body) } else { redactor.redact(&parsed.text) };
     let mut error = provider_error(status, &parsed, text, redactor);
     error.retry_after = retry_after(headers).or(parsed.wait);
     error.headroom = Some(Box::new(headroom(headers)));
@@ -73,8 +65,7 @@ pub(crate) fn from_response(
 /// means the same as the status would; after that the question is billed.
 pub(crate) fn from_event(error: &Value, started: bool, redactor: &Redactor) -> AskError {
     let parsed = ErrorBody::parse(error);
-    let mut failure =
-        provider_error(parsed.status(), &parsed, redactor.redact(&parsed.text), redactor);
+    let mut failure = provider_error(parsed.status(), &parsed, redactor.redact(&parsed.text), redactor);
     failure.message = format!("in the stream, {}", failure.message);
     failure.provider_status = Some(200);
     failure.retry_after = parsed.wait;
@@ -203,9 +194,7 @@ impl ErrorBody {
 
     fn classify(&self, status: u16) -> (Code, Retryability) {
         match status {
-            400..=499 if self.is_over_budget(status) => {
-                (Code::OverBudget, Retryability::AfterTopUp)
-            }
+            400..=499 if self.is_over_budget(status) => (Code::OverBudget, Retryability::AfterTopUp),
             401 | 403 => (Code::ProviderAuth, Retryability::Never),
             // Google answers an invalid key with 400.
             400 if self.has("API_KEY_INVALID") => (Code::ProviderAuth, Retryability::Never),
@@ -233,10 +222,9 @@ impl ErrorBody {
             "permission_error" | "PERMISSION_DENIED" => Some(403),
             "not_found_error" | "NOT_FOUND" => Some(404),
             "request_too_large" => Some(413),
-            "rate_limit_error"
-            | "rate_limit_exceeded"
-            | "insufficient_quota"
-            | "RESOURCE_EXHAUSTED" => Some(429),
+            "rate_limit_error" | "rate_limit_exceeded" | "insufficient_quota" | "RESOURCE_EXHAUSTED" => {
+                Some(429)
+            }
             "timeout_error" => Some(504),
             "overloaded_error" => Some(529),
             number => number.parse().ok().filter(|status| (400..600).contains(status)),
@@ -299,12 +287,8 @@ mod tests {
     use crate::model_api::BillingStatus;
 
     fn classified(status: u16, body: &Value) -> (Code, Retryability) {
-        let error = from_response(
-            status,
-            &HeaderMap::new(),
-            body.to_string().as_bytes(),
-            &Redactor::default(),
-        );
+        let error =
+            from_response(status, &HeaderMap::new(), body.to_string().as_bytes(), &Redactor::default());
         (error.code, error.retry)
     }
 
@@ -353,21 +337,11 @@ mod tests {
             (429, spent),
             (402, anthropic("billing_error", "x")),
             (400, anthropic("invalid_request_error", "Your credit balance is too low to access")),
-            (
-                400,
-                anthropic(
-                    "invalid_request_error",
-                    "You have reached your specified API usage limits.",
-                ),
-            ),
+            (400, anthropic("invalid_request_error", "You have reached your specified API usage limits.")),
             (429, google("Your project has exceeded its monthly spending cap")),
         ];
         for (status, body) in money {
-            assert_eq!(
-                classified(status, &body),
-                (Code::OverBudget, Retryability::AfterTopUp),
-                "{body}"
-            );
+            assert_eq!(classified(status, &body), (Code::OverBudget, Retryability::AfterTopUp), "{body}");
         }
         let waiting = [
             openai("rate_limit_exceeded"),
@@ -406,10 +380,7 @@ mod tests {
     fn an_error_in_a_stream_is_final_once_something_was_said() {
         let overloaded = anthropic("overloaded_error", "Overloaded");
         assert_eq!(from_event(&overloaded, false, &Redactor::default()).retry, Retryability::Later);
-        assert_eq!(
-            from_event(&overloaded, false, &Redactor::default()).billing,
-            BillingStatus::Nothing
-        );
+        assert_eq!(from_event(&overloaded, false, &Redactor::default()).billing, BillingStatus::Nothing);
         let late = from_event(&overloaded, true, &Redactor::default());
         assert_eq!(late.billing, BillingStatus::Unknown);
         assert_eq!((late.code, late.retry), (Code::ProviderError, Retryability::Never));
@@ -438,9 +409,6 @@ mod tests {
         // Redacted before it is truncated: no half of the secret remains.
         let long = format!("{}sk-marked-1", "x".repeat(MAX_CHARS - 5));
         assert!(!redactor.redact(&long).contains("sk-m"), "{}", redactor.redact(&long));
-        assert_eq!(
-            redactor.redact_bytes("é".repeat(400).as_bytes()).chars().count(),
-            MAX_CHARS + 1
-        );
+        assert_eq!(redactor.redact_bytes("é".repeat(400).as_bytes()).chars().count(), MAX_CHARS + 1);
     }
 }

@@ -48,10 +48,7 @@ impl ProviderAdapter for Gemini {
     fn path(&self, model: &str, _: &Question, mode: ResponseMode) -> Result<String, AskError> {
         let sound = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
         if !model.chars().all(sound) || model.contains("..") || model.starts_with('/') {
-            return Err(AskError::new(
-                Code::InvalidRequest,
-                "the model's name is not valid for Gemini",
-            ));
+            return Err(AskError::new(Code::InvalidRequest, "the model's name is not valid for Gemini"));
         }
         let folder = if model.contains('/') { "" } else { "models/" };
         Ok(match mode {
@@ -125,8 +122,7 @@ fn part(chat: &Chat, part: &Part) -> Value {
         Part::ToolResult { id, text, failed } => {
             let name = chat.tool_name(id).unwrap_or(id);
             let field = if *failed { "error" } else { "result" };
-            let response: Map<String, Value> =
-                [(field.to_owned(), json!(text))].into_iter().collect();
+            let response: Map<String, Value> = [(field.to_owned(), json!(text))].into_iter().collect();
             json!({ "functionResponse": { "name": name, "response": response } })
         }
     }
@@ -215,8 +211,7 @@ impl From<Counts> for Usage {
         let output = (input.is_some() || answer.is_some())
             .then(|| answer.unwrap_or(0).saturating_add(thought.unwrap_or(0)));
         Self {
-            input: input
-                .map(|all| all.saturating_add(counts.tool_use_prompt_token_count.unwrap_or(0))),
+            input: input.map(|all| all.saturating_add(counts.tool_use_prompt_token_count.unwrap_or(0))),
             output,
             cached: counts.cached_content_token_count.unwrap_or(0),
             ..Self::default()
@@ -237,8 +232,7 @@ fn finish(reason: &str) -> FinishReason {
 
 /// Parses a complete answer.
 fn parse_answer(body: &[u8]) -> Result<Draft, String> {
-    let response: GenerateResponse =
-        serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let response: GenerateResponse = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let mut draft = Draft::default();
     add(response, &mut draft, &mut Vec::new());
     match draft.finish {

@@ -15,9 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::error_mapping::{self, Redactor};
-use super::provider_adapter::{
-    Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser,
-};
+use super::provider_adapter::{Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser};
 use crate::chat::AnswerPiece;
 use crate::http::{Http, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, SentFlag, headroom};
 use crate::model_api::{Answer, AskError, BillingStatus, Code, Headroom, Provider, Question};
@@ -62,11 +60,8 @@ impl<D: ProviderAdapter> Provider for HttpProvider<D> {
             let draft = within(question.until, &sent, reading).await?;
             return self.finish(question, draft, began, headroom);
         }
-        let mut stream = AnswerReader::new(
-            self.piece_format(question),
-            D::FRAMING,
-            self.adapter.stream_parser(),
-        );
+        let mut stream =
+            AnswerReader::new(self.piece_format(question), D::FRAMING, self.adapter.stream_parser());
         let reading = Box::pin(self.read_stream(response, &mut stream, pieces));
         let ended = within(question.until, &sent, reading).await;
         let draft = stream.draft;
@@ -134,20 +129,12 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         let answer = draft.answer(question, self.model(question), began.elapsed(), headroom);
         match invalid {
             None => Ok(answer),
-            Some(error) => {
-                Err(AskError { billing: BillingStatus::Partial(Box::new(answer)), ..error })
-            }
+            Some(error) => Err(AskError { billing: BillingStatus::Partial(Box::new(answer)), ..error }),
         }
     }
 
     /// Adds what was received to an error: that much was billed, as far as is known.
-    fn with_bill(
-        &self,
-        error: AskError,
-        question: &Question,
-        draft: Draft,
-        began: Instant,
-    ) -> AskError {
+    fn with_bill(&self, error: AskError, question: &Question, draft: Draft, began: Instant) -> AskError {
         if error.billing == BillingStatus::Nothing {
             return error;
         }
@@ -187,9 +174,7 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         loop {
             let (received, at_end) = match response.chunk(MAX_ANSWER_BYTES).await {
                 Ok(Some(bytes)) => (stream.push(&bytes, &self.redactor)?, None),
-                Ok(None) => {
-                    (stream.last(&self.redactor)?, Some("the connection was closed".to_owned()))
-                }
+                Ok(None) => (stream.last(&self.redactor)?, Some("the connection was closed".to_owned())),
                 Err(broken) => ((Vec::new(), Flow::More), Some(AskError::from(broken).message)),
             };
             let (received, flow) = received;
@@ -213,8 +198,8 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         let request = self.request(Method::GET, self.adapter.health_path(), Vec::new())?;
         let response = self.require_success(self.http.send(request).await?).await?;
         let body = response.read_all(MAX_ANSWER_BYTES).await?;
-        let status: Value = serde_json::from_slice(&body)
-            .map_err(|error| self.unreadable(&error.to_string(), &body))?;
+        let status: Value =
+            serde_json::from_slice(&body).map_err(|error| self.unreadable(&error.to_string(), &body))?;
         Ok(self.adapter.health(&self.model, &status))
     }
 
@@ -238,12 +223,7 @@ impl<D: ProviderAdapter> HttpProvider<D> {
     }
 
     /// The request body: the client's original, or a translation that loses nothing.
-    fn body(
-        &self,
-        model: &str,
-        question: &Question,
-        mode: ResponseMode,
-    ) -> Result<Vec<u8>, AskError> {
+    fn body(&self, model: &str, question: &Question, mode: ResponseMode) -> Result<Vec<u8>, AskError> {
         let body = match (self.adapter.raw(question), &question.raw) {
             (Some(raw), _) => raw.with_changes(&self.adapter.changes(model, question, raw, mode)),
             (None, raw) => match raw.as_ref().and_then(|raw| raw.translation_loss(D::NAME)) {
@@ -276,10 +256,7 @@ impl<D: ProviderAdapter> HttpProvider<D> {
     }
 
     /// Passes a response with a success status on.
-    pub(crate) async fn require_success(
-        &self,
-        response: HttpResponse,
-    ) -> Result<HttpResponse, AskError> {
+    pub(crate) async fn require_success(&self, response: HttpResponse) -> Result<HttpResponse, AskError> {
         if response.status.is_success() {
             return Ok(response);
         }
@@ -347,11 +324,7 @@ impl AnswerReader {
         Self { piece_format, decoder, parser, draft, started: false }
     }
 
-    fn push(
-        &mut self,
-        bytes: &[u8],
-        redactor: &Redactor,
-    ) -> Result<(Vec<AnswerPiece>, Flow), AskError> {
+    fn push(&mut self, bytes: &[u8], redactor: &Redactor) -> Result<(Vec<AnswerPiece>, Flow), AskError> {
         self.decoder.push(bytes);
         let mut received = Vec::new();
         while let Some(event) = self.decoder.next_event() {
@@ -377,15 +350,10 @@ impl AnswerReader {
         redactor: &Redactor,
     ) -> Result<Flow, AskError> {
         let understood = received.len();
-        let flow =
-            self.parser.take(event, &mut self.draft, received).map_err(|error| match error {
-                EventError::Provider(error) => {
-                    error_mapping::from_event(&error, self.started, redactor)
-                }
-                EventError::Invalid(why) => {
-                    error_mapping::invalid_answer(&why, event.data.as_bytes(), redactor)
-                }
-            })?;
+        let flow = self.parser.take(event, &mut self.draft, received).map_err(|error| match error {
+            EventError::Provider(error) => error_mapping::from_event(&error, self.started, redactor),
+            EventError::Invalid(why) => error_mapping::invalid_answer(&why, event.data.as_bytes(), redactor),
+        })?;
         if self.piece_format == PieceFormat::Raw {
             received.truncate(understood);
             received.push(AnswerPiece::Raw(one_line(&event.data)));

@@ -46,15 +46,9 @@ pub fn open(
         ProviderName::Anthropic => {
             Arc::new(http_provider(anthropic::Anthropic { wire }, profile, key, http)?)
         }
-        ProviderName::Openai => {
-            Arc::new(http_provider(openai::Openai { wire }, profile, key, http)?)
-        }
-        ProviderName::Ollama => {
-            Arc::new(http_provider(ollama::Ollama { wire }, profile, key, http)?)
-        }
-        ProviderName::Gemini => {
-            Arc::new(http_provider(gemini::Gemini { wire }, profile, key, http)?)
-        }
+        ProviderName::Openai => Arc::new(http_provider(openai::Openai { wire }, profile, key, http)?),
+        ProviderName::Ollama => Arc::new(http_provider(ollama::Ollama { wire }, profile, key, http)?),
+        ProviderName::Gemini => Arc::new(http_provider(gemini::Gemini { wire }, profile, key, http)?),
     })
 }
 
@@ -92,10 +86,8 @@ fn base<D: ProviderAdapter>(profile: &Profile) -> Result<BaseUrl, ProfileError> 
         return Err(wrong("it has a password or a query"));
     }
     let last = uri.path().rsplit('/').next().unwrap_or_default();
-    let versioned =
-        last.strip_prefix('v').is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
-    let prefix =
-        if versioned || D::PREFIX.strip_prefix('/') == Some(last) { "" } else { D::PREFIX };
+    let versioned = last.strip_prefix('v').is_some_and(|v| v.starts_with(|c: char| c.is_ascii_digit()));
+    let prefix = if versioned || D::PREFIX.strip_prefix('/') == Some(last) { "" } else { D::PREFIX };
     Ok(BaseUrl::new(format!("{address}{prefix}")))
 }
 
@@ -107,10 +99,7 @@ fn headers<D: ProviderAdapter>(
 ) -> Result<HeaderMap, ProfileError> {
     let mut headers = adapter.headers();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(
-        USER_AGENT,
-        HeaderValue::from_static(concat!("longshore/", env!("CARGO_PKG_VERSION"))),
-    );
+    headers.insert(USER_AGENT, HeaderValue::from_static(concat!("longshore/", env!("CARGO_PKG_VERSION"))));
     if let Some(key) = key {
         let (name, before) = adapter.key_header();
         let value = format!("{before}{}", key.expose_secret());

@@ -126,8 +126,7 @@ impl ProviderAdapter for Ollama {
     }
 
     fn health(&self, model: &str, body: &Value) -> String {
-        let models =
-            body.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let models = body.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let latest = format!("{model}:latest");
         let pulled = models.iter().any(|one| one["name"] == model || one["name"] == latest);
         match pulled || model.is_empty() {
@@ -173,8 +172,7 @@ fn messages_of(chat: &Chat, message: &Message) -> Vec<Value> {
 
 fn tool(tool: &Tool) -> Value {
     let description = tool.description.as_deref().unwrap_or_default();
-    let function =
-        json!({ "name": tool.name, "description": description, "parameters": tool.input });
+    let function = json!({ "name": tool.name, "description": description, "parameters": tool.input });
     json!({ "type": "function", "function": function })
 }
 

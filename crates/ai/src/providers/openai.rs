@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::provider_adapter::{
-    Changes, Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage,
-    add_sampling, messages, tool_input,
+    Changes, Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
+    messages, tool_input,
 };
 use super::schema_compat;
 use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
@@ -25,9 +25,7 @@ impl Openai {
     fn instructions(&self, question: &Question) -> Option<String> {
         let system = question.system.clone();
         match &question.schema {
-            Some(schema) if self.wire.no_schema => {
-                Some(schema_compat::append_to_prompt(system, schema))
-            }
+            Some(schema) if self.wire.no_schema => Some(schema_compat::append_to_prompt(system, schema)),
             _ => system,
         }
     }
@@ -121,8 +119,7 @@ impl ProviderAdapter for Openai {
     }
 
     fn health(&self, model: &str, body: &Value) -> String {
-        let models =
-            body.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let models = body.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let listed = model.is_empty() || models.iter().any(|one| one["id"] == model);
         let but = if listed { String::new() } else { format!(", not `{model}` among them") };
         format!("answers, accepts the key, has {} models{but}", models.len())
@@ -303,23 +300,17 @@ fn tier(tier: Option<BorrowedStr<'_>>) -> Option<String> {
 fn parse_answer(body: &[u8]) -> Result<Draft, String> {
     // Validated once: otherwise serde would validate each string by itself.
     let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
-    let completion: Completion<'_> =
-        serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let completion: Completion<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     let choice = completion.choices.unwrap_or_default().into_iter().next();
     let choice = choice.ok_or("it has no choice")?;
     let message = choice.message.ok_or("it has no message")?;
-    let reason =
-        choice.finish_reason.map_or(FinishReason::Other, |BorrowedStr(reason)| finish(&reason));
+    let reason = choice.finish_reason.map_or(FinishReason::Other, |BorrowedStr(reason)| finish(&reason));
     let refused = message.refusal.is_some();
     let calls = message.tool_calls.unwrap_or_default();
     Ok(Draft {
         text: message.content.or(message.refusal).unwrap_or_default(),
         model: completion.model,
-        tool_calls: calls
-            .into_iter()
-            .enumerate()
-            .map(|(at, call)| call.into_tool_call(at))
-            .collect(),
+        tool_calls: calls.into_iter().enumerate().map(|(at, call)| call.into_tool_call(at)).collect(),
         finish: Some(if refused { FinishReason::ContentFilter } else { reason }),
         tier: tier(completion.service_tier),
         usage: completion.usage.map(Usage::from).unwrap_or_default(),

@@ -49,12 +49,7 @@ pub(crate) trait ProviderAdapter: Send + Sync + 'static {
     }
 
     /// The path for a question.
-    fn path(
-        &self,
-        model: &str,
-        question: &Question,
-        mode: ResponseMode,
-    ) -> Result<String, AskError>;
+    fn path(&self, model: &str, question: &Question, mode: ResponseMode) -> Result<String, AskError>;
 
     /// The request body.
     fn body(&self, model: &str, question: &Question, mode: ResponseMode) -> Value;
@@ -184,12 +179,10 @@ impl Draft {
         headroom: Headroom,
     ) -> Answer {
         let Usage { input, output, cached, cache_write, cache_write_long } = self.usage;
-        let call_tokens =
-            || self.tool_calls.iter().map(|call| estimate_tokens(&call.input.to_string()));
+        let call_tokens = || self.tool_calls.iter().map(|call| estimate_tokens(&call.input.to_string()));
         Answer {
             tokens_in: input.unwrap_or_else(|| question.estimate()),
-            tokens_out: output
-                .unwrap_or_else(|| estimate_tokens(&self.text) + call_tokens().sum::<u64>()),
+            tokens_out: output.unwrap_or_else(|| estimate_tokens(&self.text) + call_tokens().sum::<u64>()),
             tokens_cached: cached,
             tokens_cache_write: cache_write,
             tokens_cache_write_long: cache_write_long,

@@ -62,8 +62,7 @@ pub(crate) fn close_objects(schema: &Value) -> Option<Value> {
 
 fn is_open(members: &Map<String, Value>) -> bool {
     let others = members.get("additionalProperties");
-    others
-        .map_or_else(|| !members.contains_key("properties"), |others| others != &Value::Bool(false))
+    others.map_or_else(|| !members.contains_key("properties"), |others| others != &Value::Bool(false))
 }
 
 fn close_member(name: &str, value: &Value) -> Option<Value> {
@@ -81,12 +80,8 @@ fn close_member(name: &str, value: &Value) -> Option<Value> {
 }
 
 fn children(members: &Map<String, Value>) -> impl Iterator<Item = &Value> {
-    let one = SCHEMA_KEYWORDS
-        .iter()
-        .filter_map(|name| members.get(*name))
-        .filter(|value| value.is_object());
-    let many =
-        SCHEMA_LIST_KEYWORDS.iter().filter_map(|name| members.get(*name)?.as_array()).flatten();
+    let one = SCHEMA_KEYWORDS.iter().filter_map(|name| members.get(*name)).filter(|value| value.is_object());
+    let many = SCHEMA_LIST_KEYWORDS.iter().filter_map(|name| members.get(*name)?.as_array()).flatten();
     let named = SCHEMA_MAP_KEYWORDS.iter().filter_map(|name| members.get(*name)?.as_object());
     one.chain(many).chain(named.flat_map(Map::values))
 }

@@ -227,8 +227,7 @@ mod tests {
             (0..50).for_each(|_| breaker.record::<()>(Err(&error), now));
             assert_eq!(breaker.allow(now), Allow::Yes, "{error}");
         }
-        let unreachable =
-            AskError { retry: Retryability::NotSent, provider_status: None, ..down() };
+        let unreachable = AskError { retry: Retryability::NotSent, provider_status: None, ..down() };
         (0..5).for_each(|_| breaker.record::<()>(Err(&unreachable), now));
         assert!(breaker.open_until().is_some(), "a provider that cannot be reached has failed");
     }

@@ -94,10 +94,7 @@ impl Limiter {
         if let Some(never) =
             charges.iter().find(|charge| charge.per_minute.is_nan() || charge.per_minute <= 0.0)
         {
-            return Err(LimitError::Reached {
-                bucket: never.bucket.to_string(),
-                wait: ZERO_LIMIT_WAIT,
-            });
+            return Err(LimitError::Reached { bucket: never.bucket.to_string(), wait: ZERO_LIMIT_WAIT });
         }
         if self.inner.take_now(&charges) {
             return Ok(taken);
@@ -193,12 +190,7 @@ impl Inner {
         true
     }
 
-    fn join(
-        &self,
-        charges: Arc<[BucketCharge]>,
-        until: Instant,
-        when_full: WhenPoolFull,
-    ) -> WaitGuard<'_> {
+    fn join(&self, charges: Arc<[BucketCharge]>, until: Instant, when_full: WhenPoolFull) -> WaitGuard<'_> {
         let mut queue = self.shared.queue();
         let joined = queue.join(charges, until, when_full, Instant::now());
         self.wake_task(queue, joined.has_work);

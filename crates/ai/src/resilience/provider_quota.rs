@@ -148,11 +148,7 @@ mod tests {
     use super::*;
 
     fn left(limit: u64, left: u64, reset: f64) -> Option<RemainingLimit> {
-        Some(RemainingLimit {
-            limit: Some(limit),
-            left,
-            reset: Some(Duration::from_secs_f64(reset)),
-        })
+        Some(RemainingLimit { limit: Some(limit), left, reset: Some(Duration::from_secs_f64(reset)) })
     }
 
     fn report(

@@ -152,11 +152,7 @@ mod tests {
         ] {
             assert_eq!(next(1, &error(code, again), 600.0, 0.0), None, "{code} {again:?}");
             let with_delay = AskError { retry_after: Some(Duration::ZERO), ..error(code, again) };
-            assert_eq!(
-                next(1, &with_delay, 600.0, 0.0),
-                None,
-                "{code} {again:?}, whatever it asks for"
-            );
+            assert_eq!(next(1, &with_delay, 600.0, 0.0), None, "{code} {again:?}, whatever it asks for");
         }
     }
 
@@ -166,19 +162,14 @@ mod tests {
         let failed = error(Code::ProviderError, Retryability::Later);
         assert_eq!(next(2, &failed, 1.1, 1.0), Some(1.0), "the wait is what there is room for");
         assert_eq!(next(2, &failed, 0.1, 1.0), Some(0.0));
-        assert_eq!(
-            next(2, &failed, 0.099, 1.0),
-            None,
-            "and a try that could not end is not started"
-        );
+        assert_eq!(next(2, &failed, 0.099, 1.0), None, "and a try that could not end is not started");
         assert_eq!(next(2, &failed, 0.0, 0.0), None);
     }
 
     /// oumi#2516: all tries spent in 7 s, while the limit was by the minute.
     #[test]
     fn a_limit_by_the_minute_is_waited_out_as_the_provider_says() {
-        let minute =
-            RemainingLimit { limit: Some(50), left: 0, reset: Some(Duration::from_secs(57)) };
+        let minute = RemainingLimit { limit: Some(50), left: 0, reset: Some(Duration::from_secs(57)) };
         let headroom = Headroom { requests: Some(minute), tokens: None };
         let limited = error(Code::RateLimited, Retryability::Later);
         let spent = AskError { headroom: Some(Box::new(headroom)), ..limited.clone() };

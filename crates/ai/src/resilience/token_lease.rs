@@ -72,11 +72,7 @@ impl BucketCharge {
     }
 
     /// What a question without tokens takes from its profile's buckets.
-    pub fn of_profile(
-        tenant: &TenantId,
-        profile: &ProfileName,
-        limits: &ProfileLimits,
-    ) -> Vec<Self> {
+    pub fn of_profile(tenant: &TenantId, profile: &ProfileName, limits: &ProfileLimits) -> Vec<Self> {
         Self::of(&format!("profile/{tenant}/{profile}"), limits)
     }
 
@@ -98,8 +94,7 @@ impl BucketCharge {
             burst: per_minute * minutes,
             amount,
         };
-        let requests =
-            limits.requests.map(|limit| charge("requests", Measure::Requests, limit, 1.0));
+        let requests = limits.requests.map(|limit| charge("requests", Measure::Requests, limit, 1.0));
         let tokens = limits.tokens.map(|limit| charge("tokens", Measure::Tokens, limit, 0.0));
         requests.into_iter().chain(tokens).collect()
     }
@@ -253,13 +248,7 @@ mod tests {
 
     fn charge(amount: f64) -> BucketCharge {
         let bucket = "b".into();
-        BucketCharge {
-            bucket,
-            measure: Measure::Requests,
-            per_minute: 6000.0,
-            burst: 100.0,
-            amount,
-        }
+        BucketCharge { bucket, measure: Measure::Requests, per_minute: 6000.0, burst: 100.0, amount }
     }
 
     fn millis(millis: u64) -> Duration {
@@ -269,11 +258,7 @@ mod tests {
     #[test]
     fn a_bucket_holds_what_may_be_used_at_once_less_what_may_be_out() {
         assert_eq!(charge(1.0).capacity(), 80.0);
-        assert_eq!(
-            BucketCharge { burst: 0.0, ..charge(1.0) }.capacity(),
-            1.0,
-            "one request goes at least"
-        );
+        assert_eq!(BucketCharge { burst: 0.0, ..charge(1.0) }.capacity(), 1.0, "one request goes at least");
     }
 
     #[test]
@@ -337,8 +322,7 @@ mod tests {
         assert_eq!(draw(&lease, 1.0, now + millis(99)), (0.5, 0.5), "what is left is counted");
         assert_eq!(draw(&lease, 1.0, now + millis(100)), (5.5, 0.5));
         assert_eq!(draw(&lease, 1.0, now + millis(250)), (1.0, 1.0), "and long ago is forgotten");
-        let large =
-            BucketCharge { amount: 50.0, ..charge(1.0) }.draw(&lease, 50.0, now + millis(250));
+        let large = BucketCharge { amount: 50.0, ..charge(1.0) }.draw(&lease, 50.0, now + millis(250));
         assert_eq!((large.amount, large.minimum), (50.0, 50.0));
         assert!(!lease.is_idle(now + millis(150)) && lease.is_idle(now + millis(250)));
     }

@@ -24,10 +24,7 @@ pub(crate) const FOREVER: Duration = Duration::MAX;
 /// Waits for `delay`; if the deadline comes first, waits for that and returns a timeout.
 pub(crate) async fn respond_after(delay: Duration, until: Instant) -> Result<(), AskError> {
     if Instant::now() >= until {
-        return Err(AskError::new(
-            Code::Timeout,
-            "the deadline passed before the question was asked",
-        ));
+        return Err(AskError::new(Code::Timeout, "the deadline passed before the question was asked"));
     }
     let ready = Instant::now().checked_add(delay).filter(|ready| *ready < until);
     let Some(ready) = ready else {

@@ -111,12 +111,7 @@ impl SimulatorScript {
         Err(AskError::new(Code::InvalidRequest, "the script has no answer for this prompt"))
     }
 
-    fn apply(
-        &self,
-        rule: &Rule,
-        prompt: &str,
-        n: u64,
-    ) -> Result<Option<ScriptDecision>, minijinja::Error> {
+    fn apply(&self, rule: &Rule, prompt: &str, n: u64) -> Result<Option<ScriptDecision>, minijinja::Error> {
         let Some(names) = rule.names(prompt, n) else { return Ok(None) };
         if let Some(when) = &rule.when
             && !when.eval(names.clone())?.is_true()
@@ -124,10 +119,9 @@ impl SimulatorScript {
             return Ok(None);
         }
         let action = match &rule.action {
-            RuleAction::Reply { text, tokens_out } => RuleAction::Reply {
-                text: self.templates.render(text, names)?,
-                tokens_out: *tokens_out,
-            },
+            RuleAction::Reply { text, tokens_out } => {
+                RuleAction::Reply { text: self.templates.render(text, names)?, tokens_out: *tokens_out }
+            }
             RuleAction::Error(error) => RuleAction::Error(error.clone()),
         };
         Ok(Some(ScriptDecision { delay: rule.delay, action }))

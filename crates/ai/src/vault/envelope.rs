@@ -80,16 +80,10 @@ fn wrap(
     encrypt(master.bytes(), &version.associated_data(Purpose::DataKey), data_key)
 }
 
-fn unwrap(
-    master: &MasterKey,
-    version: KeyVersion<'_>,
-    key: &NewKey,
-) -> Result<DataKey, VaultError> {
+fn unwrap(master: &MasterKey, version: KeyVersion<'_>, key: &NewKey) -> Result<DataKey, VaultError> {
     let data = version.associated_data(Purpose::DataKey);
-    let bytes =
-        decrypt(master.bytes(), &data, &key.wrapped).ok_or_else(|| changed_error(version))?;
-    let data_key: &[u8; KEY_BYTES] =
-        bytes.as_slice().try_into().map_err(|_| changed_error(version))?;
+    let bytes = decrypt(master.bytes(), &data, &key.wrapped).ok_or_else(|| changed_error(version))?;
+    let data_key: &[u8; KEY_BYTES] = bytes.as_slice().try_into().map_err(|_| changed_error(version))?;
     Ok(Zeroizing::new(*data_key))
 }
 

@@ -130,11 +130,9 @@ impl VaultError {
             Self::OtherMaster { .. } => {
                 "load the older master key beside the new one until `key rewrap` is done".into()
             }
-            Self::BadReference(_) => {
-                "write env:NAME, file:PATH, or the name of a key in the vault; \
+            Self::BadReference(_) => "write env:NAME, file:PATH, or the name of a key in the vault; \
                  `key add` puts one there"
-                    .into()
-            }
+                .into(),
             Self::BadMaster { .. } => {
                 "a file holds 32 bytes, a variable or credential 64 hex digits or base64; \
                  `key init` makes one"

@@ -38,9 +38,8 @@ pub async fn read_secret_file(path: PathBuf) -> Result<SecretString, VaultError>
         let path = path.clone();
         move || private_file::read(&path, OtherReaders::Refused)
     });
-    let bytes = reading
-        .await
-        .map_err(|e| VaultError::file(&path, "cannot be read", std::io::Error::other(e)))??;
+    let bytes =
+        reading.await.map_err(|e| VaultError::file(&path, "cannot be read", std::io::Error::other(e)))??;
     let text = std::str::from_utf8(&bytes).map_err(|_| VaultError::BadSecret("is not text"))?;
     Ok(validate(text)?.into())
 }

@@ -76,16 +76,15 @@ impl MasterKey {
         match source {
             MasterSource::File(path) => {
                 let bytes = private_file::read(path, OtherReaders::Refused)?;
-                from_bytes(&bytes)
-                    .ok_or_else(|| bad(path.display(), "is not exactly 32 bytes long"))
+                from_bytes(&bytes).ok_or_else(|| bad(path.display(), "is not exactly 32 bytes long"))
             }
             MasterSource::Credential(name) => {
                 let path = Path::new(&set(CREDENTIALS_DIRECTORY)?).join(name);
                 let bytes = private_file::read(&path, OtherReaders::Trusted)?;
                 let text = || std::str::from_utf8(&bytes).ok().and_then(parse_text);
-                from_bytes(&bytes).or_else(text).ok_or_else(|| {
-                    bad(path.display(), "is neither 32 bytes nor written in hex or base64")
-                })
+                from_bytes(&bytes)
+                    .or_else(text)
+                    .ok_or_else(|| bad(path.display(), "is neither 32 bytes nor written in hex or base64"))
             }
             MasterSource::Variable(name) => {
                 let text = Zeroizing::new(set(name)?);

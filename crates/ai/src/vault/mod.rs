@@ -96,10 +96,7 @@ impl Vault {
 
     /// Uses another lookup of environment variables than the process's own.
     #[must_use]
-    pub fn with_variables(
-        mut self,
-        find: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
-    ) -> Self {
+    pub fn with_variables(mut self, find: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Self {
         self.variables = Variables::new(find);
         self
     }
@@ -243,9 +240,7 @@ fn next(versions: &[KeyRecord]) -> u32 {
 fn left(record: &KeyRecord, now: Timestamp) -> Option<Duration> {
     match record.status {
         KeyStatus::Active => Some(Duration::MAX),
-        KeyStatus::Retiring => {
-            record.retires_at.map(|end| end.since(now)).filter(|left| !left.is_zero())
-        }
+        KeyStatus::Retiring => record.retires_at.map(|end| end.since(now)).filter(|left| !left.is_zero()),
         KeyStatus::Revoked => None,
     }
 }

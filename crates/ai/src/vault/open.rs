@@ -28,13 +28,9 @@ impl Vault {
         }
         let epoch = self.cache.epoch();
         let (secret, ttl) = match key {
-            KeyRef::Vault { name, version } => {
-                self.open_stored(scope, tenant, name, *version).await?
-            }
+            KeyRef::Vault { name, version } => self.open_stored(scope, tenant, name, *version).await?,
             KeyRef::Variable(name) => (self.variables.read(name)?, cache::CACHE_TTL),
-            KeyRef::File(path) => {
-                (external_secrets::read_secret_file(path.clone()).await?, cache::CACHE_TTL)
-            }
+            KeyRef::File(path) => (external_secrets::read_secret_file(path.clone()).await?, cache::CACHE_TTL),
         };
         self.cache.insert(epoch, cache_key, &secret, ttl);
         Ok(secret)
@@ -56,8 +52,7 @@ impl Vault {
         let (record, ttl) = usable(wanted, self.clock.now())
             .ok_or_else(|| VaultError::Unusable(label(tenant, name, version)))?;
         let version = KeyVersion { tenant, name, version: record.key.version };
-        let bytes =
-            envelope::open(self.master_of(version, &record.key.master)?, version, &record.key)?;
+        let bytes = envelope::open(self.master_of(version, &record.key.master)?, version, &record.key)?;
         let text = std::str::from_utf8(&bytes).map_err(|_| VaultError::Changed(version.label()))?;
         Ok((text.into(), ttl))
     }

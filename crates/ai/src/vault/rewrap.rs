@@ -74,11 +74,7 @@ impl Vault {
         }
     }
 
-    async fn rewrap_one(
-        &self,
-        scope: &Scope,
-        record: &KeyRecord,
-    ) -> Result<RewrapStep, VaultError> {
+    async fn rewrap_one(&self, scope: &Scope, record: &KeyRecord) -> Result<RewrapStep, VaultError> {
         let (new, key) = (self.master()?, &record.key);
         if key.master == new.id() {
             return Ok(RewrapStep::Current);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use longshore::{
-    Client, Clock, Dedup, Kind, NewUnit, OnLost, Payload, Policy, QueueName, RetryPolicy,
-    SendError, Timestamp, UnitId, UnitState, WaitError,
+    Client, Clock, Dedup, Kind, NewUnit, OnLost, Payload, Policy, QueueName, RetryPolicy, SendError,
+    Timestamp, UnitId, UnitState, WaitError,
 };
 
 use longshore::store::SendRejection;
@@ -29,8 +29,7 @@ pub struct RequestClient {
 impl RequestClient {
     /// A client that enqueues into `queue`, by default [`QUEUE`].
     pub fn new(client: Client, queue: Option<QueueName>) -> longshore::Result<Self> {
-        let invalid =
-            |error: longshore::name::NameError| longshore::Error::Invalid(error.to_string());
+        let invalid = |error: longshore::name::NameError| longshore::Error::Invalid(error.to_string());
         let queue = queue.map_or_else(|| QueueName::new(QUEUE).map_err(invalid), Ok)?;
         Ok(Self { client, queue, on_lost: OnLost::Rerun })
     }
@@ -59,12 +58,10 @@ impl RequestClient {
         let limit = request.timeout + REPLY_GRACE;
         match self.client.wait(id, Some(limit)).await {
             Ok(unit) => match (unit.state, unit.result) {
-                (UnitState::Done, Some(reply)) => {
-                    Reply::parse(reply.as_bytes()).unwrap_or_else(|error| {
-                        let why = format!("the reply cannot be read: {error}");
-                        Reply::error(request.header(), &AskError::new(Code::Internal, why), 0)
-                    })
-                }
+                (UnitState::Done, Some(reply)) => Reply::parse(reply.as_bytes()).unwrap_or_else(|error| {
+                    let why = format!("the reply cannot be read: {error}");
+                    Reply::error(request.header(), &AskError::new(Code::Internal, why), 0)
+                }),
                 (state, _) => {
                     let why = unit.failure.map_or_else(|| state.to_string(), |why| why.to_string());
                     Reply::error(request.header(), &ended(state, &why, unit.attempt > 0), 0)

@@ -89,11 +89,7 @@ impl RequestHandler {
     }
 
     /// The reply's queue. Request, unit and reply queue must belong to one tenant.
-    fn reply_queue(
-        &self,
-        context: &Context,
-        request: &Request,
-    ) -> Result<Option<ReplyQueue>, String> {
+    fn reply_queue(&self, context: &Context, request: &Request) -> Result<Option<ReplyQueue>, String> {
         let tenant = &context.unit().tenant;
         if !request.customer.as_str().eq_ignore_ascii_case(tenant.as_str()) {
             return Err(format!("customer `{}` is not tenant `{tenant}`", request.customer));
@@ -126,10 +122,9 @@ impl RequestHandler {
         // A little before the unit's own deadline, so that the timeout can still be reported.
         let end = unit.deadline.map_or(end, |deadline| end.min(deadline - REPLY_MARGIN));
         match end.since(self.clock.now()) {
-            Duration::ZERO => Err(AskError::new(
-                Code::Timeout,
-                "the deadline passed before the question was asked",
-            )),
+            Duration::ZERO => {
+                Err(AskError::new(Code::Timeout, "the deadline passed before the question was asked"))
+            }
             left => Ok(Instant::now() + left),
         }
     }
@@ -145,9 +140,8 @@ impl RequestHandler {
     ) -> Result<(InferenceOutcome, u64), Verdict> {
         let parts = to.filter(|_| request.delivery == Delivery::Pieces);
         let ledger = &self.ledger;
-        let parts = parts.map(|to| {
-            PartialReplies::new(context.clone(), Arc::clone(ledger), to.clone(), request.header())
-        });
+        let parts = parts
+            .map(|to| PartialReplies::new(context.clone(), Arc::clone(ledger), to.clone(), request.header()));
         let out = self.gauge.start(self.clock.now().since(context.unit().created_at));
         let asking = async {
             match parts {

@@ -33,8 +33,7 @@ impl Inbox {
         tenant: TenantId,
         name: &str,
     ) -> longshore::Result<Self> {
-        let invalid =
-            |error: longshore::name::NameError| longshore::Error::Invalid(error.to_string());
+        let invalid = |error: longshore::name::NameError| longshore::Error::Invalid(error.to_string());
         let queue = QueueName::new(format!("{tenant}/{name}")).map_err(invalid)?;
         let kind = Kind::new(REPLY_KIND).map_err(invalid)?;
         let session = SessionId::new();

@@ -27,12 +27,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 impl QueuedProvider {
     /// Asks by a tenant's profile.
-    pub fn new(
-        caller: RequestClient,
-        tenant: TenantId,
-        profile: ProfileName,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub fn new(caller: RequestClient, tenant: TenantId, profile: ProfileName, clock: Arc<dyn Clock>) -> Self {
         Self { caller, tenant, profile, batch: None, clock }
     }
 

@@ -16,11 +16,7 @@ pub(super) struct ReplyQueue {
 
 impl ReplyQueue {
     /// A tenant's reply queue; fails if it belongs to another tenant.
-    pub(super) fn of(
-        tenant: &TenantId,
-        to: &ReplyTo,
-        libraries: &Libraries,
-    ) -> Result<Self, ContractError> {
+    pub(super) fn of(tenant: &TenantId, to: &ReplyTo, libraries: &Libraries) -> Result<Self, ContractError> {
         Ok(Self { tenant: tenant.clone(), queue: to.queue(tenant, libraries)? })
     }
 
@@ -30,12 +26,7 @@ impl ReplyQueue {
 
     /// Delivers a unit's reply; fails if the queue is closed. A repeat is recognised by its id and
     /// not delivered again.
-    pub(super) async fn send(
-        &self,
-        ledger: &dyn Ledger,
-        to: &Unit,
-        reply: Payload,
-    ) -> Result<(), Verdict> {
+    pub(super) async fn send(&self, ledger: &dyn Ledger, to: &Unit, reply: Payload) -> Result<(), Verdict> {
         self.send_as(ledger, derived_id(to.id, DerivedUnit::Reply), reply).await
     }
 

@@ -75,10 +75,7 @@ fn pieces_are_numbered_and_the_last_reply_has_the_last_number() {
     );
     assert_eq!(Reply::parse(&first.to_json().unwrap()).unwrap(), first);
     let last = Reply::success(header.clone(), &answer(), 1).numbered_after(2);
-    assert_eq!(
-        (json(&last)["seq"].clone(), json(&last)["status"].clone()),
-        (3.into(), "success".into())
-    );
+    assert_eq!((json(&last)["seq"].clone(), json(&last)["status"].clone()), (3.into(), "success".into()));
     let error = AskError::new(Code::Timeout, "no answer in time");
     assert_eq!(json(&Reply::error(header, &error, 1).numbered_after(0))["seq"], 1);
 }

@@ -172,8 +172,7 @@ fn a_library_names_its_tenant_and_no_other() {
     for good in ["acme", "ACME", "Acme_5dta", "ACME_5DTA", "qgpl", "other"] {
         assert!(libraries.owns(&tenant("acme"), good), "{good}");
     }
-    for bad in ["", "_5DTA", "ACM", "ACME_5OBJ", "ACME_5DTA_5DTA", "OTHER_5DTA", "é_5DTA", "é5DTA"]
-    {
+    for bad in ["", "_5DTA", "ACM", "ACME_5OBJ", "ACME_5DTA_5DTA", "OTHER_5DTA", "é_5DTA", "é5DTA"] {
         assert!(!libraries.owns(&tenant("acme"), bad), "{bad}");
     }
     assert!(!libraries.owns(&tenant("other"), "OTHER"), "the map has the last word");

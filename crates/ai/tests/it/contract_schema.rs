@@ -22,17 +22,8 @@ pub(crate) fn validator(schema: &str) -> Validator {
 /// A field, and values for it: valid, invalid, and just outside of the range.
 fn candidates() -> Vec<(&'static str, Vec<Value>)> {
     let long = |n: usize| Value::from("x".repeat(n));
-    let names = || {
-        vec![
-            json!("a"),
-            json!("A-b_c.d:e"),
-            json!("a b"),
-            json!("a/b"),
-            json!("ü"),
-            long(128),
-            long(129),
-        ]
-    };
+    let names =
+        || vec![json!("a"), json!("A-b_c.d:e"), json!("a b"), json!("a/b"), json!("ü"), long(128), long(129)];
     let lines = || {
         vec![
             json!("a b"),
@@ -69,20 +60,8 @@ fn candidates() -> Vec<(&'static str, Vec<Value>)> {
     queues.extend(names().into_iter().map(|n| queue(n, json!("R"))));
     queues.push(json!({ "library": "L" }));
     queues.push(queue(json!("L"), Value::Null));
-    let versions = [
-        "1.0",
-        "1.1",
-        "1.999999999",
-        "1.9999999999",
-        "1.01",
-        "01.0",
-        "2.0",
-        "1",
-        "1.",
-        "",
-        "1.0.0",
-        "1.+1",
-    ];
+    let versions =
+        ["1.0", "1.1", "1.999999999", "1.9999999999", "1.01", "01.0", "2.0", "1", "1.", "", "1.0.0", "1.+1"];
     let fields = vec![
         ("version", versions.into_iter().map(Value::from).collect()),
         ("request_id", lines()),
@@ -102,10 +81,7 @@ fn candidates() -> Vec<(&'static str, Vec<Value>)> {
         ("stream", vec![json!(false)]),
         ("unknown", vec![]),
     ];
-    fields
-        .into_iter()
-        .map(|(name, values): (_, Vec<Value>)| (name, [values, odd()].concat()))
-        .collect()
+    fields.into_iter().map(|(name, values): (_, Vec<Value>)| (name, [values, odd()].concat())).collect()
 }
 
 fn assert_agree(schema: &Validator, request: &Value) {

@@ -27,10 +27,7 @@ fn chat() -> Chat {
                 Part::Image { media_type: "image/png".into(), data: "AAAA".into() },
                 Part::ImageUrl("https://example.org/a.png".into()),
             ]),
-            Message {
-                role: ChatRole::Assistant,
-                parts: vec![words("let me look"), Part::ToolCall(look)],
-            },
+            Message { role: ChatRole::Assistant, parts: vec![words("let me look"), Part::ToolCall(look)] },
             user(vec![
                 Part::ToolResult { id: "c1".into(), text: "dark".into(), failed: true },
                 words("and now?"),

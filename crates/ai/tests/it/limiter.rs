@@ -90,8 +90,7 @@ async fn all_is_taken_or_nothing() {
     drain(&limiter, &scarce).await;
     for _ in 0..50 {
         let both = [plenty.clone(), scarce.clone()];
-        let refused =
-            limiter.take(&both[..], in_secs(9.0), WhenPoolFull::Refuse).await.unwrap_err();
+        let refused = limiter.take(&both[..], in_secs(9.0), WhenPoolFull::Refuse).await.unwrap_err();
         let LimitError::Reached { bucket, wait } = refused else { panic!("{refused}") };
         assert_eq!(bucket, "scarce");
         assert!(wait <= Duration::from_secs(1));
@@ -214,8 +213,7 @@ async fn many_questions_ask_the_store_about_ten_times_a_second() {
 
 #[test]
 fn buckets_are_named_by_who_is_limited() {
-    let limits =
-        ProfileLimits { requests: Some(60.0), tokens: Some(6000.0), ..ProfileLimits::default() };
+    let limits = ProfileLimits { requests: Some(60.0), tokens: Some(6000.0), ..ProfileLimits::default() };
     let (tenant, profile) = (TenantId::new("acme").unwrap(), ProfileName::new("fast").unwrap());
     let names = |needs: Vec<BucketCharge>| -> Vec<(String, f64, f64)> {
         let sized = needs.iter().map(|need| need.with_tokens(500));

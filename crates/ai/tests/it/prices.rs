@@ -32,11 +32,7 @@ fn the_short_form_is_dollars_per_million_tokens_and_exact() {
     assert_eq!(prices(json!({})), Prices::default());
     let tiny = prices(json!({ "input": 0.1, "output": 0.5, "cache_read": 0.01 }));
     let cached = Answer { tokens_in: 1, tokens_cached: 1, ..Answer::default() };
-    assert_eq!(
-        tiny.cost(&cached, NOW, PriceMode::Direct),
-        Cost(10_000),
-        "one token is not nothing"
-    );
+    assert_eq!(tiny.cost(&cached, NOW, PriceMode::Direct), Cost(10_000), "one token is not nothing");
 }
 
 #[test]
@@ -56,11 +52,7 @@ fn each_kind_of_token_has_its_price_and_without_one_that_of_questions() {
     let cost = 1_000_000 + 100_000_000 + 125_000_000 + 20_000_000 + 10_000_000;
     assert_eq!(all.cost(&answer, NOW, PriceMode::Direct), Cost(cost));
     assert!(all.at_most(1_111, 5, NOW, PriceMode::Direct) >= Cost(cost));
-    assert_eq!(
-        all.at_most(10, 0, NOW, PriceMode::Direct),
-        Cost(20_000_000),
-        "all of it may be written"
-    );
+    assert_eq!(all.at_most(10, 0, NOW, PriceMode::Direct), Cost(20_000_000), "all of it may be written");
 }
 
 #[test]
@@ -84,8 +76,7 @@ fn the_most_particular_tier_holds_for_the_whole_call() {
         { "tier": "priority", "above": 200_000, "input": 7 },
     ] }));
     let cost = |tokens_in, tier: Option<&str>| {
-        let answer =
-            Answer { tokens_in, tokens_out: 1, tier: tier.map(Into::into), ..Answer::default() };
+        let answer = Answer { tokens_in, tokens_out: 1, tier: tier.map(Into::into), ..Answer::default() };
         prices.cost(&answer, NOW, PriceMode::Direct).0
     };
     assert_eq!(cost(200_000, None), 200_000 * 1_000_000 + 10_000_000);
@@ -140,9 +131,7 @@ fn prices_that_make_no_sense_are_refused_and_say_why() {
         (rates(json!([{ "from": "2026-01-01", "input": 1 }])), "need `input` and `output`"),
         (rates(json!([{ "from": "soon", "input": 1, "output": 1 }])), "is neither a day"),
         (
-            rates(
-                json!([{ "from": "2026-02-01", "until": "2026-02-01", "input": 1, "output": 1 }]),
-            ),
+            rates(json!([{ "from": "2026-02-01", "until": "2026-02-01", "input": 1, "output": 1 }])),
             "before it begins",
         ),
         (
@@ -166,9 +155,8 @@ fn prices_that_make_no_sense_are_refused_and_say_why() {
 }
 
 fn any_price() -> impl Strategy<Value = Price> {
-    (0_u64..=1_000_000_000_000).prop_map(|picos| {
-        format!("{}.{:06}", picos / 1_000_000, picos % 1_000_000).parse().unwrap()
-    })
+    (0_u64..=1_000_000_000_000)
+        .prop_map(|picos| format!("{}.{:06}", picos / 1_000_000, picos % 1_000_000).parse().unwrap())
 }
 
 fn any_rate() -> impl Strategy<Value = Rate> {

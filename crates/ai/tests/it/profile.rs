@@ -53,8 +53,7 @@ fn a_scripted_profile_needs_a_script_that_works() {
 #[test]
 fn a_price_that_is_none_is_refused_with_its_profile() {
     for bad in [json!(-0.5), json!("much"), json!(0.000_000_5)] {
-        let fields =
-            json!({ "name": "dev", "provider": "echo", "prices": { "input": 1, "output": bad } });
+        let fields = json!({ "name": "dev", "provider": "echo", "prices": { "input": 1, "output": bad } });
         assert!(serde_json::from_value::<Profile>(fields).is_err(), "{bad}");
     }
 }

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 use crate::questions::question_by;
 
 async fn sample(schema: &Value) -> String {
-    let prompt =
-        "Say whether line 7 of purchase order 4711 is plausible, and say why you think so.";
+    let prompt = "Say whether line 7 of purchase order 4711 is plausible, and say why you think so.";
     Echo::default().ask(&question_by(schema, prompt)).await.unwrap().text
 }
 

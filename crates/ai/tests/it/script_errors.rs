@@ -85,7 +85,8 @@ fn a_name_of_another_answers_pattern_is_unknown() {
 
 #[test]
 fn names_made_in_a_template_and_builtin_functions_are_known() {
-    let script = "[[answer]]\nreply = '{% set x = n %}{% for i in range(3) %}{{ i + x + loop.index }}{% endfor %}'";
+    let script =
+        "[[answer]]\nreply = '{% set x = n %}{% for i in range(3) %}{{ i + x + loop.index }}{% endfor %}'";
     assert!(SimulatorScript::parse(script).is_ok());
 }
 
@@ -117,16 +118,11 @@ fn nesting_without_end_is_refused_before_it_takes_the_stack() {
         }
     }
     for (key, text) in [("match", "(".repeat(100_000)), ("when", "(".repeat(3_000))] {
-        assert!(
-            mistake(&format!("[[answer]]\nreply = 'x'\n{key} = '{text}'")).starts_with("line 3: ")
-        );
+        assert!(mistake(&format!("[[answer]]\nreply = 'x'\n{key} = '{text}'")).starts_with("line 3: "));
     }
 }
 
 #[test]
 fn a_reply_that_is_only_text_may_be_long() {
-    assert!(
-        SimulatorScript::parse(&format!("[[answer]]\nreply = '{}'", "ahoy ".repeat(100_000)))
-            .is_ok()
-    );
+    assert!(SimulatorScript::parse(&format!("[[answer]]\nreply = '{}'", "ahoy ".repeat(100_000))).is_ok());
 }

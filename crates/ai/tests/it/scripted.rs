@@ -136,8 +136,7 @@ async fn an_answer_takes_its_own_time_or_the_providers() {
         [[answer]]
         reply = 'ok'
     ";
-    let provider =
-        Scripted::new(SimulatorScript::parse(script).unwrap(), "m", Duration::from_millis(50));
+    let provider = Scripted::new(SimulatorScript::parse(script).unwrap(), "m", Duration::from_millis(50));
     let until = Instant::now() + Duration::from_secs(1000);
     for (prompt, millis) in [("slow", 90_000), ("limit", 50), ("x", 50)] {
         let started = Instant::now();

@@ -233,8 +233,7 @@ async fn keys_are_listed_without_their_secrets() {
     assert_eq!(page.items[0].master, master(1).id());
     let json = serde_json::to_value(&page.items[0]).unwrap();
     let fields: Vec<&String> = json.as_object().unwrap().keys().collect();
-    let shown =
-        ["created_at", "master", "name", "provider", "retires_at", "status", "tenant", "version"];
+    let shown = ["created_at", "master", "name", "provider", "retires_at", "status", "tenant", "version"];
     assert_eq!(fields, shown);
 }
 

@@ -63,8 +63,7 @@ fn only_32_bytes_are_a_master_key() {
     for length in [0, 31, 33, 64, 100_000] {
         write_file(&path, &vec![7; length], 0o600);
         let error = from_file(&path).unwrap_err();
-        let expected =
-            matches!(error, VaultError::BadMaster { .. } | VaultError::File { source: None, .. });
+        let expected = matches!(error, VaultError::BadMaster { .. } | VaultError::File { source: None, .. });
         assert!(expected, "{length}: {error}");
     }
     for text in ["", "07", "zz", &"0g".repeat(32), &"07".repeat(33), "BwcH", "é"] {

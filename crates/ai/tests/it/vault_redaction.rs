@@ -89,16 +89,12 @@ async fn no_failure_repeats_the_secret() {
 
 #[test]
 fn a_secret_where_a_reference_should_be_is_not_repeated() {
-    let pasted =
-        [MARK.to_owned(), format!("env:{MARK}"), format!("x/{MARK}"), format!("{MARK}@{MARK}")];
+    let pasted = [MARK.to_owned(), format!("env:{MARK}"), format!("x/{MARK}"), format!("{MARK}@{MARK}")];
     for text in &pasted {
         let error = text.parse::<KeyRef>().unwrap_err();
         assert_silent(&all_messages(&error));
         assert!(error.hint().unwrap().contains("key add"));
     }
     let long = "0123456789abcdef0123456789abcdef";
-    assert!(
-        long.parse::<KeyRef>().is_err(),
-        "keys without a prefix are recognised by their length"
-    );
+    assert!(long.parse::<KeyRef>().is_err(), "keys without a prefix are recognised by their length");
 }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_ai::{
-    Http, Profile, ProfileError, Provider, ResponseSchema, SecretString, providers,
-};
+use longshore_ai::{Http, Profile, ProfileError, Provider, ResponseSchema, SecretString, providers};
 
 use crate::definition::{Mail, RowStep};
 use crate::file::FileError;

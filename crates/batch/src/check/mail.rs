@@ -20,10 +20,7 @@ const NO_FAIL_STATEMENTS: &str = "[post] has no `fail`: rows whose message canno
 
 /// Checks the parts of `[mail]` that PRE's check does not cover. Returns a warning if a setting is
 /// probably a mistake.
-pub(super) async fn check(
-    context: &CheckContext<'_>,
-    mail: &Mail,
-) -> Result<Option<String>, FileError> {
+pub(super) async fn check(context: &CheckContext<'_>, mail: &Mail) -> Result<Option<String>, FileError> {
     let Pre::Sql(pre) = &context.definition.pre else {
         return Err(context.error("mail.to", 0, "[mail] needs SQL in [pre]"));
     };
@@ -45,9 +42,7 @@ pub(super) async fn check(
     let lines = [("mail.from", &mail.from), ("mail.to", &mail.to), ("mail.subject", &mail.subject)];
     let headers = mail.headers.iter().map(|(name, text)| (format!("mail.headers.{name}"), text));
     let lines = lines.into_iter().map(|(key, text)| (key.to_owned(), text));
-    lines
-        .chain(headers)
-        .try_for_each(|(key, text)| check_line(context, &key, text, pre, &columns))?;
+    lines.chain(headers).try_for_each(|(key, text)| check_line(context, &key, text, pre, &columns))?;
     let unmarked = matches!(&context.definition.post, Post::Sql(post)
         if post.fail.is_empty() && post.always.is_empty() && post.rules.is_empty());
     Ok(unmarked.then(|| NO_FAIL_STATEMENTS.to_owned()))

@@ -65,9 +65,7 @@ fn check_rule_name(path: &str, fields: &AnswerFields) -> Result<(), UnknownName>
         return Err((format!("a rule has no variable `{first}`"), first.to_owned(), known));
     }
     match (first, second, fields) {
-        ("answer", Some(field), AnswerFields::Named(known))
-            if !known.iter().any(|k| k == field) =>
-        {
+        ("answer", Some(field), AnswerFields::Named(known)) if !known.iter().any(|k| k == field) => {
             let message = format!("the schema has no field `{field}`");
             Err((message, field.to_owned(), known.clone()))
         }

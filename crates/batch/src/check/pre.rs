@@ -18,10 +18,7 @@ use super::{CheckContext, mail};
 const PARAMETERS: [&str; 2] = ["key", "batch_id"];
 
 /// Checks PRE. Returns warnings about settings that are probably a mistake.
-pub(super) async fn check(
-    context: &CheckContext<'_>,
-    pre: &SqlPre,
-) -> Result<Vec<String>, FileError> {
+pub(super) async fn check(context: &CheckContext<'_>, pre: &SqlPre) -> Result<Vec<String>, FileError> {
     let prompt = PromptTemplate::compile(&pre.template, &pre.template_name);
     let prompt = prompt.map_err(|error| template_error(context, error))?;
     let query = Query { context, key: "pre.sql", sql: &pre.sql };
@@ -77,11 +74,8 @@ fn check_names(
         };
         if !known.contains(&name) {
             let lines = line_of(&pre.template, name);
-            let error = context.error(
-                "pre.prompt",
-                lines,
-                format!("the prompt uses `{name}`, which is not there"),
-            );
+            let error =
+                context.error("pre.prompt", lines, format!("the prompt uses `{name}`, which is not there"));
             return Err(error.suggest(name, known.iter().copied()));
         }
     }

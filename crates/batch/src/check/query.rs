@@ -49,17 +49,13 @@ impl Query<'_> {
     }
 
     /// Checks that every parameter is one of `known`.
-    pub(super) fn allow_params<'k>(
-        &self,
-        known: impl IntoIterator<Item = &'k str>,
-    ) -> Result<(), FileError> {
+    pub(super) fn allow_params<'k>(&self, known: impl IntoIterator<Item = &'k str>) -> Result<(), FileError> {
         let known: Vec<&str> = known.into_iter().collect();
         let unknown = sql::parameters(self.sql).into_iter().find(|name| !known.contains(name));
         match unknown {
             None => Ok(()),
             Some(name) => {
-                let error =
-                    self.error_at(self.offset_of(name), format!("unknown parameter `:{name}`"));
+                let error = self.error_at(self.offset_of(name), format!("unknown parameter `:{name}`"));
                 Err(error.suggest(name, known))
             }
         }

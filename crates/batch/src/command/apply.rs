@@ -26,11 +26,8 @@ impl CommandApply {
     /// Starts the command unless it is running.
     pub async fn open(post: &CommandPost, commands: &Commands) -> Result<Self, CommandError> {
         let command = commands.open(&post.command, APPLY).await?;
-        let row_loader = |sql: &String| RowLoader {
-            sql: sql.clone(),
-            lists: BTreeMap::new(),
-            facts: Vec::new(),
-        };
+        let row_loader =
+            |sql: &String| RowLoader { sql: sql.clone(), lists: BTreeMap::new(), facts: Vec::new() };
         Ok(Self { command, row_loader: post.row_sql.as_ref().map(row_loader) })
     }
 

@@ -60,9 +60,9 @@ fn action(kind: &ErrorKind) -> FailureAction {
             RetryAdvice::Retry(after) => FailureAction::Retry(after),
             RetryAdvice::Snooze(after) => FailureAction::Snooze(after),
         },
-        ErrorKind::UnknownOperation { .. }
-        | ErrorKind::BadArguments { .. }
-        | ErrorKind::TooLarge { .. } => FailureAction::Fail,
+        ErrorKind::UnknownOperation { .. } | ErrorKind::BadArguments { .. } | ErrorKind::TooLarge { .. } => {
+            FailureAction::Fail
+        }
         ErrorKind::StartFailed { .. } => FailureAction::Snooze(START_RETRY_DELAY),
         ErrorKind::Full { .. }
         | ErrorKind::ShuttingDown
@@ -101,9 +101,7 @@ impl ThrottledWarnings {
 impl From<CallFailure> for PrepareError {
     fn from(failure: CallFailure) -> Self {
         match failure {
-            CallFailure::Retry { message, after } => {
-                Self::Failed { message, retryable: true, after }
-            }
+            CallFailure::Retry { message, after } => Self::Failed { message, retryable: true, after },
             CallFailure::Fail(message) => Self::permanent(message),
             CallFailure::Snooze { message, after } => Self::Snooze { message, after },
         }
@@ -113,9 +111,7 @@ impl From<CallFailure> for PrepareError {
 impl From<CallFailure> for ApplyError {
     fn from(failure: CallFailure) -> Self {
         match failure {
-            CallFailure::Retry { message, .. } | CallFailure::Fail(message) => {
-                Self::Failed(message)
-            }
+            CallFailure::Retry { message, .. } | CallFailure::Fail(message) => Self::Failed(message),
             CallFailure::Snooze { message, after } => Self::Snooze { message, after },
         }
     }

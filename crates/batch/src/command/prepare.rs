@@ -25,11 +25,8 @@ impl CommandPrepare {
     /// Starts the command unless it is running.
     pub async fn open(pre: &CommandPre, commands: &Commands) -> Result<Self, CommandError> {
         let command = commands.open(&pre.command, PREPARE).await?;
-        let row_loader = |sql: &String| RowLoader {
-            sql: sql.clone(),
-            lists: pre.lists.clone(),
-            facts: Vec::new(),
-        };
+        let row_loader =
+            |sql: &String| RowLoader { sql: sql.clone(), lists: pre.lists.clone(), facts: Vec::new() };
         Ok(Self { command, row_loader: pre.sql.as_ref().map(row_loader) })
     }
 }

@@ -88,12 +88,10 @@ pub(super) fn parse_apply(answer: Value) -> Result<ApplyResponse, String> {
             let verdict = Some(word.clone());
             Object { verdict, reason: None, after_ms: None, effects: Vec::new() }
         }
-        answer => object(answer)
-            .map_err(|why| format!("`apply` answered {}: {why}", truncated(answer)))?,
+        answer => object(answer).map_err(|why| format!("`apply` answered {}: {why}", truncated(answer)))?,
     };
     let verdict = response.verdict.as_deref().map_or(Ok(PostVerdict::Success), parse_verdict)?;
-    let after =
-        response.after_ms.map(Duration::from_millis).filter(|_| verdict == PostVerdict::Retry);
+    let after = response.after_ms.map(Duration::from_millis).filter(|_| verdict == PostVerdict::Retry);
     let effects = response.effects.into_iter().map(parse_effect).collect::<Result<_, _>>()?;
     Ok(ApplyResponse { verdict, reason: response.reason, after, effects })
 }
@@ -118,9 +116,7 @@ fn parse_verdict(word: &str) -> Result<PostVerdict, String> {
 fn parse_effect(effect: Value) -> Result<EffectRequest, String> {
     let parse_effect = match effect {
         Value::String(sql) => EffectRequest { sql, params: BTreeMap::new(), rows: None },
-        effect => {
-            object(&effect).map_err(|why| format!("{} is no effect: {why}", truncated(&effect)))?
-        }
+        effect => object(&effect).map_err(|why| format!("{} is no effect: {why}", truncated(&effect)))?,
     };
     Ok(parse_effect)
 }
@@ -134,10 +130,7 @@ impl EffectRequest {
                 Some(value) => parse_value(value),
                 None if has_value(name, reply) => sql_post::value(name, row, reply),
                 None => {
-                    return Err(format!(
-                        "an effect uses `:{name}`, which has no value: {}",
-                        self.sql
-                    ));
+                    return Err(format!("an effect uses `:{name}`, which has no value: {}", self.sql));
                 }
             };
             Ok((name.to_owned(), value))
@@ -182,10 +175,7 @@ mod tests {
         let prompt = || Ok(PrepareResponse::Prompt("ask".to_owned()));
         assert_eq!(parse_prepare(json!("ask")), prompt());
         assert_eq!(parse_prepare(json!({"prompt": "ask"})), prompt());
-        assert_eq!(
-            parse_prepare(json!({"skip": "dull"})),
-            Ok(PrepareResponse::Skip("dull".to_owned()))
-        );
+        assert_eq!(parse_prepare(json!({"skip": "dull"})), Ok(PrepareResponse::Skip("dull".to_owned())));
         for odd in [json!(null), json!(7), json!(["ask"]), json!({"promt": "ask"}), json!(" \n")] {
             assert!(parse_prepare(odd.clone()).is_err(), "{odd}");
         }
@@ -210,13 +200,9 @@ mod tests {
     #[test]
     fn an_effect_is_sql_with_or_without_parameters_of_its_own() {
         let effects = |effects: Value| parse_apply(json!({ "effects": effects }));
-        let response =
-            effects(json!(["DELETE FROM t", {"sql": "X", "params": {"a": 1}, "rows": 1}]));
+        let response = effects(json!(["DELETE FROM t", {"sql": "X", "params": {"a": 1}, "rows": 1}]));
         let response = response.unwrap().effects;
-        assert_eq!(
-            (response.len(), response[1].rows, &response[1].params["a"]),
-            (2, Some(1), &json!(1))
-        );
+        assert_eq!((response.len(), response[1].rows, &response[1].params["a"]), (2, Some(1), &json!(1)));
         assert!(effects(json!([{"sql": "X", "parms": {}}])).is_err());
         assert!(effects(json!([["X"]])).is_err());
     }

@@ -43,9 +43,7 @@ impl Ai {
     pub fn check_provider_batch(&self) -> Result<(), String> {
         match &self.profile {
             _ if self.provider_batch.is_none() => Ok(()),
-            _ if self.pool.is_some() => {
-                Err("a provider batch cannot hold permits of a pool".to_owned())
-            }
+            _ if self.pool.is_some() => Err("a provider batch cannot hold permits of a pool".to_owned()),
             _ if self.through == AskRoute::Queue => {
                 Err("a provider batch does not go through the queue".to_owned())
             }

@@ -86,9 +86,7 @@ pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Ai,
 pub(super) fn uses_provider_batch(root: &Section<'_>) -> bool {
     let section = root.field("ai").and_then(|field| field.section_with_any_keys().ok());
     let mode = section.and_then(|section| section.field("mode"));
-    mode.is_some_and(|field| {
-        field.choice(&MODES).is_ok_and(|mode| mode == AskMode::ProviderBatchOptions)
-    })
+    mode.is_some_and(|field| field.choice(&MODES).is_ok_and(|mode| mode == AskMode::ProviderBatchOptions))
 }
 
 /// The settings of the provider batch, if the file asks for one.
@@ -210,9 +208,7 @@ fn invalid_number(field: &Field<'_>) -> FileError {
 pub(super) fn json(value: &DeValue<'_>) -> Option<Value> {
     Some(match value {
         DeValue::String(text) => Value::from(text.as_ref()),
-        DeValue::Integer(number) => {
-            Value::from(i64::from_str_radix(number.as_str(), number.radix()).ok()?)
-        }
+        DeValue::Integer(number) => Value::from(i64::from_str_radix(number.as_str(), number.radix()).ok()?),
         DeValue::Float(number) => Value::Number(Number::from_f64(number.as_str().parse().ok()?)?),
         DeValue::Boolean(value) => Value::from(*value),
         DeValue::Datetime(date) => Value::from(date.to_string()),

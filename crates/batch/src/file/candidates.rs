@@ -69,8 +69,7 @@ fn params(
     source_map: &SourceMap,
 ) -> Result<BTreeMap<String, Value>, FileError> {
     let sql_params = sql::parameters(sql);
-    let at_sql =
-        |message| source_map.error(&section.file.display_path, "candidates.sql", 0, message);
+    let at_sql = |message| source_map.error(&section.file.display_path, "candidates.sql", 0, message);
     let mut values = defaults(section, &sql_params)?;
     let facts = mail.iter().flat_map(|mail| mail.facts());
     for (name, value) in facts.filter(|(name, _)| sql_params.contains(name)) {
@@ -86,16 +85,12 @@ fn params(
     }
     match sql_params.iter().find(|name| !values.contains_key(**name)) {
         None => Ok(values),
-        Some(name) => Err(at_sql(format!("parameter `:{name}` has no value")).hint(format!(
-            "give it with --param {name}=…, or a default under [candidates.params]"
-        ))),
+        Some(name) => Err(at_sql(format!("parameter `:{name}` has no value"))
+            .hint(format!("give it with --param {name}=…, or a default under [candidates.params]"))),
     }
 }
 
-fn defaults(
-    section: &Section<'_>,
-    sql_params: &[&str],
-) -> Result<BTreeMap<String, Value>, FileError> {
+fn defaults(section: &Section<'_>, sql_params: &[&str]) -> Result<BTreeMap<String, Value>, FileError> {
     let Some(field) = section.field("params") else { return Ok(BTreeMap::new()) };
     let mut values = BTreeMap::new();
     for (name, field) in field.section_with_any_keys()?.fields() {
@@ -114,9 +109,7 @@ fn value(field: &Field<'_>) -> Result<Value, FileError> {
         DeValue::String(text) => Value::from(text.as_ref()),
         DeValue::Boolean(value) => Value::from(*value),
         DeValue::Datetime(date) => Value::from(date.to_string()),
-        DeValue::Integer(_) | DeValue::Float(_) => {
-            super::ai::json(field.value()).ok_or_else(unusable)?
-        }
+        DeValue::Integer(_) | DeValue::Float(_) => super::ai::json(field.value()).ok_or_else(unusable)?,
         DeValue::Array(_) | DeValue::Table(_) => return Err(unusable()),
     })
 }

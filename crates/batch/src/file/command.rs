@@ -26,8 +26,7 @@ pub(super) fn read(
         section.exclusive(&[key, "command"])?;
     }
     source_map.put(&field.name, field.location());
-    let dir =
-        field.file.dir.to_str().ok_or_else(|| field.error("its folder is not valid UTF-8"))?;
+    let dir = field.file.dir.to_str().ok_or_else(|| field.error("its folder is not valid UTF-8"))?;
     read_limits(section, CommandSpec::new(argv(&field)?, dir)).map(Some)
 }
 
@@ -51,8 +50,7 @@ fn read_limits(section: &Section<'_>, mut command: CommandSpec) -> Result<Comman
 
 /// A program and its arguments. A program with a slash is relative to the batch file's folder.
 pub(super) fn argv(field: &Field<'_>) -> Result<Vec<String>, FileError> {
-    let form =
-        || field.type_error("a list of words").hint("as command = [\"./notify.sh\", \"--now\"]");
+    let form = || field.type_error("a list of words").hint("as command = [\"./notify.sh\", \"--now\"]");
     let argv = field.items().ok_or_else(form)?;
     let argv: Result<Vec<&str>, FileError> = argv
         .iter()

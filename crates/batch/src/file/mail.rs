@@ -29,8 +29,7 @@ const KEYS: [&str; 14] = [
     "pool",
     "timeout",
 ];
-const MODES: [(&str, MailMode); 2] =
-    [("daily", MailMode::Daily), ("immediate", MailMode::Immediate)];
+const MODES: [(&str, MailMode); 2] = [("daily", MailMode::Daily), ("immediate", MailMode::Immediate)];
 /// Default of `items`: the list of PRE with the new items.
 const DEFAULT_ITEMS: &str = "items";
 /// Default of `last`: the items' column that grows.
@@ -96,8 +95,7 @@ fn zone(field: &Field<'_>) -> Result<TimeZone, FileError> {
 pub fn zone_hint(given: &str) -> String {
     let known = time_zones();
     let wanted = given.to_lowercase().replace(' ', "_");
-    let city =
-        |zone: &&String| zone.rsplit('/').next().is_some_and(|city| city.to_lowercase() == wanted);
+    let city = |zone: &&String| zone.rsplit('/').next().is_some_and(|city| city.to_lowercase() == wanted);
     let suggest = known.iter().find(city).map(String::as_str);
     match suggest.or_else(|| did_you_mean(given, known.iter().map(String::as_str))) {
         Some(zone) => format!("did you mean `{zone}`?"),
@@ -124,10 +122,7 @@ fn text(field: &Field<'_>, source_map: &mut SourceMap) -> Result<String, FileErr
     Ok(field.text()?.to_owned())
 }
 
-fn headers(
-    section: &Section<'_>,
-    source_map: &mut SourceMap,
-) -> Result<BTreeMap<String, String>, FileError> {
+fn headers(section: &Section<'_>, source_map: &mut SourceMap) -> Result<BTreeMap<String, String>, FileError> {
     let Some(field) = section.field("headers") else { return Ok(BTreeMap::new()) };
     let fields = field.section_with_any_keys()?.fields();
     fields.iter().map(|(name, field)| Ok(((*name).to_owned(), text(field, source_map)?))).collect()
@@ -180,11 +175,9 @@ mod tests {
 
     #[test]
     fn a_zone_that_is_nearly_right_is_guessed() {
-        for (given, suggest) in [
-            ("Europe/Berln", "Europe/Berlin"),
-            ("berlin", "Europe/Berlin"),
-            ("new york", "America/New_York"),
-        ] {
+        for (given, suggest) in
+            [("Europe/Berln", "Europe/Berlin"), ("berlin", "Europe/Berlin"), ("new york", "America/New_York")]
+        {
             assert_eq!(zone_hint(given), format!("did you mean `{suggest}`?"));
         }
         assert!(zone_hint("qqqqqqqqq").contains("IANA"));

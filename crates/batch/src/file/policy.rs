@@ -12,10 +12,7 @@ use super::Overrides;
 use super::error::FileError;
 use super::section::{Field, Section};
 
-pub(super) fn workers(
-    root: &Section<'_>,
-    overrides: &Overrides,
-) -> Result<RowConcurrency, FileError> {
+pub(super) fn workers(root: &Section<'_>, overrides: &Overrides) -> Result<RowConcurrency, FileError> {
     let written = root.field("workers").map(|field| match field.value() {
         DeValue::Integer(_) => field.small_count().map(RowConcurrency::Fixed),
         DeValue::String(word) if word == "auto" => Ok(RowConcurrency::Auto),
@@ -33,8 +30,7 @@ pub(super) fn retry(root: &Section<'_>) -> Result<RetryPolicy, FileError> {
     // Retrying a message costs nothing and its sender is not waiting for it; an MJML renderer may
     // be down for half an hour.
     let max_attempts = if root.field("mail").is_some() { 20 } else { 3 };
-    let mut policy =
-        RetryPolicy { max_attempts, cap: Duration::from_secs(300), ..RetryPolicy::default() };
+    let mut policy = RetryPolicy { max_attempts, cap: Duration::from_secs(300), ..RetryPolicy::default() };
     let Some(section) = root.section("retry", &["attempts", "base", "cap"])? else {
         return Ok(policy);
     };

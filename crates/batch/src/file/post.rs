@@ -40,9 +40,8 @@ pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Pos
     }
     let row_sql = section.field("row_sql");
     if let Some(command) = command::read(&section, &SQL_KEYS, source_map)? {
-        let query = |field: Field<'_>| {
-            statements::query(&SourceText::inline(&field)?, "post.row_sql", source_map)
-        };
+        let query =
+            |field: Field<'_>| statements::query(&SourceText::inline(&field)?, "post.row_sql", source_map);
         let row_sql = row_sql.map(query).transpose()?;
         return Ok(Post::Command(CommandPost { command, row_sql }));
     }
@@ -52,14 +51,7 @@ pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Pos
     let mut list = |key| statement_list(&section, key, source_map);
     let (always, success) = (list("always")?, list("success")?);
     let (fail, retry, skip) = (list("fail")?, list("retry")?, list("skip")?);
-    Ok(Post::Sql(SqlPost {
-        rules: rules(&section, source_map)?,
-        always,
-        success,
-        fail,
-        retry,
-        skip,
-    }))
+    Ok(Post::Sql(SqlPost { rules: rules(&section, source_map)?, always, success, fail, retry, skip }))
 }
 
 fn statement_list(

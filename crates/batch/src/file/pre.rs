@@ -41,9 +41,9 @@ pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Pre
     if let Some(page) = mail::template(root)? {
         for key in ["prompt", "prompt_file"] {
             if let Some(field) = section.field(key) {
-                return Err(field.error(
-                    "a batch with [mail] has no prompt: write the message in `mail.template`",
-                ));
+                return Err(
+                    field.error("a batch with [mail] has no prompt: write the message in `mail.template`")
+                );
             }
         }
         prompt = Some(page);
@@ -80,10 +80,7 @@ fn template_name(prompt: &SourceText) -> String {
     if prompt.is_file { file.clone() } else { format!("{file}, the prompt of [pre]") }
 }
 
-fn lists(
-    section: &Section<'_>,
-    source_map: &mut SourceMap,
-) -> Result<BTreeMap<String, String>, FileError> {
+fn lists(section: &Section<'_>, source_map: &mut SourceMap) -> Result<BTreeMap<String, String>, FileError> {
     let Some(field) = section.field("lists") else { return Ok(BTreeMap::new()) };
     let mut lists = BTreeMap::new();
     for (name, field) in field.section_with_any_keys()?.fields() {

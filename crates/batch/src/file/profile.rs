@@ -8,8 +8,7 @@ use super::error::FileError;
 use super::section::{Field, Section};
 
 const KEYS: [&str; 11] = [
-    "provider", "model", "script", "delay", "prices", "endpoint", "key", "wire", "limits",
-    "fallback", "pool",
+    "provider", "model", "script", "delay", "prices", "endpoint", "key", "wire", "limits", "fallback", "pool",
 ];
 
 /// Keys that only simulated providers have.
@@ -19,14 +18,10 @@ const SIMULATED_ONLY_KEYS: [&str; 2] = ["script", "delay"];
 const REMOTE_ONLY_KEYS: [&str; 6] = ["endpoint", "key", "wire", "limits", "fallback", "pool"];
 
 /// Reads a profile and its script.
-pub(super) fn read(
-    name: &str,
-    field: &Field<'_>,
-) -> Result<(Profile, Option<SourceText>), FileError> {
+pub(super) fn read(name: &str, field: &Field<'_>) -> Result<(Profile, Option<SourceText>), FileError> {
     let section = field.section(&KEYS)?;
     let provider = provider(&section)?;
-    let unsupported =
-        if provider.is_simulated() { &REMOTE_ONLY_KEYS[..] } else { &SIMULATED_ONLY_KEYS[..] };
+    let unsupported = if provider.is_simulated() { &REMOTE_ONLY_KEYS[..] } else { &SIMULATED_ONLY_KEYS[..] };
     if let Some(field) = unsupported.iter().find_map(|key| section.field(key)) {
         return Err(field.error(format!("`{}` does not apply to provider {provider}", field.name)));
     }
@@ -44,10 +39,7 @@ fn provider(section: &Section<'_>) -> Result<ProviderName, FileError> {
     section.require("provider")?.choice(&known)
 }
 
-fn simulated(
-    base: Profile,
-    section: &Section<'_>,
-) -> Result<(Profile, Option<SourceText>), FileError> {
+fn simulated(base: Profile, section: &Section<'_>) -> Result<(Profile, Option<SourceText>), FileError> {
     let provider = base.provider;
     let model = section.field("model").map(|field| field.text()).transpose()?;
     let delay = section.field("delay").map(|field| field.duration_or_zero()).transpose()?;

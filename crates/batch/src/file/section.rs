@@ -78,10 +78,7 @@ impl<'a> Section<'a> {
     }
 
     /// The value of a key, or the default, as its type deserializes it.
-    pub(super) fn deserialize<T: DeserializeOwned + Default>(
-        &self,
-        key: &str,
-    ) -> Result<T, FileError> {
+    pub(super) fn deserialize<T: DeserializeOwned + Default>(&self, key: &str) -> Result<T, FileError> {
         self.field(key).map_or_else(|| Ok(T::default()), |field| field.deserialize())
     }
 
@@ -93,8 +90,7 @@ impl<'a> Section<'a> {
         match given.next() {
             None => Ok(Some(first)),
             Some((_, second)) => {
-                let message =
-                    format!("`{}` and `{}` exclude each other", first.1.name, second.name);
+                let message = format!("`{}` and `{}` exclude each other", first.1.name, second.name);
                 Err(second.error(message).hint("leave one of them out"))
             }
         }
@@ -144,10 +140,7 @@ impl<'a> Field<'a> {
 
     /// The location of the value.
     pub(super) fn location(&self) -> SourceLocation {
-        SourceLocation {
-            file: self.file.display_path.clone(),
-            line: self.file.line(self.value.span().start),
-        }
+        SourceLocation { file: self.file.display_path.clone(), line: self.file.line(self.value.span().start) }
     }
 
     /// The location of a string's text: after `"""` and a line break, the next line.
@@ -255,8 +248,7 @@ impl<'a> Field<'a> {
     /// The items of a list, each named by its index.
     pub(super) fn items(&self) -> Option<Vec<Self>> {
         let items = self.value().as_array()?;
-        let item =
-            |(i, value)| Self { file: self.file, name: format!("{}[{i}]", self.name), value };
+        let item = |(i, value)| Self { file: self.file, name: format!("{}[{i}]", self.name), value };
         Some(items.iter().enumerate().map(item).collect())
     }
 

@@ -30,10 +30,7 @@ pub(super) fn query(
 }
 
 /// The statements of a key: a text, a table with `sql` and `rows`, or a list of both.
-pub(super) fn list(
-    field: &Field<'_>,
-    source_map: &mut SourceMap,
-) -> Result<Vec<SqlStatement>, FileError> {
+pub(super) fn list(field: &Field<'_>, source_map: &mut SourceMap) -> Result<Vec<SqlStatement>, FileError> {
     let items = field.items().unwrap_or_else(|| vec![field.clone()]);
     let mut found = Vec::new();
     for item in items {
@@ -62,10 +59,7 @@ fn statements(item: &Field<'_>) -> Result<Vec<(SqlStatement, SourceLocation)>, F
         return Err(rows.error("`rows` is for one statement, and here are several"));
     }
     let rows = rows.map(|rows| rows.whole()).transpose()?;
-    Ok(split_statements
-        .into_iter()
-        .map(|(sql, location)| (SqlStatement { sql, rows }, location))
-        .collect())
+    Ok(split_statements.into_iter().map(|(sql, location)| (SqlStatement { sql, rows }, location)).collect())
 }
 
 /// The statements of a text with their locations.

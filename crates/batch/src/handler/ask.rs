@@ -71,10 +71,7 @@ impl<'a> RowExecution<'a> {
         preparing: impl Future<Output = Result<T, PrepareError>>,
     ) -> Result<Result<T, ReplyError>, Verdict> {
         // No call was made, so nothing was billed.
-        let late = || ReplyError {
-            retryable: true,
-            ..timeout_error("the timeout passed before PRE ended")
-        };
+        let late = || ReplyError { retryable: true, ..timeout_error("the timeout passed before PRE ended") };
         let prepared = timeout_at(self.deadline, preparing).await;
         let in_time = prepared.is_ok() && Instant::now() < self.deadline;
         Ok(match prepared {
@@ -172,9 +169,7 @@ impl<'a> RowExecution<'a> {
         }
         match result {
             Ok(answer) => Ok(Ok((answer, Cost(cost_picos)))),
-            Err(error)
-                if matches!(error.retry, Retryability::AfterTopUp | Retryability::AfterResume) =>
-            {
+            Err(error) if matches!(error.retry, Retryability::AfterTopUp | Retryability::AfterResume) => {
                 Err(self.snooze_until_resumed(&error))
             }
             Err(error) => Ok(Err(error.into())),

@@ -26,10 +26,7 @@ impl BatchCache {
 
     /// The compiled batch of a unit. Concurrent rows wait for one compilation; after a failure the
     /// next row compiles again.
-    pub(super) async fn get(
-        &self,
-        context: &Context,
-    ) -> Result<Arc<CompiledBatch>, BatchLoadError> {
+    pub(super) async fn get(&self, context: &Context) -> Result<Arc<CompiledBatch>, BatchLoadError> {
         let batch = context.unit().batch.as_ref().ok_or(BatchLoadError::NoBatch)?;
         let cell = self.cell(batch);
         let compile = async || {

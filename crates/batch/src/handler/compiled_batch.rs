@@ -113,9 +113,7 @@ impl BatchLoadError {
         let (code, retryable) = match &self {
             BatchLoadError::NoBatch => ("no-batch", false),
             BatchLoadError::NoDefinition(_) => ("no-definition", false),
-            BatchLoadError::Unreadable { .. } | BatchLoadError::Unusable { .. } => {
-                ("bad-definition", false)
-            }
+            BatchLoadError::Unreadable { .. } | BatchLoadError::Unusable { .. } => ("bad-definition", false),
             // Another worker may have what this one lacks: no attempt is used.
             BatchLoadError::Command(_) => {
                 // Logged elsewhere already; every row gets here.
@@ -137,10 +135,7 @@ impl BatchLoadError {
 }
 
 /// Reads a batch's definition from the store.
-pub(crate) async fn definition(
-    context: &Context,
-    id: &BatchId,
-) -> Result<Definition, BatchLoadError> {
+pub(crate) async fn definition(context: &Context, id: &BatchId) -> Result<Definition, BatchLoadError> {
     let client = context.client();
     let found = client.store().definition(client.scope(), id).await?;
     let payload = found.ok_or_else(|| BatchLoadError::NoDefinition(id.clone()))?;
@@ -156,8 +151,7 @@ pub(crate) async fn definition(
 
 impl Dependencies {
     pub(crate) fn new(sources: Arc<Sources>) -> Self {
-        let (prepare_steps, apply_steps, providers) =
-            (HashMap::new(), HashMap::new(), HashMap::new());
+        let (prepare_steps, apply_steps, providers) = (HashMap::new(), HashMap::new(), HashMap::new());
         Self {
             sources,
             commands: Arc::default(),
@@ -179,9 +173,7 @@ impl Dependencies {
         let unusable = |why: String| BatchLoadError::Unusable { batch: id.clone(), why };
         let source = self.sources.resolve(&definition.database)?;
         let step = match &definition.step {
-            RowStep::Ai(ai) => {
-                CompiledStep::Ai(Box::new(self.ai_step(&definition, ai, unusable).await?))
-            }
+            RowStep::Ai(ai) => CompiledStep::Ai(Box::new(self.ai_step(&definition, ai, unusable).await?)),
             RowStep::Mail(mail) => {
                 CompiledStep::Mail(Box::new(self.mail_step(&definition, mail, unusable)?))
             }

@@ -143,32 +143,19 @@ impl RowExecution<'_> {
     /// the ledger.
     async fn journalled_call(&self, inference: &Inference) -> Result<NewCall, Verdict> {
         let request_id = self.request_id();
-        if let Some(call) =
-            self.checkpoint.parked.as_ref().filter(|call| call.request_id == request_id)
-        {
+        if let Some(call) = self.checkpoint.parked.as_ref().filter(|call| call.request_id == request_id) {
             return Ok(call.clone());
         }
         let tenant = &self.context.unit().tenant;
         let filter = UsageFilter { request_id: Some(request_id.clone()), ..UsageFilter::default() };
-        let found =
-            inference.ledger().calls(&Scope::Tenant(tenant.clone()), &filter, None, 100).await;
+        let found = inference.ledger().calls(&Scope::Tenant(tenant.clone()), &filter, None, 100).await;
         let mut calls = found.map_err(store_error)?.items.into_iter().map(|call| call.call);
-        calls.find(|call| call.unit == Some(self.row.unit) && call.session.is_none()).ok_or_else(
-            || {
-                Verdict::fail(
-                    "bulk",
-                    format!("request `{request_id}` is parked but has no call in the ledger"),
-                )
-            },
-        )
+        calls.find(|call| call.unit == Some(self.row.unit) && call.session.is_none()).ok_or_else(|| {
+            Verdict::fail("bulk", format!("request `{request_id}` is parked but has no call in the ledger"))
+        })
     }
 
-    fn inference_request(
-        &self,
-        step: &AiStep,
-        client: &DeferredClient,
-        prompt: String,
-    ) -> InferenceRequest {
+    fn inference_request(&self, step: &AiStep, client: &DeferredClient, prompt: String) -> InferenceRequest {
         let unit = self.context.unit();
         let question = self.question_for(step, prompt);
         InferenceRequest {

@@ -44,10 +44,7 @@ impl RowExecution<'_> {
                 ReplyError { retryable: error.retryable, ..final_error(error.code, error.message) }
             }
             // If the spool stored the message after all, a retry finds it by its key.
-            Err(_) => ReplyError {
-                retryable: true,
-                ..timeout_error("the message was not stored in time")
-            },
+            Err(_) => ReplyError { retryable: true, ..timeout_error("the message was not stored in time") },
         };
         out.finish(Err(Code::Internal.as_str()));
         Ok(error_reply(error))

@@ -11,8 +11,7 @@ use std::time::Duration;
 use longshore::{Clock, Context, OnLost, ProfileName};
 use longshore_ai::worker::{QueuedProvider, RequestClient};
 use longshore_ai::{
-    AskError, Code, Inference, InferenceOutcome, InferenceRequest, PriceMode, Prices, Provider,
-    Question,
+    AskError, Code, Inference, InferenceOutcome, InferenceRequest, PriceMode, Prices, Provider, Question,
 };
 
 use super::compiled_batch::{BatchLoadError, Dependencies};
@@ -58,8 +57,7 @@ impl Dependencies {
                 Ok(ModelClient::Queue { profile: name.clone(), on_lost })
             }
             (ProfileRef::Inline(profile), through) => {
-                let profile_error =
-                    |error| unusable(format!("profile `{}`: {error}", profile.name));
+                let profile_error = |error| unusable(format!("profile `{}`: {error}", profile.name));
                 let prices = profile.prices.clone();
                 if let Some(provider) = self.providers.get(&profile.name) {
                     return Ok(ModelClient::Direct { provider: Arc::clone(provider), prices });
@@ -85,10 +83,8 @@ impl Dependencies {
     ) -> Result<ModelClient, BatchLoadError> {
         ai.check_provider_batch().map_err(unusable)?;
         let profile = ai.profile.clone();
-        let inference = self
-            .inference
-            .clone()
-            .ok_or_else(|| BatchLoadError::NoInference(profile.display_name()))?;
+        let inference =
+            self.inference.clone().ok_or_else(|| BatchLoadError::NoInference(profile.display_name()))?;
         Ok(ModelClient::Deferred(DeferredClient {
             inference,
             profile,
@@ -98,10 +94,8 @@ impl Dependencies {
     }
 
     fn local_client(&self, profile: &ProfileRef) -> Result<ModelClient, BatchLoadError> {
-        let inference = self
-            .inference
-            .clone()
-            .ok_or_else(|| BatchLoadError::NoInference(profile.display_name()))?;
+        let inference =
+            self.inference.clone().ok_or_else(|| BatchLoadError::NoInference(profile.display_name()))?;
         Ok(ModelClient::Local { inference, profile: profile.clone() })
     }
 }

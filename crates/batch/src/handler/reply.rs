@@ -20,12 +20,7 @@ pub(super) fn error_reply(error: ReplyError) -> RowReply {
 
 /// An error for which a retry would not help, or would pay again.
 pub(super) fn final_error(code: &str, message: impl Into<String>) -> ReplyError {
-    ReplyError {
-        code: code.to_owned(),
-        message: message.into(),
-        retryable: false,
-        retry_after: None,
-    }
+    ReplyError { code: code.to_owned(), message: message.into(), retryable: false, retry_after: None }
 }
 
 /// No answer in time. Not retryable: the call may have been billed.

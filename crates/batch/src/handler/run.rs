@@ -51,8 +51,7 @@ impl<'a> RowExecution<'a> {
         clock: &'a Arc<dyn Clock>,
         gauge: &'a Gauge,
     ) -> Result<Self, Verdict> {
-        let batch =
-            context.unit().batch.as_ref().ok_or_else(|| BatchLoadError::NoBatch.verdict())?;
+        let batch = context.unit().batch.as_ref().ok_or_else(|| BatchLoadError::NoBatch.verdict())?;
         let now = clock.now();
         Ok(Self {
             context,
@@ -139,8 +138,7 @@ impl<'a> RowExecution<'a> {
 
     /// Saves a paid answer and adds its cost to the batch's sums before POST sees it.
     pub(super) async fn save_answer(&mut self, answer: &Answer, cost: Cost) -> Result<(), Verdict> {
-        let checkpoint =
-            self.checkpoint.for_retry(self.unanswered).with_answer(answer.clone(), cost);
+        let checkpoint = self.checkpoint.for_retry(self.unanswered).with_answer(answer.clone(), cost);
         self.unanswered = 0;
         self.save(checkpoint, sums(answer, cost)).await
     }
@@ -148,8 +146,7 @@ impl<'a> RowExecution<'a> {
     /// The cost by the definition's prices, for older checkpoints without one.
     fn cost(&self, step: &AiStep, answer: &Answer) -> Cost {
         let inline = step.ai.profile.inline();
-        let cost =
-            |profile: &Profile| profile.prices.cost(answer, self.clock.now(), PriceMode::Direct);
+        let cost = |profile: &Profile| profile.prices.cost(answer, self.clock.now(), PriceMode::Direct);
         inline.map(cost).unwrap_or_default()
     }
 
@@ -197,8 +194,7 @@ impl<'a> RowExecution<'a> {
         let next = next.map(|next| next.to_payload()).transpose();
         let next = next.map_err(|why| Verdict::fail("checkpoint", why))?;
         let policy = verdict::policy(self.context, self.compiled);
-        let outcome =
-            verdict::from_outcome(OutcomeInput { row: &self.row, reply, policy }, applied);
+        let outcome = verdict::from_outcome(OutcomeInput { row: &self.row, reply, policy }, applied);
         match next {
             Some(next) => outcome.map_err(|verdict| verdict.with_checkpoint(next)),
             None => outcome,
@@ -236,8 +232,5 @@ pub(super) fn run_deadline(compiled: &CompiledBatch, now: Timestamp) -> Instant 
 
 /// Retried: another version of the program may be able to read it.
 fn checkpoint_error(why: String) -> Verdict {
-    Verdict::retry(
-        "bad-checkpoint",
-        format!("the checkpoint of an earlier run cannot be read: {why}"),
-    )
+    Verdict::retry("bad-checkpoint", format!("the checkpoint of an earlier run cannot be read: {why}"))
 }

@@ -23,10 +23,7 @@ pub(super) fn policy<'a>(context: &'a Context, compiled: &'a CompiledBatch) -> &
 }
 
 /// The unit's outcome for POST's verdict, with its effects.
-pub(super) fn from_outcome(
-    input: OutcomeInput<'_>,
-    applied: ApplyOutcome,
-) -> HandlerResult<RowResult> {
+pub(super) fn from_outcome(input: OutcomeInput<'_>, applied: ApplyOutcome) -> HandlerResult<RowResult> {
     let after = input.after(&applied);
     let ApplyOutcome { verdict, reason, effects, .. } = applied;
     let outcome = match (verdict, after) {
@@ -34,9 +31,7 @@ pub(super) fn from_outcome(
             return Ok(HandlerReply::new(input.result()).with_effects(effects));
         }
         (PostVerdict::Fail, _) => Verdict::fail(input.code("post-fail"), input.reason(reason)),
-        (PostVerdict::Retry, None) => {
-            Verdict::retry(input.code("post-retry"), input.reason(reason))
-        }
+        (PostVerdict::Retry, None) => Verdict::retry(input.code("post-retry"), input.reason(reason)),
         (PostVerdict::Retry, Some(after)) => {
             Verdict::retry_after(input.code("post-retry"), input.reason(reason), after)
         }
@@ -59,9 +54,7 @@ pub(super) fn duplicate(request_id: &str) -> Verdict {
 pub(super) fn checkpoint_failed(error: &CheckpointError) -> Verdict {
     let message = format!("the checkpoint cannot be saved: {error}");
     match error {
-        CheckpointError::Store(error) if !error.is_retryable() => {
-            Verdict::fail("checkpoint", message)
-        }
+        CheckpointError::Store(error) if !error.is_retryable() => Verdict::fail("checkpoint", message),
         _ => Verdict::retry("checkpoint", message),
     }
 }
@@ -73,10 +66,8 @@ impl OutcomeInput<'_> {
 
     /// The failure's code: the reply's error, or `default` if POST rejected a good answer.
     fn code(&self, default: &str) -> String {
-        self.error().map_or_else(
-            || default.to_owned(),
-            |error| error.code.to_ascii_lowercase().replace('_', "-"),
-        )
+        self.error()
+            .map_or_else(|| default.to_owned(), |error| error.code.to_ascii_lowercase().replace('_', "-"))
     }
 
     fn reason(&self, reason: Option<String>) -> String {

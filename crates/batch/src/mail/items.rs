@@ -47,9 +47,7 @@ fn compare_text(one: &str, other: &str) -> Option<Ordering> {
     match (parse_number(one), parse_number(other)) {
         // Too long for a float to distinguish.
         (Some(a), Some(b)) if a == b && one != other && longest > 15 => None,
-        (Some(one), Some(other)) if one.total_cmp(&other) == as_text.reverse() && one != other => {
-            None
-        }
+        (Some(one), Some(other)) if one.total_cmp(&other) == as_text.reverse() && one != other => None,
         _ => Some(as_text),
     }
 }
@@ -100,11 +98,8 @@ mod tests {
 
     fn item(id: i64, origin: Option<&str>, subject: &str) -> Row {
         let origin = origin.map_or(SqlValue::Null, |text| SqlValue::Text(text.into()));
-        let columns = [
-            ("id", SqlValue::Int(id)),
-            ("origin", origin),
-            ("subject", SqlValue::Text(subject.into())),
-        ];
+        let columns =
+            [("id", SqlValue::Int(id)), ("origin", origin), ("subject", SqlValue::Text(subject.into()))];
         Row { columns: columns.map(|(name, value)| (name.to_owned(), value)).into() }
     }
 
@@ -136,10 +131,7 @@ mod tests {
         let (earlier, later) = ("2026-10-25 02:50:00+02", "2026-10-25 02:10:00.5+01");
         assert_eq!(last([later, earlier]), text(later));
         assert_eq!(last([earlier, later]), text(later));
-        assert_eq!(
-            last(["2026-10-25 02:50:00", "2026-10-25 02:10:00"]),
-            text("2026-10-25 02:50:00")
-        );
+        assert_eq!(last(["2026-10-25 02:50:00", "2026-10-25 02:10:00"]), text("2026-10-25 02:50:00"));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::{
-    BatchAnswer, CallRecord, CallStatus, CloseReason, Ledger, NewCall, PendingChange,
-    PendingFilter, PendingRequest, ProviderBatchChange, UsageBy, UsageFilter,
+    BatchAnswer, CallRecord, CallStatus, CloseReason, Ledger, NewCall, PendingChange, PendingFilter,
+    PendingRequest, ProviderBatchChange, UsageBy, UsageFilter,
 };
 use longshore::{Batch, BatchId, Error, Payload, Result, Scope, Store, Timestamp, UnitId};
 use longshore_ai::batches::BatchReply;
@@ -30,17 +30,14 @@ impl Cleanup<'_> {
             return Ok(false);
         }
         let mut pending = false;
-        let waiting =
-            self.ledger.pending_requests(self.id, &PendingFilter::Waiting, PAGE as u32).await?;
+        let waiting = self.ledger.pending_requests(self.id, &PendingFilter::Waiting, PAGE as u32).await?;
         for parked in waiting {
             pending |= !self.settle_one(&parked, BatchProfile::cancelled_record).await?;
         }
-        let answered =
-            self.ledger.pending_requests(self.id, &PendingFilter::Answered, PAGE as u32).await?;
+        let answered = self.ledger.pending_requests(self.id, &PendingFilter::Answered, PAGE as u32).await?;
         for parked in answered {
             let Some(reply) = &parked.reply else { continue };
-            let reply: BatchReply =
-                reply.parse().map_err(|error| Error::Invalid(error.to_string()))?;
+            let reply: BatchReply = reply.parse().map_err(|error| Error::Invalid(error.to_string()))?;
             pending |= !self.settle_one(&parked, |call| reply.call_record(call)).await?;
         }
         Ok(pending)
@@ -100,8 +97,7 @@ impl Cleanup<'_> {
         }
         let mut after = None::<String>;
         loop {
-            let page =
-                self.ledger.calls(self.scope, &filter, after.as_deref(), PAGE as u32).await?;
+            let page = self.ledger.calls(self.scope, &filter, after.as_deref(), PAGE as u32).await?;
             let open = page
                 .items
                 .into_iter()

@@ -8,8 +8,8 @@
 use async_trait::async_trait;
 use longshore::{Context, Payload};
 use longshore_ai::batches::{
-    BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket,
-    FindResult, ItemSize,
+    BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult,
+    ItemSize,
 };
 use longshore_ai::{AskError, Code, Retryability};
 use std::sync::Arc;
@@ -49,11 +49,7 @@ impl BatchProvider for FencedProvider {
         self.inner.poll(ticket).await
     }
 
-    async fn results(
-        &self,
-        ticket: &BatchTicket,
-        into: &mpsc::Sender<BatchResult>,
-    ) -> Result<(), AskError> {
+    async fn results(&self, ticket: &BatchTicket, into: &mpsc::Sender<BatchResult>) -> Result<(), AskError> {
         self.inner.results(ticket, into).await
     }
 

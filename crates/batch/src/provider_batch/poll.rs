@@ -8,8 +8,8 @@ use std::time::Duration;
 use longshore::accounts::{BatchAnswer, Ledger, PendingChange, PendingFilter, PendingRequest};
 use longshore::store::{UnitAction, UnitSelection};
 use longshore::{
-    Batch, BatchId, BatchStatus, Clock, Context, Error, HandlerReply, HandlerResult, Payload,
-    Scope, Timestamp, UnitId, Verdict,
+    Batch, BatchId, BatchStatus, Clock, Context, Error, HandlerReply, HandlerResult, Payload, Scope,
+    Timestamp, UnitId, Verdict,
 };
 use longshore_ai::batches::{BatchReply, BatchRunReport, BatchRunner, IntakeState, RunnerState};
 use longshore_ai::{AskError, BatchProfile, Code, Inference, Retryability};
@@ -68,8 +68,7 @@ impl<'a> PollRun<'a> {
             Err(error @ Error::NotFound { .. }) => return Err(Verdict::fail("no-batch", error)),
             found => drop(found.map_err(store_error)?),
         }
-        let definition =
-            definition(self.context, self.id).await.map_err(BatchLoadError::verdict)?;
+        let definition = definition(self.context, self.id).await.map_err(BatchLoadError::verdict)?;
         let (RowStep::Ai(ai), deadline) = (definition.step, definition.deadline) else {
             let (batch, why) = (self.id.clone(), "its rows ask no model".to_owned());
             return Err(BatchLoadError::Unusable { batch, why }.verdict());
@@ -77,8 +76,7 @@ impl<'a> PollRun<'a> {
         let ai = Arc::new(ai);
         let mut memory = self.memory();
         for _ in 0..MAX_TURNS {
-            let snapshot =
-                self.read_snapshot(Arc::clone(&ai), deadline).await.map_err(store_error)?;
+            let snapshot = self.read_snapshot(Arc::clone(&ai), deadline).await.map_err(store_error)?;
             let turn = self.turn(&snapshot, &mut memory).await.map_err(store_error)?;
             let left = self.cleanup().settle(&snapshot.batch).await.map_err(store_error)?;
             let answered = self.wake(turn.answered_units).await.map_err(store_error)?;
@@ -91,8 +89,7 @@ impl<'a> PollRun<'a> {
             let now = self.clock.now();
             let delay = snapshot.delay(turn.next_run, now, answered || left);
             if let Some(delay) = delay {
-                let memory =
-                    Payload::json(&memory).map_err(|error| Verdict::retry("memory", error))?;
+                let memory = Payload::json(&memory).map_err(|error| Verdict::retry("memory", error))?;
                 return Err(Verdict::Snooze(delay).with_checkpoint(memory));
             }
         }
@@ -118,9 +115,7 @@ impl<'a> PollRun<'a> {
         let gathering = match () {
             () if batch.status.is_final() || late => IntakeState::Cancelled,
             () if batch.status == BatchStatus::Paused => IntakeState::Paused,
-            () if batch.sealed && counts.ready + counts.leased + counts.blocked == 0 => {
-                IntakeState::Complete
-            }
+            () if batch.sealed && counts.ready + counts.leased + counts.blocked == 0 => IntakeState::Complete,
             () => IntakeState::Open,
         };
         Ok(BatchSnapshot { batch, ai, pace, gathering })
@@ -141,9 +136,7 @@ impl<'a> PollRun<'a> {
                 turn?
             }
             // The store does not answer or the tenant is suspended: try later.
-            Err(error)
-                if matches!(error.retry, Retryability::NotSent | Retryability::AfterResume) =>
-            {
+            Err(error) if matches!(error.retry, Retryability::NotSent | Retryability::AfterResume) => {
                 BatchRunReport::default()
             }
             Err(error) => self.fail_waiting(snapshot, &error).await?,
@@ -154,12 +147,7 @@ impl<'a> PollRun<'a> {
         Ok(turn)
     }
 
-    fn runner(
-        &self,
-        snapshot: &BatchSnapshot,
-        bulk: &BatchProfile,
-        memory: RunnerState,
-    ) -> BatchRunner {
+    fn runner(&self, snapshot: &BatchSnapshot, bulk: &BatchProfile, memory: RunnerState) -> BatchRunner {
         let state = self.context.checkpoint().cloned();
         let provider = FencedProvider {
             inner: bulk.provider(),
@@ -190,11 +178,8 @@ impl<'a> PollRun<'a> {
         error: &AskError,
     ) -> longshore::Result<BatchRunReport> {
         tracing::warn!(batch = %self.id, %error, "the profile of a provider's batch cannot be used");
-        let reply = BatchReply::Error {
-            code: error.code,
-            message: error.message.clone(),
-            maybe_billed: false,
-        };
+        let reply =
+            BatchReply::Error { code: error.code, message: error.message.clone(), maybe_billed: false };
         let mut turn = BatchRunReport::default();
         if snapshot.gathering == IntakeState::Cancelled {
             self.cleanup().abandon_shipments(Duration::ZERO, self.clock.now()).await?;
@@ -219,8 +204,7 @@ impl<'a> PollRun<'a> {
         let (ledger, mut units) = (self.ledger(), Vec::new());
         let reply = Payload::json(reply).map_err(|error| Error::Invalid(error.to_string()))?;
         loop {
-            let waiting =
-                ledger.pending_requests(self.id, &PendingFilter::Waiting, PAGE as u32).await?;
+            let waiting = ledger.pending_requests(self.id, &PendingFilter::Waiting, PAGE as u32).await?;
             if waiting.is_empty() {
                 return Ok(units);
             }
@@ -250,8 +234,7 @@ impl<'a> PollRun<'a> {
     /// Wakes all units in one call or, if one does not exist any more, one by one.
     async fn wake_chunk(&self, units: &[UnitId]) -> longshore::Result<()> {
         let store = self.context.client().store();
-        let wake =
-            |ids| store.apply_unit_action(&self.scope, UnitSelection::Ids(ids), UnitAction::Wake);
+        let wake = |ids| store.apply_unit_action(&self.scope, UnitSelection::Ids(ids), UnitAction::Wake);
         match wake(units.to_vec()).await {
             Err(Error::NotFound { .. }) => {}
             woken => return woken.map(drop),

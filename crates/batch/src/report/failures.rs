@@ -39,11 +39,8 @@ pub async fn gather(
     batch: &BatchId,
     max: Option<u64>,
 ) -> Result<Vec<FailureGroup>> {
-    let filter = UnitFilter {
-        state: Some(UnitState::Failed),
-        batch: Some(batch.clone()),
-        ..UnitFilter::default()
-    };
+    let filter =
+        UnitFilter { state: Some(UnitState::Failed), batch: Some(batch.clone()), ..UnitFilter::default() };
     let mut groups = FailureGroups::default();
     // Lists carry no payloads: the keys of the examples are read at the end.
     let mut examples = HashMap::new();

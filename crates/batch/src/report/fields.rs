@@ -17,9 +17,7 @@ pub(super) fn simulated(usage: &BatchUsage) -> Option<String> {
     let BatchUsage { answers, simulated, .. } = *usage;
     match simulated {
         0 => None,
-        all if all == answers => {
-            Some("Simulated: every answer was made up; no model was asked.".to_owned())
-        }
+        all if all == answers => Some("Simulated: every answer was made up; no model was asked.".to_owned()),
         some => Some(format!(
             "Simulated: {} of {} answers were made up; no model was asked for them.",
             count(some),
@@ -75,8 +73,7 @@ pub(super) fn usage(report: &Report) -> Option<Vec<LabelledValue>> {
         return None;
     }
     let BatchUsage { answers, cost, tokens_in, tokens_out, .. } = report.usage;
-    let quantile =
-        |label, percent| report.latency.quantile(percent).map(|value| (label, value.to_string()));
+    let quantile = |label, percent| report.latency.quantile(percent).map(|value| (label, value.to_string()));
     let mut fields = vec![
         ("Answers", count(answers)),
         ("Cost", cost.to_string()),

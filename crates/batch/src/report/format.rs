@@ -47,10 +47,7 @@ mod tests {
     #[test]
     fn no_password_is_shown() {
         let url = |url: &str| database(&Database::Url(url.to_owned()));
-        assert_eq!(
-            url("postgres://me:s3cret@db.local/erp?password=s3cret"),
-            "postgres://db.local/erp"
-        );
+        assert_eq!(url("postgres://me:s3cret@db.local/erp?password=s3cret"), "postgres://db.local/erp");
         assert_eq!(url("odbc:DSN=erp;PWD=s3cret"), "odbc://…");
         assert_eq!(url("sqlite:orders.db"), "sqlite:orders.db");
     }

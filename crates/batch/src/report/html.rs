@@ -72,9 +72,7 @@ fn failures(page: &mut String, groups: &[FailureGroup]) {
         page.push_str("<p>None.</p>\n");
         return;
     }
-    page.push_str(
-        "<table>\n<tr><th>rows</th><th>code</th><th>what happened</th><th>for example</th></tr>\n",
-    );
+    page.push_str("<table>\n<tr><th>rows</th><th>code</th><th>what happened</th><th>for example</th></tr>\n");
     for group in groups {
         let FailureGroup { code, message, examples, .. } = group;
         let examples = examples.join(", ");

@@ -83,12 +83,7 @@ impl<'a> FillLoop<'a> {
     }
 
     /// Sends the next rows after `cursor`; seals the batch if there are none.
-    async fn send(
-        &mut self,
-        batch: &Batch,
-        cursor: &FillCursor,
-        max: u64,
-    ) -> Result<(), FillError> {
+    async fn send(&mut self, batch: &Batch, cursor: &FillCursor, max: u64) -> Result<(), FillError> {
         if self.initiation.writer.cursor() != batch.cursor {
             // Another initiator fills the batch too, or a reply was lost.
             let (id, definition) = (&batch.id, &self.initiation.definition);

@@ -38,9 +38,5 @@ pub(super) fn next(batch: &Batch, candidates: &Candidates, chunk: u64) -> FillSt
     // Send half of `ahead` at a time, so that workers have rows to run while the other half is
     // read.
     let max = chunk.min(left).min(candidates.ahead / 2).max(1);
-    if batch.counts.live() + max <= candidates.ahead.max(1) {
-        FillStep::Send(max)
-    } else {
-        FillStep::Wait
-    }
+    if batch.counts.live() + max <= candidates.ahead.max(1) { FillStep::Send(max) } else { FillStep::Wait }
 }

@@ -113,8 +113,7 @@ impl CandidatePages {
             return Ok(());
         };
         let (key, column) = (truncated(&show_key(duplicate)), &candidates.key);
-        let message =
-            format!("two candidates have the key `{key}` in `{column}`: keys must be unique");
+        let message = format!("two candidates have the key `{key}` in `{column}`: keys must be unique");
         Err(FillError::Data(message))
     }
 }
@@ -125,15 +124,10 @@ pub(super) fn truncated(key: &str) -> String {
 }
 
 /// Whether a database takes two keys for equal: 1 and 1.0 are.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "compared both ways"
-)]
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "compared both ways")]
 pub(super) fn same_key(one: &SqlValue, other: &SqlValue) -> bool {
     match (one, other) {
-        (SqlValue::Int(whole), SqlValue::Real(real))
-        | (SqlValue::Real(real), SqlValue::Int(whole)) => {
+        (SqlValue::Int(whole), SqlValue::Real(real)) | (SqlValue::Real(real), SqlValue::Int(whole)) => {
             *real as i64 == *whole && *whole as f64 == *real
         }
         _ => one == other,

@@ -14,19 +14,14 @@ pub async fn definition_of(client: &Client, id: &BatchId) -> Result<Definition, 
     let (store, scope) = (client.store(), client.scope());
     let payload = watcher::with_store_retry(|| store.definition(scope, id)).await?;
     let Some(payload) = payload else {
-        return Err(FillError::Data(format!(
-            "batch `{id}` has no definition and cannot be filled"
-        )));
+        return Err(FillError::Data(format!("batch `{id}` has no definition and cannot be filled")));
     };
-    let definition_error =
-        |why| FillError::Data(format!("batch `{id}` has a definition that {why}"));
+    let definition_error = |why| FillError::Data(format!("batch `{id}` has a definition that {why}"));
     let definition: Definition =
         payload.parse().map_err(|error| definition_error(format!("cannot be read: {error}")))?;
     match definition.version {
         VERSION => Ok(definition),
-        newer => Err(definition_error(format!(
-            "has version {newer}, this program reads version {VERSION}"
-        ))),
+        newer => Err(definition_error(format!("has version {newer}, this program reads version {VERSION}"))),
     }
 }
 

@@ -2,9 +2,7 @@
 
 use longshore::name::NameError;
 use longshore::unit::{DedupWindow, OnDuplicate};
-use longshore::{
-    Batch, Dedup, Kind, NewUnit, OnLost, Payload, Policy, Priority, QueueName, SqlValue,
-};
+use longshore::{Batch, Dedup, Kind, NewUnit, OnLost, Payload, Policy, Priority, QueueName, SqlValue};
 use serde_json::Value;
 
 use super::FillError;

@@ -47,11 +47,10 @@ impl MysqlRows {
     /// A connection for exclusive use while its permit is held.
     async fn connection(&self) -> Result<(Conn, SemaphorePermit<'_>), SourceError> {
         let permit = self.permits.acquire().await;
-        let permit = permit
-            .map_err(|_| SourceError::Unavailable("the connection pool is closed".to_owned()))?;
+        let permit =
+            permit.map_err(|_| SourceError::Unavailable("the connection pool is closed".to_owned()))?;
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.live_connection()).await;
-        let conn =
-            connected.map_err(|_| error::connect_timeout(&self.display_name, CONNECT_TIMEOUT))?;
+        let conn = connected.map_err(|_| error::connect_timeout(&self.display_name, CONNECT_TIMEOUT))?;
         Ok((conn.map_err(|error| error::of_connect(&self.display_name, error))?, permit))
     }
 
@@ -89,11 +88,7 @@ impl RowSource for MysqlRows {
         read::candidates(&mut conn, candidates, from, limit).await
     }
 
-    async fn fetch(
-        &self,
-        sql: &str,
-        params: &[(String, SqlValue)],
-    ) -> Result<Vec<Row>, SourceError> {
+    async fn fetch(&self, sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError> {
         let (mut conn, _permit) = self.connection().await?;
         read::fetch(&mut conn, sql, params).await
     }

@@ -70,8 +70,8 @@ impl ConnectionPool {
         work: impl FnOnce(&OdbcConnection) -> Result<T, SourceError> + Send + 'static,
     ) -> Result<T, SourceError> {
         let permit = Arc::clone(&self.permits).acquire_owned().await;
-        let permit = permit
-            .map_err(|_| SourceError::Unavailable("the connection pool is closed".to_owned()))?;
+        let permit =
+            permit.map_err(|_| SourceError::Unavailable("the connection pool is closed".to_owned()))?;
         let (target, idle, access) = (Arc::clone(target), Arc::clone(&self.idle), self.access);
         let work = move || {
             let _permit = permit;
@@ -99,10 +99,7 @@ fn pop_idle(idle: &Mutex<Vec<OdbcConnection>>) -> Option<OdbcConnection> {
     }
 }
 
-fn idle_mut<T>(
-    idle: &Mutex<Vec<OdbcConnection>>,
-    use_it: impl FnOnce(&mut Vec<OdbcConnection>) -> T,
-) -> T {
+fn idle_mut<T>(idle: &Mutex<Vec<OdbcConnection>>, use_it: impl FnOnce(&mut Vec<OdbcConnection>) -> T) -> T {
     use_it(&mut idle.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
@@ -130,15 +127,10 @@ impl RowSource for OdbcRows {
         limit: u32,
     ) -> Result<Vec<Candidate>, SourceError> {
         let (candidates, from) = (candidates.clone(), from.cloned());
-        self.read(move |connection| read::candidates(connection, &candidates, from.as_ref(), limit))
-            .await
+        self.read(move |connection| read::candidates(connection, &candidates, from.as_ref(), limit)).await
     }
 
-    async fn fetch(
-        &self,
-        sql: &str,
-        params: &[(String, SqlValue)],
-    ) -> Result<Vec<Row>, SourceError> {
+    async fn fetch(&self, sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError> {
         let (sql, params) = (sql.to_owned(), params.to_vec());
         self.read(move |connection| read::fetch(connection, &sql, &params)).await
     }

@@ -11,8 +11,8 @@ mod tests;
 
 pub(super) use mysql_quirks::reject_mysql_quirks;
 pub(super) use statement_rules::{
-    candidate_params, check_key, check_row_count, column_index, is_read, is_write,
-    not_a_read_error, with_statement,
+    candidate_params, check_key, check_row_count, column_index, is_read, is_write, not_a_read_error,
+    with_statement,
 };
 
 use longshore::SqlValue;

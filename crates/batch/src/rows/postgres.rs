@@ -80,11 +80,7 @@ impl RowSource for PostgresRows {
         self.with_columns(&candidates.sql, read).await
     }
 
-    async fn fetch(
-        &self,
-        sql: &str,
-        params: &[(String, SqlValue)],
-    ) -> Result<Vec<Row>, SourceError> {
+    async fn fetch(&self, sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError> {
         read::reject_writes(sql)?;
         self.with_columns(sql, |columns| read::fetch(&self.server, columns, sql, params)).await
     }

@@ -73,11 +73,7 @@ impl SqliteRows {
         let first = file.connect(AccessMode::Read)?;
         file.readers().push(first);
         let (read_permits, write_permits) = (Semaphore::new(MAX_READERS), Semaphore::new(1));
-        Ok(Self {
-            file,
-            read_permits: Arc::new(read_permits),
-            write_permits: Arc::new(write_permits),
-        })
+        Ok(Self { file, read_permits: Arc::new(read_permits), write_permits: Arc::new(write_permits) })
     }
 
     /// Runs a read on a blocking thread, with exclusive use of a connection.
@@ -104,8 +100,7 @@ async fn run<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, SourceError> + Send + 'static,
 ) -> Result<T, SourceError> {
     let permit = Arc::clone(permits).acquire_owned().await;
-    let permit =
-        permit.map_err(|_| SourceError::Unavailable("the connection pool is closed".to_owned()))?;
+    let permit = permit.map_err(|_| SourceError::Unavailable("the connection pool is closed".to_owned()))?;
     let work = move || {
         let _permit = permit;
         work()
@@ -137,11 +132,7 @@ impl RowSource for SqliteRows {
         self.read(move |db| read::candidates(db, &candidates, from.as_ref(), limit)).await
     }
 
-    async fn fetch(
-        &self,
-        sql: &str,
-        params: &[(String, SqlValue)],
-    ) -> Result<Vec<Row>, SourceError> {
+    async fn fetch(&self, sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError> {
         let (sql, params) = (sql.to_owned(), params.to_vec());
         self.read(move |db| read::fetch(db, &sql, &params)).await
     }

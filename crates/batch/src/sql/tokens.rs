@@ -76,9 +76,7 @@ fn colon(rest: &str) -> (TokenKind, usize) {
     let after = &rest[1..];
     match after.chars().next() {
         Some(':') => (TokenKind::Other, 2),
-        Some(c) if begins_word(c) => {
-            (TokenKind::Parameter, 1 + length_while(after, continues_word))
-        }
+        Some(c) if begins_word(c) => (TokenKind::Parameter, 1 + length_while(after, continues_word)),
         _ => (TokenKind::Other, 1),
     }
 }

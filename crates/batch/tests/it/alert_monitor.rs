@@ -48,8 +48,7 @@ async fn every_batch_of_rows_is_watched_to_its_end() {
     open(&store, "of-other-units", false).await;
     let sources = Arc::new(Sources::new(None, |_| None));
     let act: Arc<RecordingActions> = Arc::clone(&noted);
-    let mut lookout =
-        AlertMonitor::new(Arc::clone(&store) as Arc<dyn Store>, Scope::All, sources, act);
+    let mut lookout = AlertMonitor::new(Arc::clone(&store) as Arc<dyn Store>, Scope::All, sources, act);
     assert_eq!(lookout.check_all(second(0)).await, []);
     let said = lookout.check_all(second(61)).await;
     assert_eq!(said.len(), 1, "{said:?}");
@@ -60,11 +59,8 @@ async fn every_batch_of_rows_is_watched_to_its_end() {
 
     // The cancelled batch leaves one unit, which is reported after its end.
     let unit = longshore::NewUnit::new(longshore::Kind::new("k").unwrap(), b"{}".as_slice());
-    let chunk = longshore::store::BatchChunk {
-        expected: String::new(),
-        next: "1".to_owned(),
-        units: vec![unit],
-    };
+    let chunk =
+        longshore::store::BatchChunk { expected: String::new(), next: "1".to_owned(), units: vec![unit] };
     longshore::Enqueue::add_to_batch(&*store, &Scope::All, &stuck, chunk).await.unwrap();
     store.apply_batch_action(&Scope::All, &stuck, BatchAction::Cancel).await.unwrap();
     let said = lookout.check_all(second(120)).await;

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use longshore::batch::{
-    Batch, BatchAction, BatchStatus, FailureLimit, FailureThreshold, OnThreshold, advance,
-    apply_action,
+    Batch, BatchAction, BatchStatus, FailureLimit, FailureThreshold, OnThreshold, advance, apply_action,
 };
 use longshore::store::{Enqueue, OpenBatchResult};
 use longshore::{BatchId, Counts, MemoryStore, NewBatch, Scope, Timestamp};
@@ -48,11 +47,7 @@ async fn a_batch_that_moves_is_not_spoken_of_until_it_stands_still_again() {
     batch.counts.done += 1;
     assert_eq!(raised(&batch, &mut history, 12), []);
     assert_eq!(raised(&batch, &mut history, 21), []);
-    assert_eq!(
-        raised(&batch, &mut history, 22),
-        [AlertCode::NoProgress],
-        "ten minutes after it moved"
-    );
+    assert_eq!(raised(&batch, &mut history, 22), [AlertCode::NoProgress], "ten minutes after it moved");
 }
 
 #[tokio::test]

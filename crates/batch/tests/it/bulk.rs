@@ -21,12 +21,8 @@ async fn every_row_of_a_batch_gets_its_own_answer_at_half_the_price() {
 
         let batch = fixture.batch(&id).await;
         assert_eq!((batch.counts.done, batch.counts.total()), (60, 60), "{provider}");
-        assert_eq!(
-            fixture.number("SELECT count(*) FROM rows WHERE seen = 1 AND said = 'v' || id"),
-            60
-        );
-        let sent: Vec<_> =
-            fixture.fake.batches().into_iter().map(|batch| batch.ids.len()).collect();
+        assert_eq!(fixture.number("SELECT count(*) FROM rows WHERE seen = 1 AND said = 'v' || id"), 60);
+        let sent: Vec<_> = fixture.fake.batches().into_iter().map(|batch| batch.ids.len()).collect();
         assert_eq!(sent.iter().sum::<usize>(), 60, "{provider}: each question once: {sent:?}");
 
         let calls = fixture.calls(&id).await;

@@ -147,8 +147,7 @@ async fn sql_in_the_stores_database_commits_with_the_announcement() {
     let path = dir.path().join("store.db");
     let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
     let db = Connection::open(&path).unwrap();
-    db.execute_batch("CREATE TABLE ends (batch, generation, total); CREATE TABLE rows (id)")
-        .unwrap();
+    db.execute_batch("CREATE TABLE ends (batch, generation, total); CREATE TABLE rows (id)").unwrap();
     db.execute_batch("INSERT INTO rows VALUES (1), (3)").unwrap();
     let fixture = Fixture::new(Arc::new(store), two_of_three());
     let sql = "INSERT INTO ends VALUES (:batch_id, :generation, :total)";
@@ -161,8 +160,7 @@ async fn sql_in_the_stores_database_commits_with_the_announcement() {
     fixture.start(&definition, &[json!(1), json!(3)]).await;
     let sources = Arc::new(Sources::new(Some(format!("sqlite:{}", path.display())), |_| None));
     work(&fixture, sources, Arc::default()).await;
-    let row =
-        |row: &longshore_sqlite::rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let row = |row: &longshore_sqlite::rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
     let end: (String, u32, u64) = db.query_row("SELECT * FROM ends", [], row).unwrap();
     assert_eq!(end, ("b-1".to_owned(), 1, 2));
 }
@@ -171,8 +169,7 @@ async fn sql_in_the_stores_database_commits_with_the_announcement() {
 async fn every_name_that_a_check_accepts_has_a_value() {
     let fixture = Fixture::in_memory(two_of_three());
     let names = COMPLETION_PARAMETERS.map(|name| format!(":{name}")).join(", ");
-    let completion =
-        Some(Action::Sql(vec![statement(&format!("INSERT INTO ends VALUES ({names})"))]));
+    let completion = Some(Action::Sql(vec![statement(&format!("INSERT INTO ends VALUES ({names})"))]));
     fixture.start(&Definition { completion, ..definition() }, &[json!(2)]).await;
     work(&fixture, fixture.sources(), Arc::default()).await;
     assert_eq!(ends(&fixture).await, [(UnitState::Done, None)]);
@@ -182,8 +179,7 @@ async fn every_name_that_a_check_accepts_has_a_value() {
 async fn sql_with_a_name_that_nobody_knows_fails_and_names_it() {
     let fixture = Fixture::in_memory(two_of_three());
     let action = Action::Sql(vec![statement("INSERT INTO ends VALUES (:bach)")]);
-    let (facts, sources, act) =
-        (json!({ "batch": "b" }), fixture.sources(), RecordingActions::default());
+    let (facts, sources, act) = (json!({ "batch": "b" }), fixture.sources(), RecordingActions::default());
     let done = run_action(&action, &facts, &rows_database(), &sources, &act).await;
     let error = done.unwrap_err();
     assert!(error.message.contains("`:bach`") && !error.retryable, "{error}");
@@ -195,8 +191,7 @@ async fn nobody_announces_the_end_of_anothers_batch_or_one_that_has_not_come() {
     use longshore::{NewUnit, QueueName, TenantId};
     use longshore_batch::definition::QUEUE;
     let fixture = Fixture::in_memory(two_of_three());
-    let id =
-        fixture.start(&Definition { completion: command(), ..definition() }, &[json!(1)]).await;
+    let id = fixture.start(&Definition { completion: command(), ..definition() }, &[json!(1)]).await;
     let noted = Arc::new(RecordingActions::default());
     let forged = |tenant: &str| {
         let payload = json!({"batch": id, "status": "complete", "generation": 7, "counts":

@@ -69,10 +69,7 @@ async fn a_batch_without_a_definition_fails_its_rows_and_asks_nothing() {
     writer.seal().await.unwrap();
     fixture.work(fixture.handler()).await;
     let (code, words) = fixture.failure(&id).await;
-    assert_eq!(
-        (code.as_str(), words.as_str()),
-        ("no-definition", "batch `bare` has no definition")
-    );
+    assert_eq!((code.as_str(), words.as_str()), ("no-definition", "batch `bare` has no definition"));
     assert_eq!(fixture.provider.count(), 0);
 }
 
@@ -86,14 +83,8 @@ async fn one_handler_serves_every_batch_by_its_own_definition() {
     fixture.start_as("b-1", &definition(), &[json!(1)]).await;
     fixture.start_as("b-2", &other, &[json!(2)]).await;
     assert_eq!(fixture.work(fixture.handler()).await.done, 2);
-    let mut prompts: Vec<String> = fixture
-        .provider
-        .questions
-        .lock()
-        .unwrap()
-        .iter()
-        .map(|asked| asked.prompt.clone())
-        .collect();
+    let mut prompts: Vec<String> =
+        fixture.provider.questions.lock().unwrap().iter().map(|asked| asked.prompt.clone()).collect();
     prompts.sort();
     assert_eq!(prompts, ["1?", "what of 2"]);
 }

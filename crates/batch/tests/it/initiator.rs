@@ -38,8 +38,7 @@ impl FillFixture {
     /// A table with `rows` rows, and a store that fails these calls.
     fn breaking(rows: i64, faults: &[(&'static str, u64, Fault)]) -> Self {
         let store = FaultyStore::new(Arc::new(MemoryStore::default()));
-        let plan =
-            |store: FaultyStore, fault: &(_, _, _)| store.with_fault(fault.0, fault.1, fault.2);
+        let plan = |store: FaultyStore, fault: &(_, _, _)| store.with_fault(fault.0, fault.1, fault.2);
         let faulty = Arc::new(faults.iter().fold(store, plan));
         Self { store: faulty.clone(), faulty, table: Arc::new(FakeTable::numbered(rows)) }
     }
@@ -79,10 +78,7 @@ fn numbers(range: std::ops::RangeInclusive<i64>) -> Vec<Value> {
     range.map(Value::from).collect()
 }
 
-async fn fill(
-    initiator: &RowEnqueuer,
-    initiation: &mut BatchFill,
-) -> Result<FillResult, FillError> {
+async fn fill(initiator: &RowEnqueuer, initiation: &mut BatchFill) -> Result<FillResult, FillError> {
     initiator.fill(initiation, pending(), |_| ()).await
 }
 
@@ -98,9 +94,7 @@ fn worker(store: &Arc<dyn Store>, slots: u32) -> Worker {
     Worker::builder(Arc::clone(store))
         .slots(slots)
         .handle_fn(end(ROW_KIND), Policy::default(), |_, _: Value| async { Ok::<_, String>(()) })
-        .handle_fn(end(COMPLETION_KIND), Policy::default(), |_, _: Value| async {
-            Ok::<_, String>(())
-        })
+        .handle_fn(end(COMPLETION_KIND), Policy::default(), |_, _: Value| async { Ok::<_, String>(()) })
         .until_idle(true)
         .build()
         .unwrap()

@@ -33,8 +33,7 @@ async fn statements_are_described_and_candidates_paged() {
     remote::mistakes_are_told_with_their_place(&server, missing).await;
     remote::candidates_come_in_key_order(&server).await;
     remote::a_read_changes_nothing(&server).await;
-    let word =
-        "CREATE TABLE word (id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci)";
+    let word = "CREATE TABLE word (id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci)";
     remote::text_keys_keep_their_order(&server, word).await;
     syntax_errors_have_a_place(&*TestDatabase::rows(&server)).await;
     keys_of_other_types_keep_their_order(&server).await;
@@ -42,9 +41,7 @@ async fn statements_are_described_and_candidates_paged() {
 }
 
 async fn syntax_errors_have_a_place(rows: &dyn RowSource) {
-    for (sql, database) in
-        [("\n SELECT :a FRM line", 16), ("SELECT 'it\\'s :a'", 7), ("SELECT 1 # one", 9)]
-    {
+    for (sql, database) in [("\n SELECT :a FRM line", 16), ("SELECT 'it\\'s :a'", 7), ("SELECT 1 # one", 9)] {
         let error = rows.describe(sql).await.unwrap_err();
         let SourceError::Statement { offset, .. } = error else { panic!("{sql}: {error:?}") };
         assert_eq!(offset, Some(database), "{sql}");
@@ -131,8 +128,7 @@ async fn types_are_kept_both_ways() {
     ] {
         assert_eq!(value(name), expected, "{name}");
     }
-    let columns: Vec<String> =
-        read.iter().map(|(name, _)| format!("k.{name} <=> c.{name}")).collect();
+    let columns: Vec<String> = read.iter().map(|(name, _)| format!("k.{name} <=> c.{name}")).collect();
     let same = format!("SELECT {} FROM kinds k, copies c", columns.join(", "));
     let same = server.run(&same).unwrap();
     assert!(same.trim().split('\t').all(|same| same == "1"), "{same} of {read:?}");
@@ -178,9 +174,7 @@ async fn a_server_that_stops_is_away_until_it_is_back() {
     server.restart().unwrap();
     let (a, b, c) = tokio::join!(read(), read(), read());
     assert_eq!([a, b, c].map(|rows| rows.unwrap().len()), [5; 3]);
-    rows.apply(&[effect("UPDATE line SET note = 'back' WHERE id = 1", &[], Some(1))])
-        .await
-        .unwrap();
+    rows.apply(&[effect("UPDATE line SET note = 'back' WHERE id = 1", &[], Some(1))]).await.unwrap();
     assert_eq!(server.run("SELECT note FROM line WHERE id = 1").unwrap(), "back\n");
     a_wrong_password_is_not_repeated(&server).await;
     a_lock_that_is_held_too_long_is_away(&server).await;

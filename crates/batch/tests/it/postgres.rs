@@ -64,7 +64,8 @@ async fn statements_and_pages(database: &PostgresAccess) {
     remote::mistakes_are_told_with_their_place(database, missing).await;
     remote::candidates_come_in_key_order(database).await;
     remote::a_read_changes_nothing(database).await;
-    database.run("CREATE COLLATION unaware (provider = icu, locale = 'und-u-ks-level1', deterministic = false)");
+    database
+        .run("CREATE COLLATION unaware (provider = icu, locale = 'und-u-ks-level1', deterministic = false)");
     let word = "CREATE TABLE word (id TEXT COLLATE unaware)";
     remote::text_keys_keep_their_order(database, word).await;
     a_function_that_writes_is_refused_in_a_read(database).await;
@@ -133,8 +134,7 @@ async fn rows_in_the_stores_own_database_are_found_there() {
 async fn effects_are_applied_all_or_none() {
     let database = through_a_pooler();
     database.lines(5);
-    remote::effects_are_applied_all_or_none(&database, "duplicate key value", "does not exist")
-        .await;
+    remote::effects_are_applied_all_or_none(&database, "duplicate key value", "does not exist").await;
     let rows = database.rows();
     let returning = "DELETE FROM line WHERE id > 3 RETURNING id";
     rows.apply(&[effect(returning, &[], Some(2))]).await.unwrap();

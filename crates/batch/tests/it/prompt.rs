@@ -7,9 +7,7 @@ use longshore_batch::prompt::PromptTemplate;
 use longshore_batch::rows::Row;
 
 fn row(columns: &[(&str, SqlValue)]) -> Row {
-    Row {
-        columns: columns.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect(),
-    }
+    Row { columns: columns.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect() }
 }
 
 fn text(value: &str) -> SqlValue {
@@ -28,9 +26,7 @@ fn render(template: &str) -> Result<String, String> {
     ]);
     let history = vec![row(&[("qty", SqlValue::Int(1))]), row(&[("qty", SqlValue::Int(2))])];
     let lists = BTreeMap::from([("history".to_owned(), history), ("empty".to_owned(), vec![])]);
-    PromptTemplate::compile(template, "prompt.md")
-        .map_err(|error| error.to_string())?
-        .render(&order, &lists)
+    PromptTemplate::compile(template, "prompt.md").map_err(|error| error.to_string())?.render(&order, &lists)
 }
 
 #[test]
@@ -41,10 +37,7 @@ fn columns_lists_and_the_whole_row_are_there() {
         ("{{ row.qty }} {{ row['unit price'] }} {{ row|length }}", "12 3 7"),
         ("{{ history|length }} {{ history[1].qty }} {{ empty|length }}", "2 2 0"),
         ("{{ hash.base16 }}", "ab01"),
-        (
-            "Before:\n{% for past in history %}\n- {{ past.qty }}\n{% endfor %}\nSo?",
-            "Before:\n- 1\n- 2\nSo?",
-        ),
+        ("Before:\n{% for past in history %}\n- {{ past.qty }}\n{% endfor %}\nSo?", "Before:\n- 1\n- 2\nSo?"),
     ] {
         assert_eq!(render(template).as_deref(), Ok(prompt), "{template}");
     }
@@ -57,8 +50,7 @@ fn a_name_that_is_not_there_is_an_error_that_lists_those_that_are() {
         error.starts_with("prompt.md, line 2: `vendr` is undefined; the row has: vendor, qty"),
         "{error}"
     );
-    for wrong in
-        ["{{ row.vendr }}", "{{ vendr + 1 }}", "{% if vendr %}x{% endif %}", "{{ history[9].qty }}"]
+    for wrong in ["{{ row.vendr }}", "{{ vendr + 1 }}", "{% if vendr %}x{% endif %}", "{{ history[9].qty }}"]
     {
         assert!(render(wrong).is_err(), "{wrong}");
     }
@@ -80,20 +72,14 @@ fn a_template_has_no_files_and_bounded_work() {
 
 #[test]
 fn an_empty_prompt_is_not_asked() {
-    assert_eq!(
-        render("{% if qty > 100 %}x{% endif %}\n "),
-        Err("prompt.md: the prompt is empty".to_owned())
-    );
+    assert_eq!(render("{% if qty > 100 %}x{% endif %}\n "), Err("prompt.md: the prompt is empty".to_owned()));
 }
 
 #[test]
 fn a_value_cannot_become_a_template() {
     let hostile = row(&[("vendor", text("{{ qty }}{% for x in y %}"))]);
     let prompt = PromptTemplate::compile("{{ vendor }}", "p").unwrap();
-    assert_eq!(
-        prompt.render(&hostile, &BTreeMap::new()).as_deref(),
-        Ok("{{ qty }}{% for x in y %}")
-    );
+    assert_eq!(prompt.render(&hostile, &BTreeMap::new()).as_deref(), Ok("{{ qty }}{% for x in y %}"));
 }
 
 #[test]

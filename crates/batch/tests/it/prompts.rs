@@ -10,8 +10,7 @@ use longshore_batch::prompt_lookup::SqlPrompts;
 use longshore_batch::rows::OpenMode;
 use tokio::time::Instant;
 
-const SQL: &str =
-    "SELECT prompt_text FROM ai_prompts WHERE customer = :tenant AND request_id = :id";
+const SQL: &str = "SELECT prompt_text FROM ai_prompts WHERE customer = :tenant AND request_id = :id";
 
 /// A table with prompts of two tenants.
 fn rows(dir: &tempfile::TempDir) -> Arc<SqliteRows> {

@@ -89,10 +89,7 @@ pub(crate) async fn statements_are_described(database: &dyn TestDatabase) {
 }
 
 /// `missing` has the messages for a missing table and a missing column.
-pub(crate) async fn mistakes_are_told_with_their_place(
-    database: &dyn TestDatabase,
-    missing: [&str; 2],
-) {
+pub(crate) async fn mistakes_are_told_with_their_place(database: &dyn TestDatabase, missing: [&str; 2]) {
     let rows = database.rows();
     for (sql, words, at) in [
         ("SELECT *\nFROM elsewhere", missing[0], Some(14)),
@@ -137,8 +134,7 @@ pub(crate) async fn candidates_come_in_key_order(database: &dyn TestDatabase) {
 /// `table` has the text column `id`, case-insensitive if the database supports that.
 pub(crate) async fn text_keys_keep_their_order(database: &dyn TestDatabase, table: &str) {
     database.run(table);
-    let mut keys =
-        ["a", "A", "b", "B", "ä", "Ä", "z ", "z", "0", "10", "9", " ", "%3A:", "🦀", "🦐", "日本"];
+    let mut keys = ["a", "A", "b", "B", "ä", "Ä", "z ", "z", "0", "10", "9", " ", "%3A:", "🦀", "🦐", "日本"];
     for key in keys {
         database.run(&format!("INSERT INTO word (id) VALUES ('{key}')"));
     }
@@ -161,9 +157,7 @@ pub(crate) async fn text_keys_keep_their_order(database: &dyn TestDatabase, tabl
 
 pub(crate) async fn a_read_changes_nothing(database: &dyn TestDatabase) {
     let rows = database.rows();
-    for sql in
-        ["DELETE FROM line", "WITH x AS (SELECT 1) DELETE FROM line", "COMMIT", "DROP TABLE line"]
-    {
+    for sql in ["DELETE FROM line", "WITH x AS (SELECT 1) DELETE FROM line", "COMMIT", "DROP TABLE line"] {
         let error = rows.fetch(sql, &[]).await.unwrap_err();
         assert!(error.to_string().contains("only a SELECT"), "{sql}: {error}");
     }
@@ -171,11 +165,7 @@ pub(crate) async fn a_read_changes_nothing(database: &dyn TestDatabase) {
 }
 
 /// `twice` is the message for a duplicate key.
-pub(crate) async fn effects_are_applied_all_or_none(
-    database: &dyn TestDatabase,
-    twice: &str,
-    none: &str,
-) {
+pub(crate) async fn effects_are_applied_all_or_none(database: &dyn TestDatabase, twice: &str, none: &str) {
     let rows = database.rows();
     let close = "UPDATE line SET status = 'done', note = :note WHERE id = :key";
     let with = |key, note: &str| [("key", int(key)), ("note", text(note))];
@@ -211,11 +201,7 @@ pub(crate) async fn effects_are_applied_all_or_none(
 }
 
 /// Reads a row as PRE does and writes what it read as POST does.
-pub(crate) async fn copy_row(
-    rows: &dyn RowSource,
-    from: &str,
-    to: &str,
-) -> Vec<(String, SqlValue)> {
+pub(crate) async fn copy_row(rows: &dyn RowSource, from: &str, to: &str) -> Vec<(String, SqlValue)> {
     let key = [("key".to_owned(), int(1))];
     let sql = format!("SELECT * FROM {from} WHERE id = :key");
     let row = rows.fetch(&sql, &key).await.unwrap().remove(0);

@@ -21,10 +21,7 @@ fn seven_of_ten() -> Arc<FakeProvider> {
     FakeProvider::new(|question, _| {
         let row = question.prompt.trim_end_matches('?').parse::<u64>().unwrap_or_default();
         match row {
-            9 => FakeReply::Error(longshore_ai::AskError::new(
-                Code::ProviderAuth,
-                "key 12345 refused",
-            )),
+            9 => FakeReply::Error(longshore_ai::AskError::new(Code::ProviderAuth, "key 12345 refused")),
             3 | 6 => FakeReply::Answer(answer(&format!("row {row} is odd"))),
             _ => FakeReply::Answer(answer(r#"{"verdict": "fine"}"#)),
         }
@@ -54,14 +51,8 @@ async fn a_report_has_the_tally_the_money_and_the_failures_by_reason() {
     assert_eq!(examples, ["3", "6"]);
 
     let page = report.markdown();
-    for words in [
-        "# Batch b-1",
-        "**Simulated",
-        "| Done | 7 |",
-        "bad-answer",
-        "≤ 10 ms",
-        "| Cost | $0.0014 |",
-    ] {
+    for words in ["# Batch b-1", "**Simulated", "| Done | 7 |", "bad-answer", "≤ 10 ms", "| Cost | $0.0014 |"]
+    {
         assert!(page.contains(words), "{words} is not in\n{page}");
     }
     let page = report.html();

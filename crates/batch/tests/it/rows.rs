@@ -29,12 +29,7 @@ fn by_id(sql: &str) -> Candidates {
     Candidates { priority: None, ..candidates(sql) }
 }
 
-async fn page(
-    orders: &Orders,
-    of: &Candidates,
-    from: Option<SqlValue>,
-    limit: u32,
-) -> Vec<SqlValue> {
+async fn page(orders: &Orders, of: &Candidates, from: Option<SqlValue>, limit: u32) -> Vec<SqlValue> {
     let rows = orders.rows().candidates(of, from.as_ref(), limit).await.unwrap();
     rows.into_iter().map(|row| row.key).collect()
 }
@@ -98,12 +93,10 @@ async fn candidates_come_in_key_order_from_a_key_on() {
 #[tokio::test]
 async fn parameters_are_bound_whatever_they_are_called() {
     let orders = Orders::new(9);
-    let mut of =
-        by_id("SELECT id FROM line WHERE id >= :from AND id <= :limit AND status = :status");
-    of.params =
-        [("from", 3.into()), ("limit", 7.into()), ("status", "open".into()), ("spare", 1.into())]
-            .map(|(name, value)| (name.to_owned(), value))
-            .into();
+    let mut of = by_id("SELECT id FROM line WHERE id >= :from AND id <= :limit AND status = :status");
+    of.params = [("from", 3.into()), ("limit", 7.into()), ("status", "open".into()), ("spare", 1.into())]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
     assert_eq!(page(&orders, &of, Some(int(4)), 3).await, [int(4), int(5), int(6)]);
     assert_eq!(orders.rows().count(&of).await.unwrap(), 5);
     of.params.remove("status");
@@ -138,7 +131,9 @@ async fn keys_that_name_no_row_are_refused() {
 #[tokio::test]
 async fn keys_that_look_alike_keep_their_order() {
     let orders = Orders::new(0);
-    orders.run("CREATE TABLE word (id TEXT COLLATE NOCASE); INSERT INTO word VALUES ('a'), ('B'), ('A'), ('b')");
+    orders.run(
+        "CREATE TABLE word (id TEXT COLLATE NOCASE); INSERT INTO word VALUES ('a'), ('B'), ('A'), ('b')",
+    );
     let of = by_id("SELECT id FROM word");
     let all = ["A", "B", "a", "b"].map(text);
     assert_eq!(page(&orders, &of, None, 9).await, all);
@@ -191,10 +186,7 @@ async fn effects_are_applied_all_or_none() {
     let close = "UPDATE line SET status = 'done', note = :note WHERE id = :key";
     let with = |key, note: &str| [("key", int(key)), ("note", text(note))];
     rows.apply(&[effect(close, &with(1, "x'); DROP TABLE line; --"), Some(1))]).await.unwrap();
-    assert_eq!(
-        orders.read::<String>("SELECT note FROM line WHERE id = 1"),
-        "x'); DROP TABLE line; --"
-    );
+    assert_eq!(orders.read::<String>("SELECT note FROM line WHERE id = 1"), "x'); DROP TABLE line; --");
     let good = || effect(close, &with(2, "good"), Some(1));
     for (bad, words) in [
         (effect(close, &with(9, ""), Some(1)), "changed 0 rows instead of 1"),
@@ -202,10 +194,7 @@ async fn effects_are_applied_all_or_none() {
         (effect("INSERT INTO line (id) VALUES (1)", &[], None), "UNIQUE constraint failed"),
         (effect("UPDATE nowhere SET x = 1", &[], None), "no such table"),
         (effect("COMMIT", &[], None), "may only insert, update or delete"),
-        (
-            effect("INSERT OR ROLLBACK INTO line (id) VALUES (1)", &[], None),
-            "rolled the others back",
-        ),
+        (effect("INSERT OR ROLLBACK INTO line (id) VALUES (1)", &[], None), "rolled the others back"),
     ] {
         let error = rows.apply(&[good(), bad]).await.unwrap_err();
         assert!(error.to_string().contains(words), "{words}: {error}");
@@ -220,11 +209,7 @@ async fn effects_are_applied_all_or_none() {
 async fn ordered_values_must_be_as_many_as_the_parameters() {
     let orders = Orders::new(1);
     let sql = "UPDATE line SET note = ?1 WHERE id = ?2".to_owned();
-    let with = |values| Effect {
-        sql: sql.clone(),
-        params: Params::Ordered(values),
-        expected_rows: Some(1),
-    };
+    let with = |values| Effect { sql: sql.clone(), params: Params::Ordered(values), expected_rows: Some(1) };
     orders.rows().apply(&[with(vec![text("hello"), int(1)])]).await.unwrap();
     let error = orders.rows().apply(&[with(vec![text("hello")])]).await.unwrap_err();
     assert!(error.to_string().contains("1 values for 2 parameters"), "{error}");

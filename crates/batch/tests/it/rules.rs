@@ -47,15 +47,9 @@ fn verdict(rules: &[Rule], reply: &RowReply) -> PostVerdict {
 #[test]
 fn without_a_rule_the_reply_decides() {
     let plain = decide(&[], &answered(json!({})), 1, 3).unwrap();
-    assert_eq!(
-        plain,
-        RuleDecision { verdict: PostVerdict::Success, reason: None, after: None, rule: None }
-    );
+    assert_eq!(plain, RuleDecision { verdict: PostVerdict::Success, reason: None, after: None, rule: None });
     let passing = decide(&[], &failed("RATE_LIMITED", true), 1, 3).unwrap();
-    assert_eq!(
-        (passing.verdict, passing.after),
-        (PostVerdict::Retry, Some(Duration::from_secs(7)))
-    );
+    assert_eq!((passing.verdict, passing.after), (PostVerdict::Retry, Some(Duration::from_secs(7))));
     let lasting = decide(&[], &failed("BAD_ANSWER", false), 1, 3).unwrap();
     assert_eq!((lasting.verdict, lasting.after), (PostVerdict::Fail, None));
     assert_eq!(lasting.reason.as_deref(), Some("BAD_ANSWER: it went wrong"));
@@ -106,21 +100,15 @@ fn rules_see_everything_about_a_reply() {
         ("answer > 3", answered(json!(4))),
         ("answer == '%} x'", answered(json!("%} x"))),
     ] {
-        assert_eq!(
-            verdict(&[rule(when, PostVerdict::Retry)], &reply),
-            PostVerdict::Retry,
-            "{when}"
-        );
+        assert_eq!(verdict(&[rule(when, PostVerdict::Retry)], &reply), PostVerdict::Retry, "{when}");
     }
 }
 
 #[test]
 fn a_reason_is_rendered_and_has_a_stand_in() {
     let reason = |written: Option<&str>| {
-        let rule = Rule {
-            reason: written.map(str::to_owned),
-            ..rule("answer.sure < 0.5", PostVerdict::Fail)
-        };
+        let rule =
+            Rule { reason: written.map(str::to_owned), ..rule("answer.sure < 0.5", PostVerdict::Fail) };
         decide(&[rule], &answered(json!({"sure": 0.2})), 1, 3).unwrap().reason.unwrap()
     };
     assert_eq!(reason(Some("not sure: {{ answer.sure }}")), "not sure: 0.2");

@@ -1,8 +1,6 @@
 //! The SQL tokeniser.
 
-use longshore_batch::sql::{
-    Clause, closing_clause, parameters, pieces, split, tables, tokens, verb,
-};
+use longshore_batch::sql::{Clause, closing_clause, parameters, pieces, split, tables, tokens, verb};
 
 #[test]
 fn parameters_are_found_outside_of_strings_comments_and_casts() {
@@ -39,10 +37,7 @@ fn only_an_order_or_limit_outside_of_parentheses_counts() {
     let clause = |sql| closing_clause(sql).map(|(clause, _)| clause);
     assert_eq!(clause("SELECT a FROM t order  by a"), Some(Clause::Order));
     assert_eq!(clause("SELECT a FROM t LIMIT 5"), Some(Clause::Limit));
-    assert_eq!(
-        clause("SELECT a FROM t OFFSET 5 ROWS FETCH FIRST 2 ROWS ONLY"),
-        Some(Clause::Limit)
-    );
+    assert_eq!(clause("SELECT a FROM t OFFSET 5 ROWS FETCH FIRST 2 ROWS ONLY"), Some(Clause::Limit));
     assert_eq!(clause("SELECT a FROM t FETCH NEXT 2 ROWS ONLY"), Some(Clause::Limit));
     for fine in [
         "SELECT a FROM (SELECT a FROM t ORDER BY a LIMIT 5)",
@@ -69,7 +64,8 @@ fn tables_are_guessed_for_hints() {
     assert_eq!(tables(sql), ["log", "\"po lines\"", "vendors", "t"]);
 }
 
-const SQLISH: &str = r#"([;:'"`\[\]()\-/*. \n$\\]|--|E'|\$a\$|/\*|\*/|''|:[a-zü]{1,2}|SELECT|LIMIT|order by|\PC){0,30}"#;
+const SQLISH: &str =
+    r#"([;:'"`\[\]()\-/*. \n$\\]|--|E'|\$a\$|/\*|\*/|''|:[a-zü]{1,2}|SELECT|LIMIT|order by|\PC){0,30}"#;
 
 proptest::proptest! {
     #[test]

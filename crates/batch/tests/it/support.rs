@@ -34,11 +34,8 @@ pub(crate) fn definition() -> Definition {
             template_name: "batch.toml".to_owned(),
         }),
         step: RowStep::Ai(Ai {
-            profile: Profile {
-                model: "echo-1".to_owned(),
-                ..Profile::new("echo", ProviderName::Echo)
-            }
-            .into(),
+            profile: Profile { model: "echo-1".to_owned(), ..Profile::new("echo", ProviderName::Echo) }
+                .into(),
             through: AskRoute::Local,
             provider_batch: None,
             system: None,

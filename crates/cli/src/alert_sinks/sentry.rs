@@ -38,9 +38,8 @@ impl std::str::FromStr for SentryDsn {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        parse_dsn(text).ok_or_else(|| {
-            hinted(anyhow!("not a Sentry DSN"), "write it as https://KEY@HOST/PROJECT")
-        })
+        parse_dsn(text)
+            .ok_or_else(|| hinted(anyhow!("not a Sentry DSN"), "write it as https://KEY@HOST/PROJECT"))
     }
 }
 
@@ -51,10 +50,8 @@ fn parse_dsn(text: &str) -> Option<SentryDsn> {
     if url.username().is_empty() || project.is_empty() {
         return None;
     }
-    let mut auth = format!(
-        "Sentry sentry_key={}, sentry_version=7, sentry_client={USER_AGENT}",
-        url.username()
-    );
+    let mut auth =
+        format!("Sentry sentry_key={}, sentry_version=7, sentry_client={USER_AGENT}", url.username());
     if let Some(secret) = url.password() {
         auth = format!("{auth}, sentry_secret={secret}");
     }

@@ -25,8 +25,7 @@ impl std::str::FromStr for WebhookUrl {
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let url = text.parse::<Url>().ok();
         let url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-        url.map(Self)
-            .ok_or_else(|| hinted(anyhow!("not a webhook URL"), "write it as https://HOST/PATH"))
+        url.map(Self).ok_or_else(|| hinted(anyhow!("not a webhook URL"), "write it as https://HOST/PATH"))
     }
 }
 

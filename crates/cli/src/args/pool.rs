@@ -57,14 +57,12 @@ pub struct PoolStatusArgs {
 
 /// Runs a command under a permit.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit codes: the command's own (128 + N if signal N ended it); 75 if there was \
+#[command(after_help = "Exit codes: the command's own (128 + N if signal N ended it); 75 if there was \
 no permit in\ntime; 76 if the permit was lost and the command was ended for it.
 
 Examples:
   longshore pool exec mjml -- npx mjml mail.mjml -o mail.html
-  longshore pool exec licence --max 3 --wait 10m -- ./simulate case7"
-)]
+  longshore pool exec licence --max 3 --wait 10m -- ./simulate case7")]
 pub struct PoolExecArgs {
     /// Name of the pool
     pub name: PoolName,

@@ -59,15 +59,13 @@ pub struct LaneArg {
 
 /// Settings of a queue or a lane.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "A queue is unbounded until a bound is set; then senders wait for room, unless \
+#[command(after_help = "A queue is unbounded until a bound is set; then senders wait for room, unless \
 they ask\nto be refused (`submit --no-wait`). Callbacks and retries are never refused.
 
 Examples:
   longshore queue set mail --max-units 10000 --max-bytes 500MB
   longshore queue set mail --lane acme --weight 3 --cap 5
-  longshore queue set mail --max-units none"
-)]
+  longshore queue set mail --max-units none")]
 pub struct QueueSetArgs {
     #[command(flatten)]
     pub lane: LaneArg,

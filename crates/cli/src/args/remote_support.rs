@@ -25,9 +25,7 @@ impl CliCommand {
             Self::Unit(DeferredArgs(typed)) => (unit_server(typed), None),
             Self::Queue(DeferredArgs(typed)) => match typed {
                 QueueCommand::List { server } | QueueCommand::Show { server, .. } => (server, None),
-                QueueCommand::Pause { server, .. } | QueueCommand::Resume { server, .. } => {
-                    (server, None)
-                }
+                QueueCommand::Pause { server, .. } | QueueCommand::Resume { server, .. } => (server, None),
                 QueueCommand::Set(_) | QueueCommand::Purge { .. } => return None,
             },
             Self::Batch(DeferredArgs(typed)) => batch_server(typed)?,
@@ -83,8 +81,7 @@ fn batch_server(typed: &BatchCommand) -> Option<(&ServerArgs, Option<&'static st
         | BatchCommand::Retry { batch: BatchTarget { pool, .. }, .. }
         | BatchCommand::Rows { batch: BatchTarget { pool, .. }, .. } => pool,
         BatchCommand::Report { batch: BatchTarget { pool, .. }, .. } => {
-            let definition =
-                "a report needs the batch's definition, which a server does not return";
+            let definition = "a report needs the batch's definition, which a server does not return";
             return Some((&pool.server, Some(definition)));
         }
         BatchCommand::Run(_) | BatchCommand::Start(_) | BatchCommand::Recover { .. } => {

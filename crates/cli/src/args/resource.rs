@@ -46,10 +46,7 @@ mod tests {
     fn a_resource_has_a_name_and_an_amount() {
         let gpu: ResourceArg = "gpu=2".parse().unwrap();
         let twice = [gpu.clone(), gpu];
-        assert_eq!(
-            collect_resources(&twice[..1]).unwrap(),
-            BTreeMap::from([("gpu".to_owned(), 2)])
-        );
+        assert_eq!(collect_resources(&twice[..1]).unwrap(), BTreeMap::from([("gpu".to_owned(), 2)]));
         let error = collect_resources(&twice).unwrap_err().to_string();
         assert!(error.contains("`gpu` is given twice"), "{error}");
     }

@@ -169,8 +169,7 @@ mod tests {
 
     #[test]
     fn a_range_is_read_as_it_is_meant() {
-        let read =
-            |text: &str| text.parse::<ArrayRange>().ok().map(|range| (range.ranges, range.at_most));
+        let read = |text: &str| text.parse::<ArrayRange>().ok().map(|range| (range.ranges, range.at_most));
         assert_eq!(read("1-1000"), Some((vec![(1, 1000)], None)));
         assert_eq!(read("1-9,20,30-39%4"), Some((vec![(1, 9), (20, 20), (30, 39)], Some(4))));
         for bad in ["", "a", "3-1", "1-", "1-5%0", "1-5%", "1,,2", "-1"] {

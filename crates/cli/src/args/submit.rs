@@ -3,9 +3,7 @@
 use clap::{Args, ValueEnum};
 use longshore::batch::{FailureLimit, OnThreshold};
 use longshore::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
-use longshore::{
-    BatchId, Dedup, HumanDuration, Kind, Priority, QueueName, Timestamp, UnitId, WhenFull,
-};
+use longshore::{BatchId, Dedup, HumanDuration, Kind, Priority, QueueName, Timestamp, UnitId, WhenFull};
 
 use super::http::HttpArgs;
 use super::resource::ResourceArg;

@@ -9,16 +9,14 @@ use longshore::{HumanDuration, TenantId, TokenId};
 
 /// Serves the API.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Without a token in the store, only clients on this machine have access. Once
+#[command(after_help = "Without a token in the store, only clients on this machine have access. Once
 `token add` was used, every client needs one. Other addresses than loopback need one from the start,
 and TLS.
 
 Examples:
   longshore serve
   curl http://127.0.0.1:7717/api/v1/queues
-  longshore serve --listen 0.0.0.0:7717 --tls-cert site.pem --tls-key site.key"
-)]
+  longshore serve --listen 0.0.0.0:7717 --tls-cert site.pem --tls-key site.key")]
 pub struct ServeArgs {
     /// Address to listen on [env: LONGSHORE_LISTEN] [default: 127.0.0.1:7717]
     #[arg(long, value_name = "ADDR:PORT")]

@@ -85,8 +85,7 @@ impl BenchStore {
                 let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
                 let beside = parent.unwrap_or(Path::new("."));
                 let dir = tempfile::Builder::new().prefix(".longshore-bench").tempdir_in(beside);
-                let dir = dir
-                    .with_context(|| format!("cannot make a directory in {}", beside.display()))?;
+                let dir = dir.with_context(|| format!("cannot make a directory in {}", beside.display()))?;
                 let store = StoreUrl::Sqlite(dir.path().join("bench.db"));
                 Ok((Settings { store, ..settings.clone() }, Self::File(dir)))
             }
@@ -171,9 +170,8 @@ async fn measure_single(
     measured.start_p99_ms = waits[waits.len() * 99 / 100];
     let before = cpu_seconds();
     tokio::time::sleep(IDLE_TIME).await;
-    measured.idle_cpu_percent = before
-        .zip(cpu_seconds())
-        .map(|(before, after)| (after - before) / IDLE_TIME.as_secs_f64() * 100.0);
+    measured.idle_cpu_percent =
+        before.zip(cpu_seconds()).map(|(before, after)| (after - before) / IDLE_TIME.as_secs_f64() * 100.0);
     measured.memory_mib = memory_mib();
     shut_down(&control, tasks).await
 }

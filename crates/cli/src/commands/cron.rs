@@ -60,11 +60,7 @@ impl ScheduleStore {
         found.hint(self.where_else())
     }
 
-    async fn switch(
-        &self,
-        name: &ScheduleName,
-        switch: ScheduleSwitch,
-    ) -> anyhow::Result<Schedule> {
+    async fn switch(&self, name: &ScheduleName, switch: ScheduleSwitch) -> anyhow::Result<Schedule> {
         let switched = self.store.switch_schedule(&self.scope, &self.tenant, name, switch).await;
         switched.hint(self.where_else())
     }
@@ -139,8 +135,7 @@ async fn fire(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> {
     let (schedules, at) = (ScheduleStore::open(settings).await?, now());
     let answers = loop {
         let schedule = schedules.find(name).await?;
-        let step =
-            ScheduleStep { at: Some(at), next: schedule.next_fire, ..ScheduleStep::default() };
+        let step = ScheduleStep { at: Some(at), next: schedule.next_fire, ..ScheduleStep::default() };
         let firing = Firing::of(&schedule, step, at);
         match schedules.store.fire_schedule(&schedules.scope, firing).await? {
             FireResult::Committed(answers) => break answers,
@@ -151,8 +146,7 @@ async fn fire(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> {
             }
         }
     };
-    let Some(SendResult::Created(unit) | SendResult::Existing(unit)) = answers.first().cloned()
-    else {
+    let Some(SendResult::Created(unit) | SendResult::Existing(unit)) = answers.first().cloned() else {
         anyhow::bail!("the store returned no unit for the firing");
     };
     let answer = FiredUnit { schedule: name, at, unit };

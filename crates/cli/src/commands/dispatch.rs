@@ -47,10 +47,7 @@ pub async fn run(typed: DispatchCommand, settings: &Settings) -> anyhow::Result<
 }
 
 /// Connects to the pool's server.
-pub async fn connect(
-    pool: &DispatchPoolArg,
-    settings: &Settings,
-) -> anyhow::Result<DispatchClient> {
+pub async fn connect(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<DispatchClient> {
     connect_in(&settings.dispatch.folder(pool.dir.as_deref())).await
 }
 
@@ -123,9 +120,7 @@ async fn wait(typed: DispatchWaitArgs, settings: &Settings) -> anyhow::Result<Ex
         None => idle.await?,
         Some(limit) => tokio::time::timeout(limit.0, idle).await.hint("the pool continues")??,
     };
-    let words = || {
-        format!("{} done, {} failed, {} cancelled", status.done, status.failed, status.cancelled)
-    };
+    let words = || format!("{} done, {} failed, {} cancelled", status.done, status.failed, status.cancelled);
     settings.output.answer(&status, words)?;
     Ok(if status.failed > 0 { ExitCode::Failures } else { ExitCode::Good })
 }
@@ -134,16 +129,13 @@ async fn stop(typed: DispatchStopArgs, settings: &Settings) -> anyhow::Result<Ex
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     let mut client = connect_in(&folder).await?;
     let pid = ask_status(&mut client).await?.pid;
-    let ending =
-        if typed.now { ShutdownMode::Now } else { ShutdownMode::Drain(typed.drain_timeout.0) };
+    let ending = if typed.now { ShutdownMode::Now } else { ShutdownMode::Drain(typed.drain_timeout.0) };
     client.request(&ClientRequest::Stop(ending)).await?;
     // The server has stopped once it does not answer and its process, if it is on this machine, is
     // gone.
     while ask_status(&mut client).await.is_ok() || start::is_alive(&folder, pid) {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    settings
-        .output
-        .answer(&serde_json::json!({ "stopped": true }), || "the pool has ended".into())?;
+    settings.output.answer(&serde_json::json!({ "stopped": true }), || "the pool has ended".into())?;
     Ok(ExitCode::Good)
 }

@@ -46,8 +46,7 @@ async fn add(typed: &KeyAddArgs, settings: &Settings) -> anyhow::Result<()> {
         typed.provider.parse::<KeyRef>()?;
     }
     let vault = open(settings).await?;
-    let secret =
-        secret_prompt::read(&format!("the secret of key `{name}`"), settings.output).await?;
+    let secret = secret_prompt::read(&format!("the secret of key `{name}`"), settings.output).await?;
     let version = vault.add(&settings.scope(), &tenant, &name, &typed.provider, &secret).await?;
     let answer = KeyResult { tenant: &tenant, key: &name, version: Some(version) };
     settings.output.answer(&answer, || format!("key `{name}` of `{tenant}` is stored"))
@@ -56,8 +55,7 @@ async fn add(typed: &KeyAddArgs, settings: &Settings) -> anyhow::Result<()> {
 async fn rotate(typed: &KeyRotateArgs, settings: &Settings) -> anyhow::Result<()> {
     let (tenant, name) = resolve_key(&typed.named, settings)?;
     let vault = open(settings).await?;
-    let secret =
-        secret_prompt::read(&format!("the new secret of key `{name}`"), settings.output).await?;
+    let secret = secret_prompt::read(&format!("the new secret of key `{name}`"), settings.output).await?;
     let HumanDuration(grace) = typed.grace;
     let version = vault.rotate(&settings.scope(), &tenant, &name, &secret, grace).await?;
     let answer = KeyResult { tenant: &tenant, key: &name, version: Some(version) };
@@ -107,9 +105,8 @@ async fn open(settings: &Settings) -> anyhow::Result<Vault> {
 /// itself.
 fn resolve_key(named: &KeyArg, settings: &Settings) -> anyhow::Result<(TenantId, KeyName)> {
     if !named.misplaced.is_empty() {
-        return Err(usage("a secret must not be an argument: other users can read it")).hint(
-            "pass it on stdin, as `longshore key add NAME < FILE`; and replace the exposed one",
-        );
+        return Err(usage("a secret must not be an argument: other users can read it"))
+            .hint("pass it on stdin, as `longshore key add NAME < FILE`; and replace the exposed one");
     }
     let name = match named.name.parse::<KeyRef>()? {
         KeyRef::Vault { name, version: None } => name,

@@ -65,10 +65,7 @@ fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
         }
         if stats.postponed > 0 {
             table.field("put off", stats.postponed);
-            table.field(
-                "oldest put off",
-                format!("due for {}", duration::format(stats.oldest_put_off)),
-            );
+            table.field("oldest put off", format!("due for {}", duration::format(stats.oldest_put_off)));
         }
         table.field("sending", stats.sending);
         table.field("failed", stats.failed);
@@ -87,12 +84,10 @@ fn stats(check: bool, settings: &Settings) -> anyhow::Result<ExitCode> {
 /// The templates in a folder and below, sorted, without partials.
 fn templates(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let entries =
-        std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     for entry in entries {
         let path = entry?.path();
-        let part =
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(['_', '.']));
+        let part = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(['_', '.']));
         match path.is_dir() {
             _ if part => {}
             true => found.extend(templates(&path)?),

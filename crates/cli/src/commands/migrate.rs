@@ -8,8 +8,6 @@ use crate::store;
 pub async fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
     let version = store::migrate(settings).await?;
     let answer = serde_json::json!({ "schema": version });
-    settings
-        .output
-        .answer(&answer, || format!("{} has schema version {version}", settings.store))?;
+    settings.output.answer(&answer, || format!("{} has schema version {version}", settings.store))?;
     Ok(ExitCode::Good)
 }

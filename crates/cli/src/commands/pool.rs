@@ -42,12 +42,7 @@ struct PoolResult<'a> {
     done: &'static str,
 }
 
-fn print_pool(
-    pool: &PoolName,
-    max: u32,
-    done: &'static str,
-    settings: &Settings,
-) -> anyhow::Result<()> {
+fn print_pool(pool: &PoolName, max: u32, done: &'static str, settings: &Settings) -> anyhow::Result<()> {
     let answer = PoolResult { pool, max, done };
     settings.output.answer(&answer, || format!("{pool} has {max} permits ({done})"))
 }

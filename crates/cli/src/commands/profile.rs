@@ -100,8 +100,7 @@ impl<'a> ProfileStore<'a> {
     }
 
     async fn list(&self, page: &PageArgs) -> anyhow::Result<()> {
-        let found =
-            self.ledger.profiles(&self.scope, None, page.after.as_deref(), page.limit).await?;
+        let found = self.ledger.profiles(&self.scope, None, page.after.as_deref(), page.limit).await?;
         let (sheets, profiles): (Vec<_>, Vec<_>) =
             found.items.into_iter().partition(|record| record.name.as_str() == TENANT_SETTINGS);
         let output = self.settings.output;
@@ -211,9 +210,8 @@ impl<'a> ProfileStore<'a> {
 /// A name that users may choose: names that begin with a dot are internal.
 fn check_name(name: &ProfileName) -> anyhow::Result<&ProfileName> {
     if name.as_str().starts_with('.') {
-        return Err(usage(format!("profile `{name}` begins with a dot"))).hint(
-            "such names are reserved for settings; `longshore profile limits` sets the tenant's",
-        );
+        return Err(usage(format!("profile `{name}` begins with a dot")))
+            .hint("such names are reserved for settings; `longshore profile limits` sets the tenant's");
     }
     Ok(name)
 }

@@ -1,9 +1,7 @@
 //! `queue`: shows, pauses, resumes, bounds and purges queues.
 
 use longshore::duration::format_ago;
-use longshore::store::{
-    LaneChange, QueueChange, QueueInfo, UnitAction, UnitActionResult, UnitSelection,
-};
+use longshore::store::{LaneChange, QueueChange, QueueInfo, UnitAction, UnitActionResult, UnitSelection};
 use longshore::{Error, QueueName, Store, TenantId, UnitState};
 use serde::Serialize;
 
@@ -37,11 +35,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::Good)
 }
 
-async fn lanes(
-    store: &dyn Store,
-    queue: &QueueName,
-    settings: &Settings,
-) -> anyhow::Result<Vec<QueueInfo>> {
+async fn lanes(store: &dyn Store, queue: &QueueName, settings: &Settings) -> anyhow::Result<Vec<QueueInfo>> {
     let mut lanes = store.queues(&settings.scope()).await?;
     lanes.retain(|lane| lane.queue == *queue);
     if lanes.is_empty() {
@@ -62,8 +56,7 @@ async fn show(store: &dyn Store, queue: &QueueName, settings: &Settings) -> anyh
 }
 
 fn table(lanes: &[QueueInfo]) -> Table {
-    let [blocked, scheduled, ready, leased] =
-        ["blocked", "scheduled", "ready", "leased"].map(right);
+    let [blocked, scheduled, ready, leased] = ["blocked", "scheduled", "ready", "leased"].map(right);
     let [done, failed, cancelled] = ["done", "failed", "cancelled"].map(right);
     let heading = [
         cell("queue"),
@@ -107,12 +100,7 @@ fn state(lane: &QueueInfo) -> &'static str {
     }
 }
 
-async fn pause(
-    store: &dyn Store,
-    typed: &LaneArg,
-    paused: bool,
-    settings: &Settings,
-) -> anyhow::Result<()> {
+async fn pause(store: &dyn Store, typed: &LaneArg, paused: bool, settings: &Settings) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct PauseResult<'a> {
         queue: &'a QueueName,
@@ -152,8 +140,7 @@ async fn purge(
     let mut all = UnitActionResult::default();
     for state in WAITING {
         let selection = UnitSelection::Queue(queue.clone(), state);
-        let done =
-            store.apply_unit_action(&settings.scope(), selection, UnitAction::Cancel).await?;
+        let done = store.apply_unit_action(&settings.scope(), selection, UnitAction::Cancel).await?;
         all.changed += done.changed;
         all.requested += done.requested;
         all.skipped += done.skipped;

@@ -1,9 +1,9 @@
 //! Routes commands to their modules, and signals to commands that handle them.
 
 use super::{
-    ai, batch, bench, chaos, completions, cron, dispatch, doctor, key, mail, man, migrate, pool,
-    profile, queue, serve, shutdown_signal, submit, supervise, tenant, token, top, unit, usage,
-    verify, worker, workers,
+    ai, batch, bench, chaos, completions, cron, dispatch, doctor, key, mail, man, migrate, pool, profile,
+    queue, serve, shutdown_signal, submit, supervise, tenant, token, top, unit, usage, verify, worker,
+    workers,
 };
 use crate::args::{CliCommand, DeferredArgs};
 use crate::exit::ExitCode;
@@ -84,8 +84,6 @@ async fn run_one(command: CliCommand, settings: &Settings) -> anyhow::Result<Exi
         CliCommand::Chaos(typed) => chaos::run(typed, settings).await,
         CliCommand::Bench(typed) => bench::run(typed, settings).await,
         // Not reached: `run` and `about` above handle them.
-        CliCommand::Worker(_) | CliCommand::Completions { .. } | CliCommand::Man(_) => {
-            Ok(ExitCode::Usage)
-        }
+        CliCommand::Worker(_) | CliCommand::Completions { .. } | CliCommand::Man(_) => Ok(ExitCode::Usage),
     }
 }

@@ -36,12 +36,10 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         let open = usage(format!("{listen} is reachable from other machines, and there is no TLS"));
         return Err(open).hint("add --tls-cert FILE --tls-key FILE, or listen on 127.0.0.1");
     }
-    let (store, ledger) =
-        retry_while_unavailable(settings, || store::open_with_ledger(settings)).await?;
+    let (store, ledger) = retry_while_unavailable(settings, || store::open_with_ledger(settings)).await?;
     let is_locked = ledger.is_locked().await?;
     if is_reachable && !is_locked {
-        let open =
-            usage(format!("{listen} is reachable from other machines, and there is no token yet"));
+        let open = usage(format!("{listen} is reachable from other machines, and there is no token yet"));
         return Err(open).hint("longshore token add --role admin --label \"its owner\"");
     }
     let lock = match is_reachable || typed.locked || settings.web.locked {

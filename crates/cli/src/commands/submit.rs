@@ -9,9 +9,7 @@ use longshore::{NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState};
 use longshore_dispatch::system::JobRole;
 use serde::Serialize;
 
-use super::{
-    connect, now, submit_direct, submit_http, submit_job, submit_lines, submit_script, wait,
-};
+use super::{connect, now, submit_direct, submit_http, submit_job, submit_lines, submit_script, wait};
 use crate::args::resource;
 use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
@@ -136,15 +134,11 @@ impl SubmitTemplate {
         unit.dedup = typed.dedup();
         unit.not_before = typed.not_before(now);
         unit.deadline = typed.deadline.map(|time| time.after(now));
-        unit.weight = Weight {
-            slots: typed.weight,
-            resources: resource::collect_resources(&typed.resource)?,
-        };
+        unit.weight =
+            Weight { slots: typed.weight, resources: resource::collect_resources(&typed.resource)? };
         unit.cap = cap(typed);
-        unit.dependencies = Dependencies {
-            units: typed.after.clone(),
-            on_failure: typed.on_dependency_failure.into(),
-        };
+        unit.dependencies =
+            Dependencies { units: typed.after.clone(), on_failure: typed.on_dependency_failure.into() };
         unit.policy = policy(typed);
         Ok(Self(unit))
     }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use longshore::{Priority, UnitId};
 use longshore_dispatch::system::{
-    BaseSystem, Job, JobArray, JobEnd, JobEndCause, JobId, JobProgram, PollPolicy, SystemConfig,
-    open_system, wait_for_jobs,
+    BaseSystem, Job, JobArray, JobEnd, JobEndCause, JobId, JobProgram, PollPolicy, SystemConfig, open_system,
+    wait_for_jobs,
 };
 
 use super::submit_script::{script_path, variables};
@@ -18,17 +18,12 @@ use crate::exit::ExitCode;
 use crate::settings::Settings;
 
 /// Runs the command.
-pub async fn run(
-    typed: &SubmitArgs,
-    base: BaseSystem,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: &SubmitArgs, base: BaseSystem, settings: &Settings) -> anyhow::Result<ExitCode> {
     check(typed, base)?;
     let job = job(&typed.script, typed.weight)?;
     let system = open_system(base, SystemConfig::default());
     let id = system.submit(&job).await?;
-    if let Some(path) = job.stdout.as_deref().filter(|_| typed.script.output == OutputTarget::Tail)
-    {
+    if let Some(path) = job.stdout.as_deref().filter(|_| typed.script.output == OutputTarget::Tail) {
         settings.output.note(format!("its output goes to {}", path.display()));
     }
     if !typed.wait {

@@ -47,8 +47,7 @@ pub fn payload(url: &str, typed: &SubmitArgs) -> anyhow::Result<Vec<u8>> {
         follow: call.follow,
     };
     let text = serde_json::to_string(&payload)?;
-    ndjson_reader::check(text.as_bytes())
-        .map_err(|problem| usage(format!("the payload {problem}")))?;
+    ndjson_reader::check(text.as_bytes()).map_err(|problem| usage(format!("the payload {problem}")))?;
     let checked = HttpPayload::read(&text).and_then(|http| http.check());
     checked.map(|()| text.into_bytes()).map_err(|verdict| usage(failure_text(verdict)))
 }
@@ -100,8 +99,7 @@ mod tests {
 
     #[test]
     fn a_body_that_is_an_object_or_a_list_is_json_and_any_other_text() {
-        let body =
-            |text: &str| body(Some(text.to_owned()), None).unwrap().unwrap().get().to_owned();
+        let body = |text: &str| body(Some(text.to_owned()), None).unwrap().unwrap().get().to_owned();
         assert_eq!(body(r#" {"b": 1, "a": 2} "#), r#"{"b": 1, "a": 2}"#);
         assert_eq!(body("[1]"), "[1]");
         assert_eq!(body("7"), r#""7""#);

@@ -106,8 +106,7 @@ fn submissions(
         let own = own_ids(job, task, &mut submission)?;
         edges += waits * own.len() as u64;
         if edges > MAX_DEPENDENCIES {
-            let words =
-                format!("task `{}` exceeds the limit of {MAX_DEPENDENCIES} dependencies", task.id);
+            let words = format!("task `{}` exceeds the limit of {MAX_DEPENDENCIES} dependencies", task.id);
             return Err(usage(words)).hint("put one small task between two large arrays");
         }
         ids.insert(&task.id, own);
@@ -132,16 +131,11 @@ fn task_submission(
         awaited,
         conditions: SubmitConditions::default(),
     };
-    submission(&task.call, context, settings)
-        .map_err(|error| error.context(format!("task `{}`", task.id)))
+    submission(&task.call, context, settings).map_err(|error| error.context(format!("task `{}`", task.id)))
 }
 
 /// The ids of a task's units. An array's name gets a unique suffix: the same job may run again.
-fn own_ids(
-    job: &JobPlan,
-    task: &JobTask,
-    submission: &mut Submission,
-) -> anyhow::Result<Vec<UnitId>> {
+fn own_ids(job: &JobPlan, task: &JobTask, submission: &mut Submission) -> anyhow::Result<Vec<UnitId>> {
     let (batch, of, first) = match &mut submission.items {
         Items::Once(unit) => return Ok(vec![*unit]),
         Items::Each { batch, of, first, .. } => (batch, of, first),
@@ -180,10 +174,8 @@ async fn wait_for(client: &mut DispatchClient, sent: &mut SubmittedTask) -> anyh
         let reply = client.request(&ClientRequest::Array(batch.clone())).await?;
         let ServerReply::Array(view) = reply else { return Err(unexpected_reply(&reply)) };
         if !view.status.is_open() {
-            sent.state = Some(format!(
-                "{} done, {} failed, {} cancelled",
-                view.done, view.failed, view.cancelled
-            ));
+            sent.state =
+                Some(format!("{} done, {} failed, {} cancelled", view.done, view.failed, view.cancelled));
             return Ok(view.failed + view.cancelled == 0);
         }
         tokio::time::sleep(POLL_INTERVAL).await;

@@ -63,9 +63,7 @@ impl LineSubmitter<'_> {
         let mut new = 0;
         let batch = if writer.batch().sealed {
             let status = writer.batch().status;
-            self.settings
-                .output
-                .note(format!("batch `{name}` was submitted before and is {status}"));
+            self.settings.output.note(format!("batch `{name}` was submitted before and is {status}"));
             writer.batch().clone()
         } else {
             new = self.fill(&mut writer).await?;
@@ -89,10 +87,9 @@ impl LineSubmitter<'_> {
         batch.kind = about.batch_type.clone().unwrap_or(kind);
         batch.initiated_by = host_identity::initiator();
         batch.notes = about.notes.clone().unwrap_or_default();
-        batch.threshold = about.threshold.map(|threshold| FailureThreshold {
-            limit: threshold.0,
-            then: about.on_threshold.into(),
-        });
+        batch.threshold = about
+            .threshold
+            .map(|threshold| FailureThreshold { limit: threshold.0, then: about.on_threshold.into() });
         batch
     }
 
@@ -137,17 +134,14 @@ impl LineSubmitter<'_> {
         let mut known = 0;
         while let Some(chunk) = chunks.recv().await {
             let numbered = (sent + 1..).zip(chunk.payloads);
-            let unit = |(number, payload)| NewUnit {
-                dedup: self.typed.dedup_of(number),
-                ..template.unit(payload)
-            };
+            let unit =
+                |(number, payload)| NewUnit { dedup: self.typed.dedup_of(number), ..template.unit(payload) };
             let units: Vec<_> = numbered.map(unit).collect();
             let count = units.len() as u64;
             let answers = self.client.send_many(units, self.typed.when_full()).await;
             let answers = answers.map_err(|error| self.with_resume_hint(error, at))?;
             check_refused(&answers, at).map_err(|error| self.with_resume_hint(error, at))?;
-            known += answers.iter().filter(|sent| matches!(sent, SendResult::Existing(_))).count()
-                as u64;
+            known += answers.iter().filter(|sent| matches!(sent, SendResult::Existing(_))).count() as u64;
             (sent, at) = (sent + count, chunk.lines);
             self.bar.inc(count);
             if let Some(end) = chunk.end {
@@ -174,8 +168,7 @@ impl LineSubmitter<'_> {
         }
         let resume_hint = match &self.typed.key {
             Some(_) => {
-                "run the same command again: units that were sent are recognised by their keys"
-                    .to_owned()
+                "run the same command again: units that were sent are recognised by their keys".to_owned()
             }
             None => format!(
                 "the first {at} lines were sent, perhaps some after them; with --key NAME the same \
@@ -208,17 +201,11 @@ impl LineSubmitter<'_> {
     }
 }
 
-fn read_all(
-    mut lines: NdjsonReader<impl BufRead>,
-    from: u64,
-    most: usize,
-    to: &mpsc::Sender<PayloadChunk>,
-) {
+fn read_all(mut lines: NdjsonReader<impl BufRead>, from: u64, most: usize, to: &mpsc::Sender<PayloadChunk>) {
     let broken = |end| PayloadChunk { payloads: vec![], lines: from, end: Some(end) };
     match lines.skip(from) {
         Ok(there) if there < from => {
-            let problem =
-                format!("is missing: {from} lines were sent before, this input has {there}");
+            let problem = format!("is missing: {from} lines were sent before, this input has {there}");
             _ = to.blocking_send(broken(InputEnd::Bad { line: there + 1, problem }));
             return;
         }
@@ -253,9 +240,7 @@ fn check_end(end: InputEnd, at: u64, resume_hint: impl Fn(u64) -> String) -> any
         InputEnd::Bad { line, problem } if line <= at => {
             Err(anyhow!("line {line} {problem}")).hint("is this the same input as before?")
         }
-        InputEnd::Bad { line, problem } => {
-            Err(anyhow!("line {line} {problem}")).hint(resume_hint(line))
-        }
+        InputEnd::Bad { line, problem } => Err(anyhow!("line {line} {problem}")).hint(resume_hint(line)),
         InputEnd::Broken(error) => Err(error).context("cannot read the input"),
     }
 }
@@ -278,8 +263,7 @@ fn add_error(error: longshore::SendError, batch: &Batch) -> anyhow::Error {
     let at = if batch.cursor.is_empty() { "0" } else { &batch.cursor };
     let resume_hint = match &error {
         SendError::CursorMoved(_) => {
-            "is another `submit` filling the same batch? Let it finish, or choose another name"
-                .to_owned()
+            "is another `submit` filling the same batch? Let it finish, or choose another name".to_owned()
         }
         SendError::Store(Error::DiskFull { .. }) => {
             format!("free some space and run the same command again: it resumes after line {at}")

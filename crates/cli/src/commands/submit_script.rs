@@ -9,8 +9,7 @@ use anyhow::Context;
 use longshore::{BatchId, Policy, Priority, RetryPolicy, UnitId, UnitState};
 use longshore_dispatch::client::DispatchClient;
 use longshore_dispatch::request::{
-    ArrayItems, ArrayView, ClientRequest, Items, ScriptView, ServerReply, Submission,
-    SubmitConditions,
+    ArrayItems, ArrayView, ClientRequest, Items, ScriptView, ServerReply, Submission, SubmitConditions,
 };
 use longshore_dispatch::script::{Script, ScriptOutput, default_policy as script_policy};
 use serde::Serialize;
@@ -46,11 +45,10 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
     let submission = submission(&typed.script, context, settings)?;
     let mut client = connect(&typed.script.pool, settings).await?;
     let mut items = submission.items.clone();
-    let (units, existing) =
-        match client.request(&ClientRequest::Submit(Box::new(submission))).await? {
-            ServerReply::Submitted { units, existing } => (units, existing),
-            other => return Err(unexpected_reply(&other)),
-        };
+    let (units, existing) = match client.request(&ClientRequest::Submit(Box::new(submission))).await? {
+        ServerReply::Submitted { units, existing } => (units, existing),
+        other => return Err(unexpected_reply(&other)),
+    };
     if let Some(existing) = existing {
         items = Items::Once(existing);
     }
@@ -95,11 +93,7 @@ fn check(typed: &SubmitArgs) -> anyhow::Result<()> {
         ("--queue", typed.queue.is_some(), "a pool has one queue; `--dir` chooses the pool"),
         ("--timeout", typed.timeout.is_some(), "`--time` limits a run"),
         ("--max-attempts", typed.max_attempts.is_some(), "`--retries` sets the number of retries"),
-        (
-            "--cap-key",
-            typed.cap_key.is_some(),
-            "`--array 1-100%5` limits how many run concurrently",
-        ),
+        ("--cap-key", typed.cap_key.is_some(), "`--array 1-100%5` limits how many run concurrently"),
     ];
     if let Some((option, _, hint)) = unknown.into_iter().find(|(_, given, _)| *given) {
         return Err(usage(format!("{option} is not for scripts"))).hint(hint);
@@ -179,8 +173,7 @@ pub fn script_path(call: &ScriptArgs, dir: &Path) -> anyhow::Result<PathBuf> {
 fn script(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Script> {
     let path = script_path(call, dir)?;
     let root = call.root.as_deref().map_or_else(|| dir.to_path_buf(), |root| dir.join(root));
-    let root =
-        root.canonicalize().with_context(|| format!("there is no folder {}", root.display()))?;
+    let root = root.canonicalize().with_context(|| format!("there is no folder {}", root.display()))?;
     if !path.starts_with(&root) {
         let outside = usage(format!("script {} is not inside {}", path.display(), root.display()));
         let folder = path.parent().unwrap_or(Path::new("/")).display().to_string();
@@ -191,10 +184,9 @@ fn script(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Script> {
         OutputTarget::Nothing => ScriptOutput::Nothing,
         OutputTarget::Tail => ScriptOutput::Tail,
         OutputTarget::Stream(folder) => ScriptOutput::Stream(absolute(folder)),
-        OutputTarget::Files(pattern) => ScriptOutput::Files {
-            stdout: absolute(pattern),
-            stderr: call.stderr.as_deref().map(absolute),
-        },
+        OutputTarget::Files(pattern) => {
+            ScriptOutput::Files { stdout: absolute(pattern), stderr: call.stderr.as_deref().map(absolute) }
+        }
     };
     Ok(Script {
         path,
@@ -250,9 +242,7 @@ fn lines(file: &str, dir: &Path) -> anyhow::Result<Vec<String>> {
     let mut text = String::new();
     let read = match file {
         "-" => std::io::stdin().lock().read_to_string(&mut text),
-        path => {
-            std::fs::File::open(dir.join(path)).and_then(|mut file| file.read_to_string(&mut text))
-        }
+        path => std::fs::File::open(dir.join(path)).and_then(|mut file| file.read_to_string(&mut text)),
     };
     read.with_context(|| format!("cannot read {file}"))?;
     if text.is_empty() {

@@ -15,9 +15,8 @@ use supervisor::Supervisor;
 /// Runs the command.
 pub async fn run(settings: &Settings) -> anyhow::Result<ExitCode> {
     if settings.supervise.workers.is_empty() {
-        return Err(usage("no workers to supervise")).hint(
-            "write [supervise.workers.NAME] into longshore.toml, as in longshore.reference.toml",
-        );
+        return Err(usage("no workers to supervise"))
+            .hint("write [supervise.workers.NAME] into longshore.toml, as in longshore.reference.toml");
     }
     // Before the PID file exists: a client that reads it may send a signal at once.
     let signals = SupervisorSignals::new()?;

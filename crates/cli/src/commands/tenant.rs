@@ -54,9 +54,8 @@ impl TenantStore<'_> {
     async fn set(&self, typed: &TenantSettingsArgs) -> anyhow::Result<()> {
         let nothing = typed.weight.is_none() && typed.cap.is_none() && typed.bounds.is_empty();
         if nothing && typed.budget.is_empty() {
-            return Err(usage("nothing to set")).hint(
-                "name --weight, --cap, --max-units, --max-bytes, --budget-usd or --budget-tokens",
-            );
+            return Err(usage("nothing to set"))
+                .hint("name --weight, --cap, --max-units, --max-bytes, --budget-usd or --budget-tokens");
         }
         let now = self.require(&typed.id).await?.map(|tenant| tenant.capacity);
         let tenant = self.put(&typed.id, change(typed, now.unwrap_or_default())).await?;
@@ -81,9 +80,7 @@ impl TenantStore<'_> {
         }
         removed.map_err(|error| self.scope_error(error))?;
         let answer = serde_json::json!({ "tenant": id, "removed": true });
-        self.settings
-            .output
-            .answer(&answer, || format!("the settings of tenant `{id}` are removed"))
+        self.settings.output.answer(&answer, || format!("the settings of tenant `{id}` are removed"))
     }
 
     async fn list(&self) -> anyhow::Result<()> {
@@ -121,9 +118,7 @@ impl TenantStore<'_> {
         match &self.settings.tenant {
             Some(own) => hinted(
                 error.into(),
-                format!(
-                    "this command runs as tenant `{own}`: leave out --tenant (LONGSHORE_TENANT)"
-                ),
+                format!("this command runs as tenant `{own}`: leave out --tenant (LONGSHORE_TENANT)"),
             ),
             None => error.into(),
         }
@@ -191,8 +186,7 @@ fn state(tenant: &Tenant) -> &'static str {
 fn table(tenants: &[Tenant]) -> Table {
     let [weight, cap, units, bytes] = ["weight", "cap", "max units", "max bytes"].map(right);
     let [ready, leased, live, size] = ["ready", "leased", "live", "bytes"].map(right);
-    let heading =
-        [cell("tenant"), cell("state"), weight, cap, units, bytes, ready, leased, live, size];
+    let heading = [cell("tenant"), cell("state"), weight, cap, units, bytes, ready, leased, live, size];
     let empty = "no tenant has settings; without them a tenant has weight 1 and no limits";
     let mut table = Table::new(heading, empty);
     for tenant in tenants {

@@ -52,9 +52,9 @@ async fn add(typed: TokenAddArgs, settings: &Settings) -> anyhow::Result<()> {
     // Data, printed also with `--quiet`: it cannot be retrieved again.
     settings.output.line(fresh.expose())?;
     let TokenRecord { id, tenant, role, .. } = &record;
-    settings.output.note(format!(
-        "this is the only time that it is shown; it is token {id}, role {role} of `{tenant}`"
-    ));
+    settings
+        .output
+        .note(format!("this is the only time that it is shown; it is token {id}, role {role} of `{tenant}`"));
     Ok(())
 }
 

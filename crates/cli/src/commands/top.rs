@@ -55,11 +55,7 @@ fn print_once(stats: &TopStats, settings: &Settings) -> anyhow::Result<ExitCode>
     Ok(ExitCode::Good)
 }
 
-async fn load(
-    store: &dyn Store,
-    permits: &dyn Permits,
-    settings: &Settings,
-) -> anyhow::Result<Snapshot> {
+async fn load(store: &dyn Store, permits: &dyn Permits, settings: &Settings) -> anyhow::Result<Snapshot> {
     let scope = settings.scope();
     Ok(Snapshot {
         lanes: store.queues(&scope).await?,

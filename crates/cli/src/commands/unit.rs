@@ -167,11 +167,7 @@ fn short(failure: &longshore::Failure) -> String {
     failure.to_string().chars().take(60).collect()
 }
 
-async fn operate(
-    units: UnitIdsArgs,
-    action: UnitAction,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
+async fn operate(units: UnitIdsArgs, action: UnitAction, settings: &Settings) -> anyhow::Result<ExitCode> {
     let (deed, became) = match action {
         UnitAction::Cancel => (UnitOperation::Cancel, "cancelled"),
         _ => (UnitOperation::Retry, "ready again"),
@@ -194,10 +190,7 @@ pub fn operation_text(done: &UnitActionResult, became: &str) -> String {
         words.push_str(&format!(", {} running asked to stop", done.requested));
     }
     if done.skipped > 0 {
-        words.push_str(&format!(
-            ", {} left as they were: their state does not allow it",
-            done.skipped
-        ));
+        words.push_str(&format!(", {} left as they were: their state does not allow it", done.skipped));
     }
     words
 }

@@ -8,11 +8,7 @@ use crate::error::WithHint;
 use crate::exit::ExitCode;
 
 /// Waits for a batch without progress output.
-pub async fn batch(
-    client: &Client,
-    name: &BatchId,
-    limit: Option<Duration>,
-) -> anyhow::Result<ExitCode> {
+pub async fn batch(client: &Client, name: &BatchId, limit: Option<Duration>) -> anyhow::Result<ExitCode> {
     let batch = client.wait_batch(name, limit, |_| {}).await;
     let batch = batch.hint(format!("it continues; `longshore batch watch {name}` follows it"))?;
     Ok(batch_code(&batch))
@@ -24,7 +20,11 @@ pub fn batch_code(batch: &Batch) -> ExitCode {
         BatchStatus::Failed => ExitCode::Failures,
         BatchStatus::Cancelled | BatchStatus::Paused => ExitCode::Cancelled,
         BatchStatus::Complete | BatchStatus::Running | BatchStatus::Queued => {
-            if batch.counts.failed > 0 { ExitCode::Failures } else { ExitCode::Good }
+            if batch.counts.failed > 0 {
+                ExitCode::Failures
+            } else {
+                ExitCode::Good
+            }
         }
     }
 }

@@ -31,8 +31,7 @@ pub async fn run(
 ) -> anyhow::Result<ExitCode> {
     let output = settings.output;
     let bar = WatchedBatch::bar(output, &output.bars(), name);
-    let view =
-        WatchedBatch::new(output, bar, None).model_access(ModelAccess::of(client, name).await);
+    let view = WatchedBatch::new(output, bar, None).model_access(ModelAccess::of(client, name).await);
     let (mut view, gone) = (view, Notify::new());
     let mut broken = None;
     let on_change = |batch: &Batch| {
@@ -161,8 +160,7 @@ impl WatchedBatch {
             self.bar.set_message(words);
             return Ok(());
         }
-        let due =
-            self.last_line.is_none_or(|last_line| at.duration_since(last_line) >= LOG_INTERVAL);
+        let due = self.last_line.is_none_or(|last_line| at.duration_since(last_line) >= LOG_INTERVAL);
         if due && batch.status.is_open() {
             self.last_line = Some(at);
             self.output.answer(&(), || format!("{}: {words}", batch.id))?;
@@ -174,14 +172,10 @@ impl WatchedBatch {
         let counts = &batch.counts;
         let total = self.total(batch);
         let known = batch.sealed || self.expected.is_some();
-        let mut words =
-            format!("{}/{total}{} done", counts.done, if known { "" } else { " so far" });
+        let mut words = format!("{}/{total}{} done", counts.done, if known { "" } else { " so far" });
         for (count, what) in [(counts.failed, "failed"), (counts.cancelled, "cancelled")] {
             if count > 0 {
-                words.push_str(&format!(
-                    ", {}",
-                    self.output.paint(what, &format!("{count} {what}"))
-                ));
+                words.push_str(&format!(", {}", self.output.paint(what, &format!("{count} {what}"))));
             }
         }
         if self.model_access == ModelAccess::Batched && counts.scheduled > 0 {

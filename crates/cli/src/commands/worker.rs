@@ -7,8 +7,8 @@ use std::time::Duration;
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
-    Kind, Policy, PoolRegistry, Prefetch, RetryPolicy, Store, Worker as EngineWorker,
-    WorkerBuilder, WorkerControl, WorkerReport, WorkerStats,
+    Kind, Policy, PoolRegistry, Prefetch, RetryPolicy, Store, Worker as EngineWorker, WorkerBuilder,
+    WorkerControl, WorkerReport, WorkerStats,
 };
 use longshore_batch::definition::{COMPLETION_KIND, PROVIDER_BATCH_KIND, ROW_KIND};
 use longshore_batch::{AlertMonitor, ProviderBatchHandler};
@@ -80,11 +80,7 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
 }
 
 /// Drains the worker once it has run `most` units.
-async fn drain_after_limit(
-    control: WorkerControl,
-    stats: Arc<WorkerStats>,
-    most: Option<u64>,
-) -> Infallible {
+async fn drain_after_limit(control: WorkerControl, stats: Arc<WorkerStats>, most: Option<u64>) -> Infallible {
     let Some(most) = most else { return std::future::pending().await };
     while stats.ran() < most {
         tokio::time::sleep(COUNT_INTERVAL).await;
@@ -180,21 +176,17 @@ impl WorkerHandlers<'_> {
                 || (*kind == chaos_kind && self.chaos.is_some())
         };
         if let Some(twice) = self.pools.kinds().find(|kind| is_ours(kind)) {
-            return Err(usage(format!(
-                "kind `{twice}` is built in, but a worker process handles it too"
-            )))
-            .hint("name its other operations in `kinds`, or rename this one");
+            return Err(usage(format!("kind `{twice}` is built in, but a worker process handles it too")))
+                .hint("name its other operations in `kinds`, or rename this one");
         }
         let has = |kind: &Kind| is_ours(kind) || self.pools.kinds().any(|own| own == kind);
         if let Some(unknown) = wanted.iter().find(|kind| !has(kind)) {
             let batches = format!("`{start_kind}`, `{row_kind}`, `{bulk_kind}` and `{end_kind}`");
             let known = format!("`{exec_kind}`, `{http_kind}`, {batches}");
-            return Err(usage(format!("this worker has no handler for kind `{unknown}`"))).hint(
-                format!(
-                    "built in are {known}; other kinds need a worker process ([workers.NAME]) or \
+            return Err(usage(format!("this worker has no handler for kind `{unknown}`"))).hint(format!(
+                "built in are {known}; other kinds need a worker process ([workers.NAME]) or \
                      their own program"
-                ),
-            );
+            ));
         }
         to = self.pools.register(to, wanted, self.registry);
         let wants = |kind: &Kind| wanted.is_empty() || wanted.contains(kind);

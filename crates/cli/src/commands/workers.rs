@@ -52,10 +52,12 @@ fn find(sessions: &[Session], wanted: &SessionPrefix) -> anyhow::Result<SessionI
     let mut found = sessions.iter().map(|s| s.id).filter(|id| wanted.matches(*id));
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),
-        (Some(_), Some(_)) => Err(anyhow::anyhow!("several workers' ids begin with `{wanted}`"))
-            .hint("give more characters"),
-        (None, _) => Err(longshore::Error::not_found("worker", wanted))
-            .hint("`longshore workers` lists the workers"),
+        (Some(_), Some(_)) => {
+            Err(anyhow::anyhow!("several workers' ids begin with `{wanted}`")).hint("give more characters")
+        }
+        (None, _) => {
+            Err(longshore::Error::not_found("worker", wanted)).hint("`longshore workers` lists the workers")
+        }
     }
 }
 

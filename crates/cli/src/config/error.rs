@@ -80,7 +80,6 @@ fn unnamed_section_error(table: &Table) -> Option<anyhow::Error> {
 /// `[[worker]]` is how other programs list supervised processes.
 fn worker_list_error(table: &Table) -> Option<anyhow::Error> {
     table.get("worker")?.as_array()?;
-    let error =
-        anyhow!("[[worker]] is a list, but [worker] is one section with the workers' defaults");
+    let error = anyhow!("[[worker]] is a list, but [worker] is one section with the workers' defaults");
     Some(hinted(error, "supervised processes are sections [supervise.workers.NAME]"))
 }

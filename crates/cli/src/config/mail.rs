@@ -70,14 +70,7 @@ impl MailConfig {
     pub fn thresholds(&self) -> HealthThresholds {
         let Self { warning, critical, warning_age, critical_age, .. } = *self;
         let Self { warning_failed, critical_failed, .. } = *self;
-        HealthThresholds {
-            warning,
-            critical,
-            warning_age,
-            critical_age,
-            warning_failed,
-            critical_failed,
-        }
+        HealthThresholds { warning, critical, warning_age, critical_age, warning_failed, critical_failed }
     }
 }
 

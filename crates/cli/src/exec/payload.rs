@@ -88,8 +88,7 @@ mod tests {
     }
 
     const NAMES: &str = "argv|argv|stdin|cwd|env|timeout|x";
-    const VALUES: &str =
-        r#"\["(a|=|\\u0000)?"(,"b")?\]|"[a-z0-9]{0,3}"|-?[0-9]{1,3}|null|\{"(A|=|)":"a"\}"#;
+    const VALUES: &str = r#"\["(a|=|\\u0000)?"(,"b")?\]|"[a-z0-9]{0,3}"|-?[0-9]{1,3}|null|\{"(A|=|)":"a"\}"#;
 
     proptest::proptest! {
         #[test]

@@ -56,8 +56,7 @@ impl CommandRun<'_> {
             Err(verdict) => return CommandEnd::NotStarted(verdict),
         };
         let began = Instant::now();
-        let [mut out, mut err] =
-            [(); 2].map(|()| BoundedOutput::new(MAX_OUTPUT_END, MAX_OUTPUT_END));
+        let [mut out, mut err] = [(); 2].map(|()| BoundedOutput::new(MAX_OUTPUT_END, MAX_OUTPUT_END));
         let why = self.drive(&mut child, &group, cancelled, &mut out, &mut err).await;
         group.release();
         let seconds = began.elapsed().as_secs_f64();
@@ -131,9 +130,7 @@ async fn feed(pipe: Option<ChildStdin>, text: Option<&str>) {
 fn inherited() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| {
-            env::exec::INHERITED.contains(&name.as_str()) || name.starts_with("LC_")
-        })
+        .filter(|(name, _)| env::exec::INHERITED.contains(&name.as_str()) || name.starts_with("LC_"))
 }
 
 fn not_started(program: &str, error: &std::io::Error) -> Verdict {
@@ -150,12 +147,7 @@ fn not_started(program: &str, error: &std::io::Error) -> Verdict {
     }
 }
 
-fn result(
-    status: Option<ExitStatus>,
-    out: &BoundedOutput,
-    err: &BoundedOutput,
-    seconds: f64,
-) -> ExecResult {
+fn result(status: Option<ExitStatus>, out: &BoundedOutput, err: &BoundedOutput, seconds: f64) -> ExecResult {
     use std::os::unix::process::ExitStatusExt;
     ExecResult {
         exit_code: status.and_then(|status| status.code()),

@@ -55,9 +55,7 @@ struct AllowedOrigin {
 impl AllowedOrigin {
     fn read(text: &str) -> Result<Self, String> {
         let bad = |why: &str| {
-            format!(
-                "`{text}` is not a destination as https://api.example.com or http://127.0.0.1:*: {why}"
-            )
+            format!("`{text}` is not a destination as https://api.example.com or http://127.0.0.1:*: {why}")
         };
         let (scheme, rest) = text.split_once("://").ok_or_else(|| bad("there is no `://`"))?;
         if !["http", "https"].contains(&scheme) {
@@ -108,9 +106,7 @@ mod tests {
 
     #[test]
     fn without_a_list_all_but_the_forbidden_addresses_may_be_called() {
-        for url in
-            ["https://example.com/", "http://127.0.0.1:99/", "http://[::1]/", "http://10.1.2.3"]
-        {
+        for url in ["https://example.com/", "http://127.0.0.1:99/", "http://[::1]/", "http://10.1.2.3"] {
             assert!(allowed(&[], url), "{url}");
         }
         for url in [
@@ -128,8 +124,7 @@ mod tests {
 
     #[test]
     fn a_list_allows_what_it_names_and_nothing_else() {
-        let list =
-            &["https://api.example.com", "https://*.corp.example:8443", "http://127.0.0.1:*"];
+        let list = &["https://api.example.com", "https://*.corp.example:8443", "http://127.0.0.1:*"];
         for url in [
             "https://api.example.com/any/path?q",
             "https://API.example.com:443/",

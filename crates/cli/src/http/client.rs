@@ -75,9 +75,7 @@ pub enum HttpError {
 impl fmt::Display for HttpError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAllowed(why) | Self::BadRedirect(why) | Self::Connection(why) => {
-                f.write_str(why)
-            }
+            Self::NotAllowed(why) | Self::BadRedirect(why) | Self::Connection(why) => f.write_str(why),
             Self::Timeout(limit) => {
                 write!(f, "no answer within {}", longshore::duration::format(*limit))
             }
@@ -204,9 +202,7 @@ async fn read(mut response: Response, most: usize) -> Result<HttpResponse, HttpE
 fn no_answer(error: reqwest::Error) -> HttpError {
     // The message does not name the URL, which may hold a secret.
     let error = error.without_url();
-    if let Some(forbidden) =
-        causes(&error).find_map(|cause| cause.downcast_ref::<ForbiddenAddress>())
-    {
+    if let Some(forbidden) = causes(&error).find_map(|cause| cause.downcast_ref::<ForbiddenAddress>()) {
         return HttpError::NotAllowed(forbidden.to_string());
     }
     let words: Vec<String> = causes(&error).map(ToString::to_string).collect();

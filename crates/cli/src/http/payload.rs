@@ -16,8 +16,7 @@ use super::statuses::{ExpectedStatuses, RetryConditions};
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Headers that follow from the URL and the body, and must not contradict them.
-const RESERVED: [&str; 5] =
-    ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
+const RESERVED: [&str; 5] = ["host", "content-length", "transfer-encoding", "connection", "upgrade"];
 
 /// A request. Unknown fields are rejected: a misspelt `timeout` must not mean the default.
 #[derive(Debug, Deserialize)]
@@ -100,9 +99,7 @@ impl HttpPayload {
             return Err(bad(format!("`url` begins with `{}:`, not with http(s):", url.scheme())));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(bad(
-                "`url` holds a user or password; use a header `authorization` with `env:NAME`",
-            ));
+            return Err(bad("`url` holds a user or password; use a header `authorization` with `env:NAME`"));
         }
         Ok(url)
     }
@@ -180,8 +177,7 @@ mod tests {
 
     #[test]
     fn a_content_type_in_the_headers_goes_before_ours() {
-        let call =
-            read(r#"{"url":"http://h/","body":"<a/>","headers":{"Content-Type":"text/xml"}}"#);
+        let call = read(r#"{"url":"http://h/","body":"<a/>","headers":{"Content-Type":"text/xml"}}"#);
         assert_eq!(call.unwrap().headers[CONTENT_TYPE], "text/xml");
     }
 

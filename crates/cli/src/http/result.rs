@@ -43,12 +43,7 @@ pub enum HttpResponseBody {
 
 impl HttpResult {
     /// The stored part of `answer`, without secrets.
-    pub fn new(
-        answer: HttpResponse,
-        http: &HttpPayload,
-        secrets: &Secrets,
-        took: Duration,
-    ) -> Self {
+    pub fn new(answer: HttpResponse, http: &HttpPayload, secrets: &Secrets, took: Duration) -> Self {
         let (text, truncated) = text(&answer, secrets);
         let body = match is_json(&answer) && !truncated {
             true => json(text),
@@ -60,11 +55,7 @@ impl HttpResult {
     }
 }
 
-fn headers(
-    answer: &HttpResponse,
-    http: &HttpPayload,
-    secrets: &Secrets,
-) -> BTreeMap<String, String> {
+fn headers(answer: &HttpResponse, http: &HttpPayload, secrets: &Secrets) -> BTreeMap<String, String> {
     let kept = |name: &String| {
         let value = answer.headers.get(name)?;
         let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
@@ -81,8 +72,7 @@ fn is_json(answer: &HttpResponse) -> bool {
 }
 
 fn json(text: String) -> HttpResponseBody {
-    RawValue::from_string(text.trim().to_owned())
-        .map_or(HttpResponseBody::Text(text), HttpResponseBody::Json)
+    RawValue::from_string(text.trim().to_owned()).map_or(HttpResponseBody::Text(text), HttpResponseBody::Json)
 }
 
 /// The body as text, at most [`MAX_BODY`] bytes, and whether it was longer.
@@ -134,9 +124,6 @@ mod tests {
         assert_eq!(long["truncated"], true);
         assert_eq!(long["body"].as_str().unwrap().len(), MAX_BODY);
         let fits = kept("text/plain", &[b'x'; MAX_BODY]);
-        assert_eq!(
-            (&fits["truncated"], fits["body"].as_str().unwrap().len()),
-            (&false.into(), MAX_BODY)
-        );
+        assert_eq!((&fits["truncated"], fits["body"].as_str().unwrap().len()), (&false.into(), MAX_BODY));
     }
 }

@@ -62,18 +62,14 @@ pub struct GuardedResolver;
 impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            let found: Vec<SocketAddr> =
-                tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             let allowed = filter_addresses(name.as_str(), found)?;
             Ok(Box::new(allowed.into_iter()) as Addrs)
         })
     }
 }
 
-fn filter_addresses(
-    name: &str,
-    mut found: Vec<SocketAddr>,
-) -> Result<Vec<SocketAddr>, ForbiddenAddress> {
+fn filter_addresses(name: &str, mut found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, ForbiddenAddress> {
     let some = !found.is_empty();
     found.retain(|address| !is_forbidden(address.ip()));
     if some && found.is_empty() { Err(ForbiddenAddress(name.to_owned())) } else { Ok(found) }

@@ -55,9 +55,7 @@ impl RetryConditions {
     /// Whether the request is retried after this.
     pub fn contains(&self, failure: RequestFailure) -> bool {
         match failure {
-            RequestFailure::Status(status) => {
-                self.statuses.iter().any(|wanted| wanted.matches(status))
-            }
+            RequestFailure::Status(status) => self.statuses.iter().any(|wanted| wanted.matches(status)),
             RequestFailure::Connection => self.connection,
             RequestFailure::Timeout => self.timeout,
         }
@@ -165,8 +163,7 @@ mod tests {
 
     #[test]
     fn a_payload_names_statuses_classes_and_words() {
-        let on: RetryConditions =
-            serde_json::from_str(r#"[404, "409", "5xx", "timeout"]"#).unwrap();
+        let on: RetryConditions = serde_json::from_str(r#"[404, "409", "5xx", "timeout"]"#).unwrap();
         let tried = |code| on.contains(RequestFailure::Status(status(code)));
         assert!(tried(404) && tried(409) && tried(503) && !tried(429));
         assert!(on.contains(RequestFailure::Timeout) && !on.contains(RequestFailure::Connection));

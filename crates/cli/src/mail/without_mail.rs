@@ -1,7 +1,7 @@
 //! Mail in the quickstart build: unsupported, every use is an error.
 
 use async_trait::async_trait;
-use longshore_batch::mail::{Office, OfficeError, Parcel, Posted};
+use longshore_batch::mail::{MailSpool, MailSpoolError, OutgoingMail, SpooledMail};
 
 use crate::error::{WithHint, usage};
 use crate::settings::Settings;
@@ -9,16 +9,16 @@ use crate::settings::Settings;
 const NO_MAIL: &str = "the quickstart build sends no mail";
 
 /// No value of this type exists.
-pub enum Sealer {}
+pub enum DigestBuilder {}
 
-impl Sealer {
-    pub async fn seal(&self, _: Parcel) -> Result<(), OfficeError> {
+impl DigestBuilder {
+    pub async fn seal(&self, _: OutgoingMail) -> Result<(), MailSpoolError> {
         match *self {}
     }
 }
 
 /// Refuses to compile messages.
-pub async fn sealer(_: &Settings) -> anyhow::Result<Sealer> {
+pub async fn sealer(_: &Settings) -> anyhow::Result<DigestBuilder> {
     Err(usage(NO_MAIL)).hint("for a build that does: cargo build --release")
 }
 
@@ -32,13 +32,8 @@ impl LazyMailSpool {
 }
 
 #[async_trait]
-impl Office for LazyMailSpool {
-    async fn post(&self, _: Parcel) -> Result<Posted, OfficeError> {
-        Err(OfficeError {
-            code: "NO_MAIL",
-            message: NO_MAIL.to_owned(),
-            retryable: false,
-            busy: false,
-        })
+impl MailSpool for LazyMailSpool {
+    async fn enqueue(&self, _: OutgoingMail) -> Result<SpooledMail, MailSpoolError> {
+        Err(MailSpoolError { code: "NO_MAIL", message: NO_MAIL.to_owned(), retryable: false, busy: false })
     }
 }

@@ -76,9 +76,8 @@ impl Table {
     fn widths(&self) -> Vec<usize> {
         let rows = || self.rows.iter().chain([&self.heading]);
         let columns = rows().map(Vec::len).max().unwrap_or(0);
-        let width = |i: usize| {
-            rows().filter_map(|row| row.get(i)).map(|cell| cell.text.chars().count()).max()
-        };
+        let width =
+            |i: usize| rows().filter_map(|row| row.get(i)).map(|cell| cell.text.chars().count()).max();
         (0..columns).map(|i| width(i).unwrap_or(0)).collect()
     }
 }
@@ -118,10 +117,7 @@ mod tests {
         let mut table = Table::new([cell("queue"), right("ready")], "none");
         table.row([cell("mail"), right(7)]);
         table.row([cell("a-long-name"), right(12345)]);
-        assert_eq!(
-            table.render(false),
-            "QUEUE        READY\nmail             7\na-long-name  12345\n"
-        );
+        assert_eq!(table.render(false), "QUEUE        READY\nmail             7\na-long-name  12345\n");
     }
 
     #[test]

@@ -163,11 +163,7 @@ fn inherited_env(typed: &GlobalArgs) -> Vec<(String, String)> {
 /// Time that a worker may need after its drain to record outcomes.
 const DRAIN_SLACK: Duration = Duration::from_secs(10);
 
-fn worker(
-    name: &str,
-    written: &SupervisedConfig,
-    config: &Config,
-) -> anyhow::Result<SupervisedSection> {
+fn worker(name: &str, written: &SupervisedConfig, config: &Config) -> anyhow::Result<SupervisedSection> {
     if name.is_empty() || name.chars().any(|c| c.is_control() || c.is_whitespace()) {
         return Err(usage(format!("`supervise.workers` has a section called `{name}`")))
             .hint("its lines of output begin with the name: use a word");
@@ -197,8 +193,7 @@ fn shape(name: &str, written: &SupervisedConfig) -> anyhow::Result<SectionSpec> 
     if !(min..=max).contains(&begin) {
         let key = format!("supervise.workers.{name}.count");
         let problem = format!("`{key}` begins with {begin}, not within {min} and {max}");
-        return Err(usage(problem))
-            .hint("write `count`, or `min` and `max`, or `count` between them");
+        return Err(usage(problem)).hint("write `count`, or `min` and `max`, or `count` between them");
     }
     let max_age = Some(max_age).filter(|age| !age.is_zero());
     Ok(SectionSpec { name: name.to_owned(), begin, min, max, max_age })

@@ -112,10 +112,7 @@ mod tests {
     fn secrets_never_printed() {
         for (text, shown) in [
             ("postgres://ada@db/x", "postgres://ada@db/x"),
-            (
-                "postgres://ada:s3cret@db:1/x?sslmode=require",
-                "postgres://ada:***@db:1/x?sslmode=require",
-            ),
+            ("postgres://ada:s3cret@db:1/x?sslmode=require", "postgres://ada:***@db:1/x?sslmode=require"),
             ("postgresql://ada:s3%40cret@db/x", "postgresql://ada:***@db/x"),
             ("postgres://ada@db/x?password=s3cret", "postgres://ada@db/x?password=***"),
             ("postgres://db/x?password=s3cret&user=ada", "postgres://db/x?password=***"),

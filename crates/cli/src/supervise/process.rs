@@ -8,9 +8,7 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 
-use longshore_process::{
-    ExitWatcher, OrphanReaper, OutputReader, ProcessGroup, Signal, signal_process,
-};
+use longshore_process::{ExitWatcher, OrphanReaper, OutputReader, ProcessGroup, Signal, signal_process};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use longshore::{exponential_delay, half_jitter};
 
-use super::reconciler::{
-    AfterEnd, ProcessId, RestartRules, SectionSpec, StopReason, SupervisorAction,
-};
+use super::reconciler::{AfterEnd, ProcessId, RestartRules, SectionSpec, StopReason, SupervisorAction};
 
 /// The processes of one section.
 #[derive(Debug)]
@@ -51,13 +49,7 @@ pub(super) enum ProcessState {
 }
 
 impl SupervisedProcess {
-    pub(super) fn new(
-        id: ProcessId,
-        number: u32,
-        since: Duration,
-        generation: u64,
-        round: u64,
-    ) -> Self {
+    pub(super) fn new(id: ProcessId, number: u32, since: Duration, generation: u64, round: u64) -> Self {
         Self { id, state: ProcessState::Starting, stale: false, number, generation, round, since }
     }
 
@@ -65,12 +57,7 @@ impl SupervisedProcess {
         matches!(self.state, ProcessState::Ending { .. })
     }
 
-    pub(super) fn stop(
-        &mut self,
-        why: StopReason,
-        now: Duration,
-        rules: &RestartRules,
-    ) -> SupervisorAction {
+    pub(super) fn stop(&mut self, why: StopReason, now: Duration, rules: &RestartRules) -> SupervisorAction {
         self.state = ProcessState::Ending { until: now + rules.drain, killed: false };
         SupervisorAction::Ask(self.id, why)
     }
@@ -171,8 +158,7 @@ impl SectionState {
         if here <= self.wanted as usize {
             return None;
         }
-        let old =
-            self.active().filter(|process| process.is_old(generation)).map(|old| old.id).min();
+        let old = self.active().filter(|process| process.is_old(generation)).map(|old| old.id).min();
         let (id, why) = match old {
             Some(_) if is_young => return None,
             Some(id) => (id, StopReason::Replaced),
@@ -261,9 +247,8 @@ impl SectionState {
 
     /// Whether all processes are up and current, or the section was given up.
     pub(super) fn is_settled(&self, generation: u64) -> bool {
-        let is_done = |process: &SupervisedProcess| {
-            process.state == ProcessState::Up && !process.is_old(generation)
-        };
+        let is_done =
+            |process: &SupervisedProcess| process.state == ProcessState::Up && !process.is_old(generation);
         let is_whole = self.processes.len() == self.wanted as usize;
         let rests = self.processes.iter().all(|process| process.state == ProcessState::Up);
         (self.given_up && rests) || (is_whole && self.processes.iter().all(is_done))

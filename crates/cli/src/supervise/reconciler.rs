@@ -130,22 +130,14 @@ impl Reconciler {
             actions.extend(group.overdue(now));
             if self.is_over {
                 let all = group.processes.iter_mut().filter(|process| !process.is_ending());
-                actions.extend(
-                    all.map(|process| process.stop(StopReason::RemoteSupport, now, &self.rules)),
-                );
+                actions.extend(all.map(|process| process.stop(StopReason::RemoteSupport, now, &self.rules)));
                 continue;
             }
             for _ in 0..group.to_start(now, self.generation) {
                 let number = group.free_number();
                 let id = ProcessId(self.next);
                 self.next += 1;
-                group.processes.push(SupervisedProcess::new(
-                    id,
-                    number,
-                    now,
-                    self.generation,
-                    group.round,
-                ));
+                group.processes.push(SupervisedProcess::new(id, number, now, self.generation, group.round));
                 actions.push(SupervisorAction::Start { id, group: index, number });
             }
             actions.extend(group.stop_surplus(now, self.generation, &self.rules));

@@ -23,8 +23,7 @@ impl SdNotify {
             Some((socket, address(name.as_bytes())?))
         });
         let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
-        let is_for_us =
-            number(env::WATCHDOG_PID).is_none_or(|pid| pid == u64::from(std::process::id()));
+        let is_for_us = number(env::WATCHDOG_PID).is_none_or(|pid| pid == u64::from(std::process::id()));
         let watchdog = number(env::WATCHDOG_USEC).filter(|micros| is_for_us && *micros > 0);
         Self { to, watchdog: watchdog.map(Duration::from_micros) }
     }

@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::{
-    AfterEnd, ProcessId, Reconciler, RestartRules, SectionSpec, StopReason, SupervisorAction,
-};
+use super::{AfterEnd, ProcessId, Reconciler, RestartRules, SectionSpec, StopReason, SupervisorAction};
 
 fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -209,9 +207,7 @@ fn at_the_end_all_are_asked_and_who_stays_is_killed() {
     let asked = reconciler.step(at(10));
     assert_eq!(
         asked,
-        all.iter()
-            .map(|id| SupervisorAction::Ask(*id, StopReason::RemoteSupport))
-            .collect::<Vec<_>>()
+        all.iter().map(|id| SupervisorAction::Ask(*id, StopReason::RemoteSupport)).collect::<Vec<_>>()
     );
     assert_eq!(reconciler.ended(all[0], at(11)), AfterEnd::Expected);
     assert_eq!(reconciler.step(at(49)), []);
@@ -315,18 +311,13 @@ fn other_shapes_change_the_number_and_whoever_is_gone_is_let_go_in_good_order() 
     assert_eq!((reconciler.wanted(0), reconciler.wanted(1), reconciler.wanted(2)), (2, 1, 3));
     let actions = reconciler.step(at(12));
     assert_eq!(started(&actions).len(), 3, "the new section");
-    assert!(
-        actions.contains(&SupervisorAction::Ask(ProcessId(4), StopReason::TooMany)),
-        "{actions:?}"
-    );
+    assert!(actions.contains(&SupervisorAction::Ask(ProcessId(4), StopReason::TooMany)), "{actions:?}");
     reconciler.ended(ProcessId(4), at(13));
     reconciler.reshape(rules(), [shape(1, 1, 1)]);
     let mut asked = Vec::new();
     for second in 20..40 {
         for action in reconciler.step(at(second)) {
-            let SupervisorAction::Ask(id, StopReason::TooMany) = action else {
-                panic!("{action:?}")
-            };
+            let SupervisorAction::Ask(id, StopReason::TooMany) = action else { panic!("{action:?}") };
             asked.push(id);
             assert_eq!(reconciler.ended(id, at(second)), AfterEnd::Expected);
         }

@@ -73,8 +73,7 @@ impl Telemetry {
     pub async fn end(self) {
         let Some(provider) = self.0 else { return };
         // It waits for a thread that waits for this runtime to call the collector.
-        let ending =
-            tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
+        let ending = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(SHUTDOWN_TIMEOUT));
         if let Ok(Err(error)) = ending.await {
             tracing::debug!(%error, "cannot send the last spans");
         }
@@ -99,12 +98,7 @@ impl Tracer for CurrentSpan {
         let context = Span::current().context();
         let at = context.span().span_context().clone();
         match at.is_valid() {
-            true => Some(format!(
-                "00-{}-{}-{:02x}",
-                at.trace_id(),
-                at.span_id(),
-                at.trace_flags().to_u8()
-            )),
+            true => Some(format!("00-{}-{}-{:02x}", at.trace_id(), at.span_id(), at.trace_flags().to_u8())),
             false => self.origin.clone(),
         }
     }

@@ -43,9 +43,9 @@ impl Telemetry {
 struct CallerTrace(Option<String>);
 
 impl Tracer for CallerTrace {
-    fn adopt(&self, _: &Span, _: &str) {}
+    fn set_parent(&self, _: &Span, _: &str) {}
 
-    fn here(&self) -> Option<String> {
+    fn current_traceparent(&self) -> Option<String> {
         self.0.clone()
     }
 }

@@ -11,8 +11,7 @@ impl Screen {
     /// Prints how to get a live view, if stdout is a terminal.
     pub(crate) fn open(output: Output) -> Option<Self> {
         if !output.is_json() && io::stdout().is_terminal() {
-            output
-                .note("this build has no live view; for one: cargo build --release --features tui");
+            output.note("this build has no live view; for one: cargo build --release --features tui");
         }
         None
     }

@@ -32,8 +32,7 @@ const SKIPPED_BLOCKS: [(&str, &str); 3] = [
 
 /// Languages that blocks may have beside `sh`. This test would not see a block of `bash` or
 /// `console`.
-const OTHER_LANGUAGES: [&str; 9] =
-    ["", "js", "json", "python", "rust", "rust,ignore", "sql", "text", "toml"];
+const OTHER_LANGUAGES: [&str; 9] = ["", "js", "json", "python", "rust", "rust,ignore", "sql", "text", "toml"];
 
 /// Command prefixes with which a reader runs the binary before it is installed.
 const FROM_SOURCE: [&str; 2] = ["cargo run --release -- ", "cargo run -- "];
@@ -172,9 +171,7 @@ fn main() {
     for (name, blocks) in documents() {
         let scripts = blocks.into_iter().filter_map(|block| Some((block.line, block.script()?)));
         tests.extend(
-            scripts.map(|(line, script)| {
-                trial(format!("{name}:{line}"), move || assert_runs(&script))
-            }),
+            scripts.map(|(line, script)| trial(format!("{name}:{line}"), move || assert_runs(&script))),
         );
     }
     libtest_mimic::run(&Arguments::from_args(), tests).exit()
@@ -227,8 +224,7 @@ fn blocks_are_found_with_their_line_and_read_as_scripts() {
     let text = "a\n```sh\nalias longshore=x\ncargo run --release -- chaos\nls\n```\n\
                 b\n```json\n{}\n```\n```sh no-run\nrm -rf /\n```\n```sh\n./test\ncargo doc\n```\n";
     let found = blocks(text);
-    let lines: Vec<(usize, &str)> =
-        found.iter().map(|block| (block.line, block.language.as_str())).collect();
+    let lines: Vec<(usize, &str)> = found.iter().map(|block| (block.line, block.language.as_str())).collect();
     assert_eq!(lines, [(2, "sh"), (8, "json"), (11, "sh no-run"), (14, "sh")]);
     let scripts: Vec<Option<String>> = found.iter().map(Block::script).collect();
     assert_eq!(scripts[0].as_deref(), Some("longshore chaos\nls"));

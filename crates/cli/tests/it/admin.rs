@@ -75,10 +75,7 @@ fn the_failures_of_a_batch_can_be_retried_after_its_end() {
     dir.run(&["batch", "retry", "b"]).ok();
     dir.work();
     let batch = dir.batch("b");
-    assert_eq!(
-        (&batch["done"], &batch["failed"], &batch["generation"]),
-        (&json!(3), &json!(0), &json!(2))
-    );
+    assert_eq!((&batch["done"], &batch["failed"], &batch["generation"]), (&json!(3), &json!(0), &json!(2)));
     dir.run(&["batch", "watch", "b"]).ok();
 }
 
@@ -114,8 +111,7 @@ fn a_tenant_sees_only_its_own() {
     let dir = TestDir::new();
     let id = dir.submit_script("true", &["--tenant", "acme"]);
     assert_eq!(dir.run(&["unit", "show", &id, "--tenant", "other"]).code, 1);
-    let listed =
-        |tenant: &str| dir.run(&["unit", "list", "--json", "--tenant", tenant]).ok().json();
+    let listed = |tenant: &str| dir.run(&["unit", "list", "--json", "--tenant", tenant]).ok().json();
     assert_eq!(listed("other"), json!([]));
     assert_eq!(listed("acme")[0]["tenant"], "acme");
 }

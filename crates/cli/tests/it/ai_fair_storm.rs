@@ -133,8 +133,7 @@ fn no_window_exceeds_the_limit(seen: &[RecordedRequest]) {
 fn nobody_starves(seen: &[RecordedRequest]) {
     for at in 0..TENANT_LOADS.len() {
         let name = format!("t{at}");
-        let served =
-            seen.iter().map(sender_of).filter(|(sender, _)| *sender == name).map(|(_, n)| n);
+        let served = seen.iter().map(sender_of).filter(|(sender, _)| *sender == name).map(|(_, n)| n);
         let served: Vec<usize> = served.collect();
         assert!(served.contains(&0), "{name}");
         for (position, n) in served.iter().enumerate() {

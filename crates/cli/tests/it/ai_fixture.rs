@@ -28,11 +28,8 @@ impl AiFixture {
 
     /// Adds neither key nor profile.
     pub fn bare(dir: TestDir) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let fake = runtime.block_on(FakeAi::start()).unwrap();
         Self { dir, fake, _runtime: runtime }
     }

@@ -53,10 +53,9 @@ fn secrets_never_printed_by_who_asks() {
         let fixture = AiFixture::new(SECRET);
         let logs = ["--log-level", "trace", "--log-format", form];
         let json: &[&str] = if form == "json" { &["--json"] } else { &[] };
-        let mut gateway = fixture.dir.start(
-            &[&["ai", "gateway", "--listen", "127.0.0.1:0", "--log-dir", "logs"], &logs[..]]
-                .concat(),
-        );
+        let mut gateway = fixture
+            .dir
+            .start(&[&["ai", "gateway", "--listen", "127.0.0.1:0", "--log-dir", "logs"], &logs[..]].concat());
         let mut worker = fixture.worker(&logs);
         for (i, act) in hostile_responses(&fixture).into_iter().enumerate() {
             fixture.fake.set_default(act);
@@ -72,11 +71,7 @@ fn secrets_never_printed_by_who_asks() {
             }
         }
         assert!(
-            fixture
-                .fake
-                .requests()
-                .iter()
-                .any(|seen| seen.header("authorization").contains(SECRET)),
+            fixture.fake.requests().iter().any(|seen| seen.header("authorization").contains(SECRET)),
             "the key was used"
         );
         let listen_port = eventually(TIMEOUT, || {
@@ -91,15 +86,9 @@ fn secrets_never_printed_by_who_asks() {
         }
         capture_files(&fixture.dir.path(""), &[], &mut captured);
     }
-    assert!(
-        captured.0.iter().any(|(source, _)| source.ends_with("longshore.db")),
-        "the store was searched"
-    );
+    assert!(captured.0.iter().any(|(source, _)| source.ends_with("longshore.db")), "the store was searched");
     assert!(captured.0.iter().any(|(source, _)| source.contains("logs")), "so were the log files");
-    assert!(
-        captured.0.iter().any(|(source, _)| source.ends_with("stderr")),
-        "and what workers said"
-    );
+    assert!(captured.0.iter().any(|(source, _)| source.ends_with("stderr")), "and what workers said");
     captured.assert_no_secret();
 }
 

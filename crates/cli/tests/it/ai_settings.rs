@@ -65,8 +65,7 @@ fn settings_that_could_leak_or_make_no_sense_are_refused_with_a_hint() {
 
 #[test]
 fn a_library_is_its_tenants_as_the_operator_says_and_nobody_elses() {
-    let settings =
-        "[ai]\nlibrary_suffixes = [\"_LIB\"]\nlibraries = { QGPL = \"acme\", EVIL = \"evil\" }\n";
+    let settings = "[ai]\nlibrary_suffixes = [\"_LIB\"]\nlibraries = { QGPL = \"acme\", EVIL = \"evil\" }\n";
     let dir = dir_with_settings(settings);
     for (n, (library, code)) in [
         // These libraries are acme's; the queues have no reader.

@@ -77,10 +77,7 @@ fn of_many_who_ask_through_a_crash_nobody_hears_anothers_answer() {
     assert_eq!(calls - lost, 8, "each was answered once: {usage}");
     // A call is recorded before it is sent, so a call recorded by a killed worker may never have been
     // sent.
-    assert!(
-        (asked..=asked + lost).contains(&calls),
-        "the provider received {asked} requests: {usage}"
-    );
+    assert!((asked..=asked + lost).contains(&calls), "the provider received {asked} requests: {usage}");
     fixture.dir.run(&["verify"]).ok();
 }
 
@@ -114,9 +111,7 @@ fn a_hangup_makes_it_read_a_key_anew() {
     assert_eq!(ask(1), "Bearer sk-file-one");
     std::fs::write(&key, "sk-file-two").unwrap();
     worker.signal("HUP");
-    eventually(TIMEOUT, || {
-        fixture.dir.read("stderr").contains("reloading profiles and keys").then_some(())
-    });
+    eventually(TIMEOUT, || fixture.dir.read("stderr").contains("reloading profiles and keys").then_some(()));
     assert_eq!(ask(2), "Bearer sk-file-two");
     worker.signal("TERM");
     assert_eq!(worker.ends_within(TIMEOUT), 0);

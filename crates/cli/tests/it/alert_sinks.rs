@@ -20,17 +20,7 @@ fn hold_permit(dir: &TestDir) -> ChildGuard {
 
 /// A command that waits in vain for the permit and logs at trace level.
 fn wait_for_permit(dir: &TestDir) -> std::process::Command {
-    dir.command(&[
-        "pool",
-        "exec",
-        "licence",
-        "--wait",
-        "700ms",
-        "--log-level",
-        "trace",
-        "--",
-        "true",
-    ])
+    dir.command(&["pool", "exec", "licence", "--wait", "700ms", "--log-level", "trace", "--", "true"])
 }
 
 fn parse_alert(request: &ReceivedRequest) -> Value {
@@ -116,8 +106,7 @@ fn parse_envelope(body: &str) -> (Value, Vec<(Value, Value)>) {
 
 #[test]
 fn sentry_gets_an_envelope_with_the_figures_grouped_by_pool_and_kind() {
-    let (dir, server) =
-        (TestDir::new(), HttpServer::answering(&[answer(200, "", "{\"id\":\"x\"}")]));
+    let (dir, server) = (TestDir::new(), HttpServer::answering(&[answer(200, "", "{\"id\":\"x\"}")]));
     let _holder = hold_permit(&dir);
     let dsn = server.url.replace("http://", &format!("http://{SECRET}@")) + "/42";
     let run = wait_for_permit(&dir).env("LONGSHORE_ALERTS_SENTRY", &dsn).spawn().unwrap();
@@ -134,10 +123,7 @@ fn sentry_gets_an_envelope_with_the_figures_grouped_by_pool_and_kind() {
         let plain = |id: &Value| id.as_str().unwrap().replace('-', "");
         assert_eq!(plain(&header["event_id"]), plain(&event["event_id"]));
         assert_eq!(event["fingerprint"], json!(["bounded-pool", "licence", kind]));
-        assert_eq!(
-            (&event["tags"]["pool"], &event["tags"]["alert"]),
-            (&"licence".into(), &kind.into())
-        );
+        assert_eq!((&event["tags"]["pool"], &event["tags"]["alert"]), (&"licence".into(), &kind.into()));
         assert_eq!(event["extra"]["figures"]["max"], 1);
         assert_eq!(event["level"], level);
         assert!(event["message"].as_str().unwrap().contains("`licence`"), "{event}");

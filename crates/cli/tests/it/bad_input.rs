@@ -54,8 +54,7 @@ fn a_bad_line_keeps_what_was_before_it_and_the_batch_goes_on_once_it_is_mended()
     let dir = TestDir::new();
     for (bad, words) in [(&b"{nonsense"[..], "is not JSON"), (b"\"\xff\"", "is not UTF-8")] {
         let input =
-            [EXEC_LINE.as_bytes(), b"\n", EXEC_LINE.as_bytes(), bad, b"\n", EXEC_LINE.as_bytes()]
-                .concat();
+            [EXEC_LINE.as_bytes(), b"\n", EXEC_LINE.as_bytes(), bad, b"\n", EXEC_LINE.as_bytes()].concat();
         submit_lines(&dir, &input).ends(1).says("line 4").says(words).says("hint:");
         let batch = dir.batch("b");
         assert_eq!((&batch["total"], &batch["sealed"]), (&json!(2), &json!(false)));
@@ -69,9 +68,7 @@ fn a_bad_line_keeps_what_was_before_it_and_the_batch_goes_on_once_it_is_mended()
 fn a_shorter_input_than_before_is_noticed() {
     let dir = TestDir::new();
     submit_lines(&dir, [EXEC_LINE, EXEC_LINE, "oops\n"].concat().as_bytes()).ends(1);
-    submit_lines(&dir, EXEC_LINE.as_bytes())
-        .ends(1)
-        .says("2 lines were sent before, this input has 1");
+    submit_lines(&dir, EXEC_LINE.as_bytes()).ends(1).says("2 lines were sent before, this input has 1");
     assert_eq!(dir.batch("b")["sealed"], false);
 }
 
@@ -143,10 +140,7 @@ fn usage_errors_end_with_two() {
 fn a_store_that_cannot_be_opened_is_explained() {
     let dir = TestDir::new();
     let list = |store: &str| dir.run(&["--store", store, "queue", "list"]);
-    list("sqlite:no/such/dir/x.db")
-        .ends(1)
-        .says("directory no/such/dir does not exist")
-        .says("hint:");
+    list("sqlite:no/such/dir/x.db").ends(1).says("directory no/such/dir does not exist").says("hint:");
     dir.write("text.db", "this is not a database, just some words in a file of text\n".repeat(100));
     list("sqlite:text.db").ends(1).says("text.db").says("hint:");
     list("sqlite:.").ends(2).says("is a directory");

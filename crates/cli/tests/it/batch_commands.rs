@@ -121,8 +121,7 @@ fn failed_rows(job: &BatchJob) -> Vec<Value> {
 
 #[test]
 fn rows_go_through_a_program_in_another_language() {
-    let sort =
-        "CASE WHEN i % 10 = 3 THEN 'skipped' WHEN i % 10 = 7 THEN 'hopeless' ELSE 'good' END";
+    let sort = "CASE WHEN i % 10 = 3 THEN 'skipped' WHEN i % 10 = 7 THEN 'hopeless' ELSE 'good' END";
     let job = job(50, sort, &[], &[]);
     let last = job.run(&[]).ends(3).json();
     assert_eq!((&last["done"], &last["failed"]), (&json!(45), &json!(5)), "{last}");
@@ -156,8 +155,7 @@ fn workers_elsewhere_start_the_program_themselves() {
 
 #[test]
 fn a_dry_run_asks_the_program_for_prompts() {
-    let job =
-        job(3, "CASE i WHEN 1 THEN 'skipped' WHEN 2 THEN 'hopeless' ELSE 'good' END", &[], &[]);
+    let job = job(3, "CASE i WHEN 1 THEN 'skipped' WHEN 2 THEN 'hopeless' ELSE 'good' END", &[], &[]);
     let shown = job.run(&["--dry-run"]).ends(3).json();
     let prompts = &shown["prompts"];
     assert_eq!(prompts[0]["skipped"], "nobody need know", "{shown}");

@@ -32,10 +32,7 @@ fn write_script(job: &BatchJob, text: &str) {
 
 fn events(job: &BatchJob) -> Vec<Value> {
     let text = job.dir.read("told");
-    text.lines()
-        .filter(|line| !line.is_empty())
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    text.lines().filter(|line| !line.is_empty()).map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Answers each request with the next status (repeating the last) and forwards the bodies.
@@ -91,11 +88,7 @@ fn run_two_generations(job: &BatchJob) {
 fn assert_both_ends(job: &BatchJob, events: &[Value]) {
     assert_eq!(events.len(), 2, "{events:?}");
     for (end, (generation, done, failed)) in events.iter().zip([(1, 20, 10), (2, 30, 0)]) {
-        assert_eq!(
-            (&end["batch"], &end["status"]),
-            (&json!(job.name()), &json!("complete")),
-            "{end}"
-        );
+        assert_eq!((&end["batch"], &end["status"]), (&json!(job.name()), &json!("complete")), "{end}");
         assert_eq!((&end["generation"], &end["total"]), (&json!(generation), &json!(30)), "{end}");
         assert_eq!((&end["done"], &end["failed"]), (&json!(done), &json!(failed)), "{end}");
         assert_eq!((&end["simulated"], &end["tenant"]), (&json!(true), &json!("default")), "{end}");
@@ -202,11 +195,7 @@ fn a_threshold_that_is_reached_and_work_that_is_left_are_told_of() {
     job.run(&[]).ends(4);
     let alerts = || events(&job).iter().map(|events| events["code"].clone()).collect::<Vec<_>>();
     assert_eq!(alerts(), ["threshold"]);
-    assert!(
-        events(&job)[0]["words"].as_str().unwrap().contains("threshold is 10"),
-        "{:?}",
-        events(&job)
-    );
+    assert!(events(&job)[0]["words"].as_str().unwrap().contains("threshold is 10"), "{:?}", events(&job));
 
     job.execute("UPDATE rows SET sort = 'slow'");
     job.operate("resume", &[]).ok();

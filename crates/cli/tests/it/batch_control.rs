@@ -23,8 +23,7 @@ fn count_of(value: &Value, name: &str) -> u64 {
 }
 
 fn announced_ends(job: &BatchJob) -> String {
-    let sql =
-        "SELECT group_concat(status || ' ' || generation || ' ' || done || ' ' || failed, ', ')
+    let sql = "SELECT group_concat(status || ' ' || generation || ' ' || done || ' ' || failed, ', ')
                FROM ends";
     job.query::<Option<String>>(sql).unwrap_or_default()
 }
@@ -39,10 +38,7 @@ fn a_paused_batch_stops_its_run_and_goes_on_after_resume() {
     assert_eq!(run.ends_within(TIMEOUT), 4);
     let paused_batch = job.batch();
     assert!(count_of(&paused_batch, "done") < ROWS, "{paused_batch}");
-    assert_eq!(
-        (&paused_batch["leased"], job.count("effects")),
-        (&json!(0), count_of(&paused_batch, "done"))
-    );
+    assert_eq!((&paused_batch["leased"], job.count("effects")), (&json!(0), count_of(&paused_batch, "done")));
 
     job.run(&[]).ends(1).says("is paused: tea").says("hint:");
     assert_eq!(job.operate("resume", &[]).ok().json()["status"], "running");
@@ -94,11 +90,7 @@ fn a_cancelled_batch_ends_its_run_and_is_announced_once() {
     let batch = job.batch();
     assert_eq!(batch["status"], "cancelled");
     let (done, cancelled) = (count_of(&batch, "done"), count_of(&batch, "cancelled"));
-    assert_eq!(
-        (done + cancelled, &batch["failed"]),
-        (count_of(&batch, "total"), &json!(0)),
-        "{batch}"
-    );
+    assert_eq!((done + cancelled, &batch["failed"]), (count_of(&batch, "total"), &json!(0)), "{batch}");
     assert!(cancelled > 0, "{batch}");
     job.assert_exact();
     assert_eq!(announced_ends(&job), format!("cancelled 1 {done} 0"));
@@ -139,8 +131,7 @@ fn recover_finishes_every_batch_that_was_killed() {
     let job = slow_job(ROWS, 40, &[("key = \"id\"", "key = \"id\"\nahead = 40")]);
     job.create();
     let (right, wrong) = slow_edit(40);
-    let others =
-        [(right.as_str(), wrong.as_str()), ("key = \"id\"", "key = \"id\"\nclaim = \"other\"")];
+    let others = [(right.as_str(), wrong.as_str()), ("key = \"id\"", "key = \"id\"\nclaim = \"other\"")];
     let text = edit_batch(&others)
         .replace("effects (", "others (")
         .replace("SET done = done + 1", "SET sort = sort")
@@ -156,15 +147,10 @@ fn recover_finishes_every_batch_that_was_killed() {
     assert!(open.iter().any(|batch| batch["sealed"] == false), "{open:?}");
 
     let run = job.dir.run(&["batch", "recover", "--json"]).ok();
-    let lines: Vec<Value> =
-        run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 2, "{}", run.out);
     for line in &lines {
-        assert_eq!(
-            (&line["status"], &line["done"]),
-            (&json!("complete"), &line["total"]),
-            "{line}"
-        );
+        assert_eq!((&line["status"], &line["done"]), (&json!("complete"), &line["total"]), "{line}");
     }
     assert_eq!((job.count("effects"), job.count("others")), (ROWS, ROWS));
     for table in ["effects", "others"] {

@@ -71,9 +71,8 @@ fn the_mistaken_lines_are_those_of_the_readme() {
             documented.extend(numbers.map(|number| number.parse::<i64>().unwrap()));
         }
         documented.sort_unstable();
-        let sql = format!(
-            "SELECT po_line_id FROM po_lines WHERE review_status = upper('{verdict}') ORDER BY 1"
-        );
+        let sql =
+            format!("SELECT po_line_id FROM po_lines WHERE review_status = upper('{verdict}') ORDER BY 1");
         assert_eq!(orders::<i64>(&dir, &sql), documented, "{verdict}");
     }
 }

@@ -10,9 +10,7 @@ use crate::support::CliOutput;
 fn file_contents(job: &BatchJob) -> BTreeMap<String, Vec<u8>> {
     let files = std::fs::read_dir(job.dir.path("")).unwrap().map(Result::unwrap);
     let files = files.filter(|file| file.file_type().unwrap().is_file());
-    files
-        .map(|file| (file.file_name().display().to_string(), std::fs::read(file.path()).unwrap()))
-        .collect()
+    files.map(|file| (file.file_name().display().to_string(), std::fs::read(file.path()).unwrap())).collect()
 }
 
 /// A job with valid rows; each test breaks the batch file.
@@ -33,9 +31,7 @@ fn refuses(job: &BatchJob, args: &[&str]) -> CliOutput {
     assert_eq!(errors.count(), 1, "one error: {}", run.err);
     assert!(!run.err.contains("panicked"), "{}", run.err);
     assert_eq!(run.out, "", "stdout is for data");
-    for args in
-        [[&["batch", "start"], args].concat(), [&["batch", "run", "--dry-run"], args].concat()]
-    {
+    for args in [[&["batch", "start"], args].concat(), [&["batch", "run", "--dry-run"], args].concat()] {
         let other = job.dir.run(&args);
         assert_eq!((other.code, &other.err), (run.code, &run.err), "{args:?}");
     }
@@ -67,12 +63,7 @@ fn an_unknown_key_is_refused() {
 fn sql_that_the_database_does_not_understand_is_refused() {
     for (right, wrong, words, hint) in [
         ("sql = \"SELECT id FROM", "sql = \"SELEKT id FROM", "near \"SELEKT\": syntax error", ""),
-        (
-            "sql = \"SELECT id FROM rows",
-            "sql = \"SELECT id FROM rowz",
-            "no such table: rowz",
-            "`rows`?",
-        ),
+        ("sql = \"SELECT id FROM rows", "sql = \"SELECT id FROM rowz", "no such table: rowz", "`rows`?"),
         ("sql = \"SELECT id, sort", "sql = \"SELECT id, sorte", "no such column: sorte", "`sort`?"),
         ("key = \"id\"", "key = \"ident\"", "no column `ident`", "did you mean `id`?"),
         (
@@ -81,12 +72,7 @@ fn sql_that_the_database_does_not_understand_is_refused() {
             "no column named batsh",
             "`batch`?",
         ),
-        (
-            "fail = \"INSERT INTO failures",
-            "fail = \"INSERT INTO failure",
-            "no such table",
-            "`failures`?",
-        ),
+        ("fail = \"INSERT INTO failures", "fail = \"INSERT INTO failure", "no such table", "`failures`?"),
         ("sql = \"INSERT INTO ends", "sql = \"INSERT INTO endz", "no such table: endz", "`ends`?"),
     ] {
         rejects(right, wrong, words, hint);
@@ -115,12 +101,7 @@ fn a_template_that_is_wrong_is_refused() {
 
 #[test]
 fn a_schema_that_is_wrong_is_refused() {
-    rejects(
-        "[ai.schema]\ntype = \"object\"",
-        "[ai.schema]\ntype = \"objekt\"",
-        "the schema: at /type",
-        "",
-    );
+    rejects("[ai.schema]\ntype = \"object\"", "[ai.schema]\ntype = \"objekt\"", "the schema: at /type", "");
     let rule = "[[post.rules]]\nwhen = \"status == 'success' and answer.m > 1\"\nthen = \"FAIL\"\n";
     let job = job().with(&[("[retry]", &format!("{rule}\n[retry]"))]);
     refuses(&job, &["."]).says("the schema has no field `m`").says("hint: there are: n");
@@ -129,12 +110,7 @@ fn a_schema_that_is_wrong_is_refused() {
 #[test]
 fn a_parameter_must_be_given_and_known() {
     let wrong = "sql = \"SELECT id FROM rows WHERE done = :since";
-    rejects(
-        "sql = \"SELECT id FROM rows WHERE done = 0",
-        wrong,
-        "`:since` has no value",
-        "--param since=",
-    );
+    rejects("sql = \"SELECT id FROM rows WHERE done = 0", wrong, "`:since` has no value", "--param since=");
     let job = job().with(&[("done = 0", "done = :since")]);
     let run = refuses(&job, &[".", "--param", "since=0", "--param", "sinse=0"]);
     run.says("batch.toml, line").says("has no `:sinse`").says("did you mean `since`?");
@@ -171,10 +147,7 @@ fn a_database_that_cannot_be_reached_is_named_with_its_line() {
 fn a_seed_that_does_not_work_leaves_no_database() {
     let job = BatchJob::good(10);
     let seed = job.dir.read("seed.sql");
-    job.dir.write(
-        "seed.sql",
-        format!("{seed}CREATE TABEL x (y);\n{}", "SELECT 'filler';\n".repeat(500)),
-    );
+    job.dir.write("seed.sql", format!("{seed}CREATE TABEL x (y);\n{}", "SELECT 'filler';\n".repeat(500)));
     let run = refuses(&job, &["."]).says("seed.sql").says("near \"TABEL\": syntax error");
     assert!(!job.dir.path("rows.db").exists());
     assert!(run.err.len() < 1_000, "the error is {} bytes long", run.err.len());
@@ -192,8 +165,8 @@ fn a_mistake_in_a_file_beside_it_is_told_there() {
         job.dir.write("script.toml", text);
         refuses(&job, &["."]).says(&format!("script.toml, line {line}:")).says(words);
     }
-    let job = self::job()
-        .with(&[("prompt = \"Row {{ id }} is {{ sort }}.\"", "prompt_file = \"prompt.md\"")]);
+    let job =
+        self::job().with(&[("prompt = \"Row {{ id }} is {{ sort }}.\"", "prompt_file = \"prompt.md\"")]);
     refuses(&job, &["."]).says("prompt.md: there is no such file").says("batch.toml, line 12:");
     job.dir.write("prompt.md", "One\ntwo\n{{ thre }}\n");
     refuses(&job, &["."]).says("prompt.md, line 3:").says("`thre`");
@@ -220,12 +193,7 @@ fn a_file_that_is_no_batch_file_is_refused() {
 fn a_profile_that_is_not_there_is_refused() {
     rejects("profile = \"script\"", "profile = \"skript\"", "no profile `skript`", "`script`?");
     rejects("provider = \"scripted\"", "provider = \"oracle\"", "`oracle`", "echo, scripted");
-    rejects(
-        "script = \"script.toml\"",
-        "script = \"none.toml\"",
-        "none.toml: there is no such file",
-        "",
-    );
+    rejects("script = \"script.toml\"", "script = \"none.toml\"", "none.toml: there is no such file", "");
 }
 
 /// An error that only appears while rows are read names the row; effects of earlier rows stay.

@@ -56,11 +56,7 @@ fn a_batch_that_runs_can_be_looked_at() {
     let mut run = job.start(&[]);
     job.wait_for_effects(10);
     let batch = job.batch();
-    assert_eq!(
-        (&batch["status"], &batch["type"]),
-        (&json!("running"), &json!("review")),
-        "{batch}"
-    );
+    assert_eq!((&batch["status"], &batch["type"]), (&json!("running"), &json!("review")), "{batch}");
     let states = ["done", "failed", "cancelled", "blocked", "scheduled", "ready", "leased"];
     let sum: u64 = states.iter().map(|state| batch[state].as_u64().unwrap()).sum();
     assert_eq!(batch["total"], sum, "{batch}");
@@ -71,8 +67,7 @@ fn a_batch_that_runs_can_be_looked_at() {
     let mut watch = job.dir.command(&["batch", "watch", &name, "--json"]);
     let mut watch = ChildGuard(watch.spawn().unwrap());
     let lines = std::io::BufReader::new(watch.0.stdout.take().unwrap()).lines();
-    let seen: Vec<Value> =
-        lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
+    let seen: Vec<Value> = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
     assert_eq!(watch.ends_within(TIMEOUT), 0);
     assert_eq!(run.ends_within(TIMEOUT), 0);
     let done: Vec<u64> = seen.iter().map(|batch| batch["done"].as_u64().unwrap()).collect();
@@ -80,10 +75,7 @@ fn a_batch_that_runs_can_be_looked_at() {
     assert_eq!(seen.last().unwrap()["status"], "complete");
     let workers: u64 = job.query("SELECT count(DISTINCT worker) FROM effects");
     assert!((2..=8).contains(&workers), "{workers} of 8 workers");
-    assert_eq!(
-        job.dir.run(&["batch", "list", "--status", "running", "--json"]).ok().json(),
-        json!([])
-    );
+    assert_eq!(job.dir.run(&["batch", "list", "--status", "running", "--json"]).ok().json(), json!([]));
 }
 
 #[test]
@@ -91,8 +83,7 @@ fn rows_are_listed_with_what_became_of_them() {
     let job = run_mixed_job();
     let name = job.name();
     let all = job.dir.run(&["batch", "rows", &name, "--limit", "100", "--json"]).ok().json();
-    let mut keys: Vec<u64> =
-        all.as_array().unwrap().iter().map(|row| row["key"].as_u64().unwrap()).collect();
+    let mut keys: Vec<u64> = all.as_array().unwrap().iter().map(|row| row["key"].as_u64().unwrap()).collect();
     keys.sort_unstable();
     assert!(keys.into_iter().eq(1..=50), "{all}");
 
@@ -105,8 +96,7 @@ fn rows_are_listed_with_what_became_of_them() {
         (4, "pre-error", "the row is gone"),
     ] {
         let rows = failed.as_array().unwrap().iter();
-        let rows: Vec<&Value> =
-            rows.filter(|row| row["key"].as_u64().unwrap() % 10 == rest).collect();
+        let rows: Vec<&Value> = rows.filter(|row| row["key"].as_u64().unwrap() % 10 == rest).collect();
         assert_eq!(rows.len(), 5, "{failed}");
         for row in rows {
             assert_eq!((&row["code"], &row["state"]), (&json!(code), &json!("failed")), "{row}");
@@ -114,10 +104,7 @@ fn rows_are_listed_with_what_became_of_them() {
         }
     }
     let done = &job.rows(&name, "done")[0];
-    assert_eq!(
-        (&done["result"]["verdict"], &done["result"]["simulated"]),
-        (&json!("SUCCESS"), &json!(true))
-    );
+    assert_eq!((&done["result"]["verdict"], &done["result"]["simulated"]), (&json!("SUCCESS"), &json!(true)));
 
     // As a table, and page by page.
     let table = job.dir.run(&["batch", "rows", &name, "--failed", "--limit", "3"]).ok();
@@ -133,9 +120,7 @@ fn a_report_groups_failures_by_their_reason() {
     let job = run_mixed_job();
     let name = job.name();
     let text = job.dir.run(&["batch", "report", &name]).ok().out;
-    for words in
-        [&format!("# Batch {name}"), "Simulated", "## Latency", "| Done | 30 |", "| Failed | 20 |"]
-    {
+    for words in [&format!("# Batch {name}"), "Simulated", "## Latency", "| Done | 30 |", "| Failed | 20 |"] {
         assert!(text.contains(words), "no {words} in {text}");
     }
     let failures: Vec<&str> = text.split("## Failures").nth(1).unwrap().lines().collect();
@@ -146,17 +131,10 @@ fn a_report_groups_failures_by_their_reason() {
     let html = job.dir.run(&["batch", "report", &name, "--html"]).ok().out;
     assert!(html.starts_with("<!doctype html>") && html.trim_end().ends_with("</html>"), "{html}");
     assert!(html.contains("<svg") && !html.contains("<script") && !html.contains("http"), "{html}");
-    assert!(
-        html.contains("Simulated") && html.contains("CHECK constraint failed: n &gt; 0"),
-        "{html}"
-    );
+    assert!(html.contains("Simulated") && html.contains("CHECK constraint failed: n &gt; 0"), "{html}");
 
     let json = job.operate("report", &[]).ok().json();
-    assert_eq!(
-        (&json["batch"]["id"], &json["usage"]["answers"]),
-        (&json!(name), &json!(40)),
-        "{json}"
-    );
+    assert_eq!((&json["batch"]["id"], &json["usage"]["answers"]), (&json!(name), &json!(40)), "{json}");
     let wrote = job.dir.run(&["batch", "report", &name, "--html", "-o", "report.html"]).ok();
     assert_eq!(wrote.says("wrote report.html").out, "", "stdout is for data");
     // Everything but the report's own timestamp.
@@ -193,17 +171,13 @@ fn a_worker_needs_neither_the_batch_file_nor_its_folder() {
     let job = BatchJob::good(50);
     job.create();
     job.dir.run(&["batch", "start", ".", "--notes", "for the night"]).ok();
-    assert_eq!(
-        (&job.batch()["notes"], &job.batch()["status"]),
-        (&json!("for the night"), &json!("queued"))
-    );
+    assert_eq!((&job.batch()["notes"], &job.batch()["status"]), (&json!("for the night"), &json!("queued")));
     for file in ["batch.toml", "script.toml", "seed.sql"] {
         std::fs::remove_file(job.dir.path(file)).unwrap();
     }
     std::fs::create_dir(job.dir.path("elsewhere")).unwrap();
     let store = format!("sqlite:{}", job.dir.path("rows.db").display());
-    let mut worker =
-        job.dir.command(&["--store", &store, "worker", "--slots", "4", "--until-idle"]);
+    let mut worker = job.dir.command(&["--store", &store, "worker", "--slots", "4", "--until-idle"]);
     let worker = worker.current_dir(job.dir.path("elsewhere")).spawn().unwrap();
     crate::support::CliOutput::of(worker).ok();
     eventually(TIMEOUT, || (job.batch()["status"] == "complete").then_some(()));

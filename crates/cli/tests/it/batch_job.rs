@@ -116,8 +116,7 @@ impl BatchJob {
         let job = Self { dir: TestDir::new(), server: None };
         job.dir.write("longshore.toml", CONFIG);
         job.dir.write("script.toml", ANSWER_SCRIPT);
-        job.dir
-            .write("seed.sql", SEED_SQL.replace(":rows", &rows.to_string()).replace(":sort", sort));
+        job.dir.write("seed.sql", SEED_SQL.replace(":rows", &rows.to_string()).replace(":sort", sort));
         job.write("batch.toml", &[]);
         job
     }
@@ -129,12 +128,7 @@ impl BatchJob {
 
     /// Moves the rows to the database of `rows` and the store to that of `store`. `keys` are edits of
     /// the seed.
-    pub fn move_to(
-        mut self,
-        rows: &SharedPostgres,
-        store: &SharedPostgres,
-        keys: &[(&str, &str)],
-    ) -> Self {
+    pub fn move_to(mut self, rows: &SharedPostgres, store: &SharedPostgres, keys: &[(&str, &str)]) -> Self {
         let config = CONFIG.replace("sqlite:rows.db", &store.borrow().url());
         self.dir.write("longshore.toml", config);
         self.dir.write("seed.sql", replace_all(self.dir.read("seed.sql"), keys));
@@ -253,15 +247,9 @@ impl BatchJob {
     /// counters, no lease left.
     #[track_caller]
     pub fn assert_exact(&self) {
-        assert_eq!(
-            self.count("(SELECT row FROM effects GROUP BY row HAVING count(*) > 1) AS twice"),
-            0
-        );
+        assert_eq!(self.count("(SELECT row FROM effects GROUP BY row HAVING count(*) > 1) AS twice"), 0);
         assert_eq!(self.count("effects WHERE n <> row"), 0);
-        assert_eq!(
-            self.count("rows WHERE done <> (SELECT count(*) FROM effects WHERE row = id)"),
-            0
-        );
+        assert_eq!(self.count("rows WHERE done <> (SELECT count(*) FROM effects WHERE row = id)"), 0);
         for batch in self.batches() {
             assert_eq!(batch["leased"], 0, "{batch}");
         }
@@ -288,8 +276,7 @@ pub struct Rng(pub u64);
 impl Rng {
     /// A number below `bound`.
     pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 

@@ -8,8 +8,7 @@ use crate::support::{CliOutput, TIMEOUT, eventually};
 const ROWS: u64 = 600;
 
 /// Slow enough that two runs overlap.
-const SLOW_ANSWERS: (&str, &str) =
-    ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"20ms\"");
+const SLOW_ANSWERS: (&str, &str) = ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"20ms\"");
 
 /// Two batch files over the same rows: `one.toml` and `two.toml`.
 fn two_batch_files() -> BatchJob {
@@ -40,8 +39,7 @@ fn no_row_is_done_twice_by_two_batches_at_once() {
     for file in ["one.toml", "two.toml"] {
         job.write(file, &[SLOW_ANSWERS, ("key = \"id\"", "key = \"id\"\nahead = 60")]);
     }
-    let [one, two] =
-        run_concurrently(&job, [&["one.toml"], &["two.toml"]]).map(|run| run.ok().json());
+    let [one, two] = run_concurrently(&job, [&["one.toml"], &["two.toml"]]).map(|run| run.ok().json());
     assert_ne!(one["batch"], two["batch"]);
     let done = [&one, &two].map(|batch| count_of(batch, "done"));
     assert_eq!(done[0] + done[1], ROWS, "{one} {two}");
@@ -93,10 +91,7 @@ fn duplicates_that_are_allowed_are_done_by_both() {
 #[test]
 fn another_claim_takes_the_same_rows() {
     let job = two_batch_files();
-    job.write(
-        "two.toml",
-        &[SLOW_ANSWERS, ("key = \"id\"", "key = \"id\"\nclaim = \"another matter\"")],
-    );
+    job.write("two.toml", &[SLOW_ANSWERS, ("key = \"id\"", "key = \"id\"\nclaim = \"another matter\"")]);
     for file in ["one.toml", "two.toml"] {
         let sent = job.dir.run(&["batch", "start", "--new", "--json", file]).ok().json();
         assert_eq!((&sent["sent"], &sent["skipped"]), (&json!(ROWS), &json!(0)), "{sent}");
@@ -111,14 +106,9 @@ fn one_holder_when_two_runs_work_on_the_same_batch() {
     job.write("one.toml", &[slower]);
     let mut first = job.dir.start(&["batch", "run", "one.toml"]);
     job.wait_for_effects(10);
-    let second =
-        job.dir.run(&["batch", "run", "one.toml", "--json"]).ok().says("resuming batch").json();
+    let second = job.dir.run(&["batch", "run", "one.toml", "--json"]).ok().says("resuming batch").json();
     assert_eq!(first.ends_within(TIMEOUT), 0);
-    assert_eq!(
-        (&second["done"], &second["status"]),
-        (&json!(ROWS), &json!("complete")),
-        "{second}"
-    );
+    assert_eq!((&second["done"], &second["status"]), (&json!(ROWS), &json!("complete")), "{second}");
     assert_eq!(second["batch"], job.name());
     let workers = "SELECT count(DISTINCT substr(worker, 1, instr(worker, '-') - 1)) FROM effects";
     assert_eq!(job.query::<u64>(workers), 2, "both runs did rows");
@@ -130,16 +120,13 @@ fn one_holder_when_two_runs_work_on_the_same_batch() {
 #[test]
 fn tenants_neither_see_nor_hinder_each_other() {
     let job = two_batch_files();
-    let [blue, red] = run_concurrently(
-        &job,
-        [&["one.toml", "--tenant", "blue"], &["one.toml", "--tenant", "red"]],
-    );
+    let [blue, red] =
+        run_concurrently(&job, [&["one.toml", "--tenant", "blue"], &["one.toml", "--tenant", "red"]]);
     let names = [blue, red].map(|run| run.ok().json()["batch"].as_str().unwrap().to_owned());
     assert_ne!(names[0], names[1]);
     let [blue, red] = [("blue", &names[0]), ("red", &names[1])];
     for ((mine, own), (_, others)) in [(blue, red), (red, blue)] {
-        let as_tenant =
-            |args: &[&str]| job.dir.run(&[&["--tenant", mine, "--json"], args].concat());
+        let as_tenant = |args: &[&str]| job.dir.run(&[&["--tenant", mine, "--json"], args].concat());
         let list = as_tenant(&["batch", "list"]).ok().json();
         assert_eq!(list.as_array().unwrap().len(), 1, "{list}");
         assert_eq!((&list[0]["batch"], &list[0]["tenant"]), (&json!(own), &json!(mine)));
@@ -182,7 +169,8 @@ fn a_worker_shared_by_two_batches_works_for_both() {
     let job = two_batch_files();
     job.execute("CREATE TABLE notes (row INTEGER, batch TEXT, words TEXT)");
     let post = "fail = \"INSERT INTO failures";
-    let notes = "always = \"INSERT INTO notes VALUES (:key, :batch_id, 'SORT')\"\nfail = \"INSERT INTO failures";
+    let notes =
+        "always = \"INSERT INTO notes VALUES (:key, :batch_id, 'SORT')\"\nfail = \"INSERT INTO failures";
     for (file, sort) in [("one.toml", "even"), ("two.toml", "odd")] {
         let notes = notes.replace("SORT", sort);
         let rest = if sort == "even" { 0 } else { 1 };
@@ -204,10 +192,7 @@ fn a_worker_shared_by_two_batches_works_for_both() {
         let name = batch["batch"].as_str().unwrap();
         assert_eq!(job.count(&format!("effects WHERE batch = '{name}'")), ROWS / 2);
     }
-    assert_eq!(
-        job.count("notes WHERE words = CASE row % 2 WHEN 0 THEN 'even' ELSE 'odd' END"),
-        ROWS
-    );
+    assert_eq!(job.count("notes WHERE words = CASE row % 2 WHEN 0 THEN 'even' ELSE 'odd' END"), ROWS);
     let batches = "SELECT count(DISTINCT batch || words) FROM notes";
     assert_eq!(job.query::<u64>(batches), 2, "each note belongs to its own batch");
     job.assert_exact();

@@ -43,12 +43,7 @@ impl BatchStorm {
     }
 
     /// Moves the rows and the store to these servers.
-    pub fn move_to(
-        self,
-        rows: &SharedPostgres,
-        store: &SharedPostgres,
-        keys: &[(&str, &str)],
-    ) -> Self {
+    pub fn move_to(self, rows: &SharedPostgres, store: &SharedPostgres, keys: &[(&str, &str)]) -> Self {
         let refused_code = if Rc::ptr_eq(rows, store) { "effect" } else { "post-error" };
         Self { job: self.job.move_to(rows, store, keys), refused_code, ..self }
     }
@@ -97,10 +92,7 @@ impl BatchStorm {
         assert_eq!((&batch["total"], &batch["cancelled"]), (&json!(self.rows), &json!(0)));
         assert_eq!((&batch["done"], &batch["failed"]), (&json!(of("good")), &json!(failed)));
         assert_eq!(self.job.count("effects"), of("good"), "one effect for each row that is done");
-        assert_eq!(
-            self.job.count("effects WHERE row IN (SELECT id FROM rows WHERE sort <> 'good')"),
-            0
-        );
+        assert_eq!(self.job.count("effects WHERE row IN (SELECT id FROM rows WHERE sort <> 'good')"), 0);
         self.job.assert_exact();
         self.assert_failures_have_their_reasons();
         self.assert_no_answer_paid_twice();
@@ -116,11 +108,7 @@ impl BatchStorm {
             let code = row["code"].as_str().unwrap();
             assert_eq!(code, self.expected_code(&self.job.query::<String>(&sort)), "{row}");
             assert!(!row["reason"].as_str().unwrap().is_empty(), "{row}");
-            assert_eq!(
-                found.insert(row["key"].as_u64().unwrap(), code),
-                None,
-                "listed twice: {row}"
-            );
+            assert_eq!(found.insert(row["key"].as_u64().unwrap(), code), None, "listed twice: {row}");
         }
         assert_eq!(found.len() as u64, self.rows / 100);
         let reported = found.values().filter(|code| **code != self.refused_code).count() as u64;
@@ -226,10 +214,7 @@ fn effects_exactly_once_and_tally_is_exact_in_a_storm_of_killed_runs() {
 
 #[test]
 fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers() {
-    kill_initiators_and_workers(
-        &BatchStorm::new(pick_size(2_000, 10_000), &[BOUNDED_ENQUEUE]),
-        || {},
-    );
+    kill_initiators_and_workers(&BatchStorm::new(pick_size(2_000, 10_000), &[BOUNDED_ENQUEUE]), || {});
 }
 
 /// While POST keeps failing, a row is asked once, no matter how many attempts and workers try POST.
@@ -294,8 +279,7 @@ fn a_batch_that_fails_at_its_threshold_gives_up_the_rest() {
     let batch = job.batch();
     assert_eq!(batch["status"], "failed", "{batch}");
     assert!(batch["reason"].as_str().unwrap().contains("the threshold is 5 %"), "{batch}");
-    let (failed, cancelled) =
-        (batch["failed"].as_u64().unwrap(), batch["cancelled"].as_u64().unwrap());
+    let (failed, cancelled) = (batch["failed"].as_u64().unwrap(), batch["cancelled"].as_u64().unwrap());
     assert_eq!((failed + cancelled, &batch["done"]), (batch["total"].as_u64().unwrap(), &json!(0)));
     assert!(failed < ROWS / 2, "{batch}");
     assert_eq!(batch["sums"]["answers"], failed, "no other rows asked");

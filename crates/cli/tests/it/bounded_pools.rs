@@ -22,9 +22,8 @@ fn wait_for_status(dir: &TestDir, pool: &str, key: &str, count: u64) {
 #[test]
 fn a_command_runs_with_a_permit_and_gives_its_exit_code_back() {
     let dir = TestDir::new();
-    let exec = |command: &[&str]| {
-        dir.run(&[&["pool", "exec", "licence", "--max", "2", "--"], command].concat())
-    };
+    let exec =
+        |command: &[&str]| dir.run(&[&["pool", "exec", "licence", "--max", "2", "--"], command].concat());
     assert_eq!(exec(&["echo", "hello"]).ok().out, "hello\n");
     exec(&["sh", "-c", "exit 42"]).ends(42);
     exec(&["sh", "-c", "kill -SEGV $$"]).ends(128 + 11);
@@ -61,8 +60,7 @@ fn a_permit_comes_back_from_a_killed_holder_and_its_command_ends() {
     dir.write("longshore.toml", "[pools.licence]\nmax = 1\nlease = \"5s\"\n");
     let script = "echo $$ > pid; exec sleep 300";
     let mut holder = dir.start(&["pool", "exec", "licence", "--", "sh", "-c", script]);
-    let pid =
-        eventually(TIMEOUT, || Some(dir.read("pid").trim().to_owned()).filter(|it| !it.is_empty()));
+    let pid = eventually(TIMEOUT, || Some(dir.read("pid").trim().to_owned()).filter(|it| !it.is_empty()));
     holder.kill();
     dir.run(&["pool", "exec", "licence", "--wait", "20s", "--", "true"]).ok();
     eventually(TIMEOUT, || (!is_alive(&pid)).then_some(()));

@@ -40,11 +40,8 @@ enum StoreKind {
 
 impl ProviderBatchFixture {
     fn new(provider: &str, store: StoreKind) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let fake = runtime.block_on(FakeAi::start()).unwrap();
         let job = job(store);
         let run = |args: &[&str]| job.dir.run(args).ok();
@@ -84,9 +81,8 @@ impl ProviderBatchFixture {
     fn live_runners(&self) -> usize {
         let list = ["unit", "list", "--kind", "batch.bulk", "--json"];
         let units = self.job.dir.run(&list).ok().json();
-        let live = |unit: &&Value| {
-            !["done", "failed", "cancelled"].contains(&unit["state"].as_str().unwrap())
-        };
+        let live =
+            |unit: &&Value| !["done", "failed", "cancelled"].contains(&unit["state"].as_str().unwrap());
         units.as_array().unwrap().iter().filter(live).count()
     }
 
@@ -140,18 +136,13 @@ fn kill_at_every_step(provider: &str, store: StoreKind) {
     let fixture = ProviderBatchFixture::new(provider, store);
     let (job, fake) = (&fixture.job, &fixture.fake);
     let name = fixture.enqueue();
-    let units: Vec<String> = job
-        .rows(&name, "ready")
-        .iter()
-        .map(|row| row["unit"].as_str().unwrap().to_owned())
-        .collect();
+    let units: Vec<String> =
+        job.rows(&name, "ready").iter().map(|row| row["unit"].as_str().unwrap().to_owned()).collect();
     assert_eq!(units.len() as u64, ROWS);
     let asked = |at: usize| format!("{}-1", units[at]);
-    for (at, fate) in [
-        (3, BatchItemFailure::Expired),
-        (17, BatchItemFailure::Expired),
-        (40, BatchItemFailure::Missing),
-    ] {
+    for (at, fate) in
+        [(3, BatchItemFailure::Expired), (17, BatchItemFailure::Expired), (40, BatchItemFailure::Missing)]
+    {
         fake.fail_in_batch(&asked(at), fate);
     }
     fake.push_batch_plans([BatchPlan { polls: 2, ..BatchPlan::default() }]);
@@ -230,10 +221,7 @@ fn a_batch_run_carries_its_questions_itself_and_leaves_nothing_behind() {
 fn a_cancelled_batch_run_is_cancelled_with_the_provider_too() {
     let fixture = ProviderBatchFixture::new("anthropic", StoreKind::Sqlite);
     // Rows parked later go into another provider batch, so every batch needs a plan.
-    fixture.fake.push_batch_plans(vec![
-        BatchPlan { polls: u32::MAX, ..BatchPlan::default() };
-        ROWS as usize
-    ]);
+    fixture.fake.push_batch_plans(vec![BatchPlan { polls: u32::MAX, ..BatchPlan::default() }; ROWS as usize]);
     let mut run = fixture.job.start(&[]);
     let shown = eventually(TIMEOUT, || {
         fixture.job.dir.path("rows.db").exists().then_some(())?;
@@ -249,8 +237,7 @@ fn a_cancelled_batch_run_is_cancelled_with_the_provider_too() {
     assert!(watched.out.contains("60 parked with the provider"), "{}", watched.out);
     fixture.job.operate("cancel", &[]).ok();
     run.ends_within(TIMEOUT);
-    let cancels =
-        fixture.fake.requests().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
+    let cancels = fixture.fake.requests().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
     assert_eq!(cancels, fixture.fake.batches().len());
     assert_eq!((fixture.job.count("effects"), fixture.live_runners()), (0, 0));
     fixture.assert_billing(ROWS);

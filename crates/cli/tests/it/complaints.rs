@@ -32,8 +32,7 @@ fn every_complaint_of_the_table_has_its_test() {
     for file in folder {
         let code = std::fs::read_to_string(file.unwrap().path()).unwrap();
         let functions = code.split("fn complaint_").skip(1);
-        tests
-            .extend(functions.map(|rest| format!("complaint_{}", rest.split('(').next().unwrap())));
+        tests.extend(functions.map(|rest| format!("complaint_{}", rest.split('(').next().unwrap())));
     }
     assert_eq!(named, tests);
 }

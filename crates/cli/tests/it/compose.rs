@@ -34,11 +34,7 @@ fn parse_yaml(name: &str) -> Value {
     let read = "import json, re, sys, yaml
 text = re.sub(r'\\$\\{\\w+:-([^}]*)\\}', r'\\1', open(sys.argv[1]).read())
 json.dump(yaml.safe_load(text), sys.stdout)";
-    let read = Command::new("/usr/bin/python3")
-        .args(["-c", read])
-        .arg(root().join(name))
-        .output()
-        .unwrap();
+    let read = Command::new("/usr/bin/python3").args(["-c", read]).arg(root().join(name)).output().unwrap();
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
     serde_json::from_slice(&read.stdout).unwrap()
 }
@@ -190,8 +186,7 @@ fn the_health_check_of_the_renderer_asks_as_it_wants_to_be_asked() {
             }
             let mut byte = [0];
             reader.read_exact(&mut byte).unwrap();
-            let answer =
-                format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+            let answer = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
             stream.write_all(answer.as_bytes()).unwrap();
             head.to_ascii_lowercase()
         });

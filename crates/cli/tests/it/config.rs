@@ -50,8 +50,7 @@ fn bad_values_are_named_by_where_they_stand() {
 fn logs_go_into_daily_files_as_json_when_asked() {
     let dir = TestDir::new();
     std::fs::create_dir(dir.path("logs")).unwrap();
-    let args =
-        ["worker", "--until-idle", "--slots", "1", "--log-dir", "logs", "--log-format", "json"];
+    let args = ["worker", "--until-idle", "--slots", "1", "--log-dir", "logs", "--log-format", "json"];
     dir.run(&args).ok();
     let files: Vec<_> = std::fs::read_dir(dir.path("logs")).unwrap().collect();
     let file = files[0].as_ref().unwrap().path();

@@ -86,10 +86,7 @@ fn waiting_tells_by_the_exit_code_how_it_went() {
     assert_eq!(done.json()["stdout"], "hi\n");
     submit(json!(["sh", "-c", "echo why >&2; exit 7"]), &[]).ends(3).says("exit code 7: why");
     let failed = submit(json!(["false"]), &["--json"]).ends(3).json();
-    assert_eq!(
-        (&failed["state"], &failed["failure"]["code"]),
-        (&json!("failed"), &json!("exit-code"))
-    );
+    assert_eq!((&failed["state"], &failed["failure"]["code"]), (&json!("failed"), &json!("exit-code")));
     submit(json!(["sleep", "60"]), &["--wait-limit", "200ms"]).ends(1).says("not ended within");
 
     let run = ["submit", "exec", "--lines", "-", "--batch", "good", "--wait"];
@@ -155,8 +152,7 @@ fn until_idle_waits_for_a_batch_that_is_still_being_sent() {
     let dir = TestDir::new();
     let args = ["submit", "exec", "--lines", "-", "--batch", "b", "--chunk", "1"];
     let mut submit = dir.command(&args);
-    let mut submit =
-        crate::support::ChildGuard(submit.stdin(std::process::Stdio::piped()).spawn().unwrap());
+    let mut submit = crate::support::ChildGuard(submit.stdin(std::process::Stdio::piped()).spawn().unwrap());
     let mut pipe = submit.0.stdin.take().unwrap();
     writeln!(pipe, "{{\"argv\":[\"true\"]}}").unwrap();
     let total = || {
@@ -171,10 +167,7 @@ fn until_idle_waits_for_a_batch_that_is_still_being_sent() {
     drop(pipe);
     assert_eq!(submit.ends_within(TIMEOUT), 0);
     assert_eq!(worker.ends_within(TIMEOUT), 0);
-    assert_eq!(
-        (&dir.batch("b")["done"], &dir.batch("b")["status"]),
-        (&json!(2), &json!("complete"))
-    );
+    assert_eq!((&dir.batch("b")["done"], &dir.batch("b")["status"]), (&json!(2), &json!("complete")));
 }
 
 #[test]

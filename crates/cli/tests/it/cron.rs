@@ -54,8 +54,7 @@ fn adding_the_same_again_is_harmless_and_another_needs_replace() {
     let dir = TestDir::new();
     add_schedule(&dir, "s", "0 2 * * *", &[]);
     add_schedule(&dir, "s", "0 2 * * *", &[]);
-    let other =
-        ["cron", "add", "s", "--cron", "0 3 * * *", "--kind", "exec", "--payload", NOOP_PAYLOAD];
+    let other = ["cron", "add", "s", "--cron", "0 3 * * *", "--kind", "exec", "--payload", NOOP_PAYLOAD];
     dir.run(&other).ends(2).says("--replace");
     dir.run(&[&other[..], &["--replace"]].concat()).ok();
     assert_eq!(schedule(&dir, "s")["cron"], "0 3 * * *");
@@ -144,11 +143,7 @@ fn each_time_fires_once_whoever_is_killed() {
     assert_eq!(distinct.len(), keys.len(), "no time twice");
     assert_eq!(after["fired"], keys.len(), "a unit for each firing");
     assert_eq!((&after["missed_times"], &after["skipped"]), (&json!(0), &json!(0)));
-    assert_eq!(
-        key_seconds(keys.last().unwrap()) - key_seconds(&keys[0]) + 1,
-        keys.len() as i64,
-        "no gap"
-    );
+    assert_eq!(key_seconds(keys.last().unwrap()) - key_seconds(&keys[0]) + 1, keys.len() as i64, "no gap");
     let settled = || {
         let counts = &dir.queue()["counts"];
         let live = ["ready", "leased", "scheduled"].map(|name| counts[name].as_u64().unwrap());

@@ -90,10 +90,8 @@ fn systemd_takes_the_units_and_finds_them_closed() {
         };
         let stderr = verify(&["verify", "--man=no"]);
         let name = unit.file_name().unwrap().to_str().unwrap().replace("@.", "@i.");
-        let about: Vec<&str> = stderr
-            .lines()
-            .filter(|line| line.contains(&name) || line.contains("longshore-"))
-            .collect();
+        let about: Vec<&str> =
+            stderr.lines().filter(|line| line.contains(&name) || line.contains("longshore-")).collect();
         assert_eq!(about, Vec::<&str>::new());
         verify(&["security", "--offline=true", "--threshold=20"]);
     }

@@ -16,9 +16,7 @@ const DATABASE: &str = "digest/neighbours.db";
 /// The files of a folder; empty if there is no folder.
 fn files(dir: &TestDir, folder: &str) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(dir.path(folder)) else { return Vec::new() };
-    let name = |entry: std::io::Result<std::fs::DirEntry>| {
-        entry.unwrap().file_name().display().to_string()
-    };
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().display().to_string();
     entries.map(name).collect()
 }
 
@@ -234,9 +232,8 @@ fn digests_slow_down_with_a_slow_renderer_instead_of_piling_up() {
          render_timeout = \"10m\"\n"
     );
     dir.write("longshore.toml", config);
-    let file = dir
-        .read("digest/batch.toml")
-        .replace("[mail]\n", "[mail]\npool = \"digest\"\ntimeout = \"10m\"\n");
+    let file =
+        dir.read("digest/batch.toml").replace("[mail]\n", "[mail]\npool = \"digest\"\ntimeout = \"10m\"\n");
     dir.write("digest/batch.toml", file);
     let mut running = dir.start(&digest_args(&["--workers", "8"]));
     eventually(MAX_WAIT, || (renderer.in_flight() == 2).then_some(()));
@@ -267,10 +264,7 @@ fn who_cannot_be_written_to_is_tried_once_a_day_and_keeps_nobody_waiting() {
     // The database is created with its rows; then a hundred members lose their address.
     dir.run(&digest_args(&["--limit", "1"])).ok();
     execute(&dir, "UPDATE members SET email = 'nowhere' WHERE id BETWEEN 2 AND 101");
-    let bad = query_number(
-        &dir,
-        "SELECT count(*) FROM members WHERE id BETWEEN 2 AND 101 AND id % 10 <> 0",
-    );
+    let bad = query_number(&dir, "SELECT count(*) FROM members WHERE id BETWEEN 2 AND 101 AND id % 10 <> 0");
     let file = dir.read("digest/batch.toml");
     let move_to = |zone: &str| {
         let zone = format!("[mail]\nzone = \"{zone}\"\n");
@@ -282,13 +276,10 @@ fn who_cannot_be_written_to_is_tried_once_a_day_and_keeps_nobody_waiting() {
     execute(&dir, "DELETE FROM digests");
     let mut running = dir.start(&digest_args(&["--daemon", "--every", "50ms"]));
     eventually(MAX_WAIT, || (query_number(&dir, failed) == bad).then_some(()));
-    eventually(MAX_WAIT, || {
-        (query_number(&dir, "SELECT count(*) FROM digests") == 144).then_some(())
-    });
+    eventually(MAX_WAIT, || (query_number(&dir, "SELECT count(*) FROM digests") == 144).then_some(()));
     let tried = query_number(&dir, "SELECT count(*) FROM digests WHERE last_post = 0");
     assert_eq!(tried, bad, "trackers of members without a message stay");
-    let more =
-        "SELECT 100, NULL, kind, 'Late', place, 1, words, picture FROM posts WHERE id IN (5)";
+    let more = "SELECT 100, NULL, kind, 'Late', place, 1, words, picture FROM posts WHERE id IN (5)";
     execute(&dir, &format!("INSERT INTO posts {more}"));
     // These two zones never have the same day.
     move_to("Pacific/Kiritimati");
@@ -364,9 +355,7 @@ fn names_are_quoted_and_what_has_no_room_is_counted() {
     let run = dir.run(&digest_args(&["--mod", "200", "--val", "3", "--dry-run"])).ok();
     assert!(run.out.contains(r#"to: "Ann \"the quick\" \\" <member3@"#), "{}", run.out);
     assert!(run.out.contains("And 10 more"), "{}", run.out);
-    dir.run(&digest_args(&["--mod", "200", "--val", "3", "--folder", "out"]))
-        .ok()
-        .says("2 messages");
+    dir.run(&digest_args(&["--mod", "200", "--val", "3", "--folder", "out"])).ok().says("2 messages");
 }
 
 #[test]

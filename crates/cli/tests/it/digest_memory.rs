@@ -47,8 +47,7 @@ fn memory_stays_flat_while_a_slow_renderer_is_waited_for() {
     let dir = TestDir::new();
     // An HTML comment, so that the message's text part does not contain it.
     let line = "x".repeat(71) + "\n";
-    let page =
-        format!("<html><body>page<!--{}--></body></html>", line.repeat(PAGE_BYTES / line.len()));
+    let page = format!("<html><body>page<!--{}--></body></html>", line.repeat(PAGE_BYTES / line.len()));
     let renderer = SlowRenderer::start(page, Duration::from_millis(5));
     dir.write(
         "longshore.toml",

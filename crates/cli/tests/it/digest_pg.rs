@@ -126,22 +126,13 @@ fn on_postgres_each_member_gets_one_a_day_and_at_once_whatever_is_new() {
     assert_eq!((fixture.messages(), fixture.pending()), (40, 40));
     assert_eq!(fixture.trackers("mode = 'daily' AND last = 11 AND items = 4 AND sent = 1"), 40);
     fixture.run_digest("immediate");
-    assert_eq!(
-        (fixture.messages(), fixture.trackers("mode = 'immediate' AND last = 11")),
-        (80, 40)
-    );
+    assert_eq!((fixture.messages(), fixture.trackers("mode = 'immediate' AND last = 11")), (80, 40));
     fixture.server.run("INSERT INTO posts VALUES (100, 'late')").unwrap();
     for mode in ["daily", "immediate"] {
-        fixture
-            .dir
-            .run(&["mail", "digest", "batch.toml", "--mode", mode, "--mod", "4", "--val", "1"])
-            .ok();
+        fixture.dir.run(&["mail", "digest", "batch.toml", "--mode", mode, "--mod", "4", "--val", "1"]).ok();
     }
     assert_eq!(fixture.messages(), 90, "no second daily digest; ten immediate ones");
-    assert_eq!(
-        fixture.trackers("mode = 'immediate' AND last = 100 AND items = 1 AND sent = 2"),
-        10
-    );
+    assert_eq!(fixture.trackers("mode = 'immediate' AND last = 100 AND items = 1 AND sent = 2"), 10);
     assert_eq!(fixture.trackers("mode = 'daily' AND last = 11 AND sent = 1"), 40);
     // The next day's digest contains it.
     fixture.server.run("UPDATE trackers SET day = day - 1 WHERE mode = 'daily'").unwrap();
@@ -158,16 +149,12 @@ fn on_postgres_the_tracker_moves_in_the_transaction_that_ends_the_row() {
     fixture.server.run(END_TRIGGERS).unwrap();
     fixture.run_digest("daily");
     assert_eq!(fixture.trackers("true"), 40);
-    let with_its_end =
-        "EXISTS (SELECT 1 FROM ends e WHERE e.unit = trackers.unit AND e.tx = trackers.tx)";
+    let with_its_end = "EXISTS (SELECT 1 FROM ends e WHERE e.unit = trackers.unit AND e.tx = trackers.tx)";
     assert_eq!(fixture.trackers(with_its_end), 40);
     // If the tracker's update is refused, so is the row's end: no row is done without its tracker.
     let few = "[retry]\nattempts = 2\nbase = \"10ms\"\ncap = \"10ms\"\n";
     fixture.dir.write("batch.toml", fixture.dir.read("batch.toml") + few);
-    fixture
-        .server
-        .run("ALTER TABLE trackers ADD CHECK (member % 10 <> 3 OR mode = 'daily')")
-        .unwrap();
+    fixture.server.run("ALTER TABLE trackers ADD CHECK (member % 10 <> 3 OR mode = 'daily')").unwrap();
     fixture.dir.run(&["mail", "digest", "batch.toml", "--mode", "immediate"]).ends(3);
     assert_eq!(fixture.trackers("mode = 'immediate'"), 36);
     let batches = fixture.dir.run(&["batch", "list", "--json"]).ok().json();
@@ -195,10 +182,7 @@ fn on_postgres_a_rerun_moves_the_tracker_to_what_is_in_the_message_that_is_kept(
     }
     fixture.run_digest("immediate");
     assert_eq!(fixture.messages(), 60, "the late post is in the next message");
-    assert_eq!(
-        fixture.trackers("mode = 'immediate' AND last = 100 AND items = 1 AND sent = 2"),
-        20
-    );
+    assert_eq!(fixture.trackers("mode = 'immediate' AND last = 100 AND items = 1 AND sent = 2"), 20);
 }
 
 #[test]

@@ -174,10 +174,8 @@ impl DigestStorm {
 
 /// Where `./test` installs npm's mjml.
 fn mjml_dir() -> PathBuf {
-    let folder = std::env::var_os("LONGSHORE_MJML").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mjml"),
-        PathBuf::from,
-    );
+    let folder = std::env::var_os("LONGSHORE_MJML")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mjml"), PathBuf::from);
     assert!(folder.join("node_modules/mjml").exists(), "npm's mjml is missing: ./test installs it");
     folder
 }
@@ -234,8 +232,7 @@ fn storm_on_digests((users, kills): (usize, usize), renderer_kind: RendererKind)
     }
     let mut writer = storm.start_writer();
     eventually(stretch(20 * TIMEOUT), || {
-        (storm.query_number("SELECT count(*) FROM users WHERE day IS NOT NULL") == users)
-            .then_some(())
+        (storm.query_number("SELECT count(*) FROM users WHERE day IS NOT NULL") == users).then_some(())
     });
     writer.signal("TERM");
     assert_eq!(writer.ends_within(stretch(TIMEOUT)), 0);

@@ -92,8 +92,7 @@ fn an_array_of_a_pool_is_watched_drained_listed_and_reported_through_its_server(
     let watched = pool.run(&["batch", "watch", "four"]).ends(3).out;
     assert!(watched.contains("2/4 done, 2 failed"), "{watched}");
     let rows = pool.run(&["batch", "rows", "four", "--failed", "--json"]).ok().json();
-    let keys: Vec<u64> =
-        rows.as_array().unwrap().iter().map(|row| row["key"].as_u64().unwrap()).collect();
+    let keys: Vec<u64> = rows.as_array().unwrap().iter().map(|row| row["key"].as_u64().unwrap()).collect();
     assert!(keys == [3, 4] || keys == [4, 3], "{rows}");
     assert_eq!(rows[0]["code"], "exit-42");
     assert!(pool.run(&["batch", "rows", "four"]).ok().out.contains("exit-42"));
@@ -150,11 +149,7 @@ fn the_tasks_of_a_job_file_run_each_after_those_it_waits_for() {
     let submit = ["submit", "--job", "job.toml", "--wait"];
     // All scripts are checked before any is sent.
     let missing = pool.run(&submit).ends(1);
-    assert!(
-        missing.err.contains("load.sh") && missing.err.contains("task `load`"),
-        "{}",
-        missing.err
-    );
+    assert!(missing.err.contains("load.sh") && missing.err.contains("task `load`"), "{}", missing.err);
     assert!(!pool.dir.path("seen").exists());
     pool.dir.write("load.sh", "echo load >> seen");
     let done = pool.run(&submit).ok();
@@ -172,9 +167,7 @@ fn without_a_terminal_the_live_view_is_one_frame() {
     pool.submit("exit 42", &["--name", "unlucky"]);
     pool.run(&["dispatch", "wait"]).ends(3);
     let frame = pool.run(&["dispatch", "top"]).ok().out;
-    for words in
-        ["workers 1 of 1, by local", "[........................] 0/2", "exit-42", "unlucky"]
-    {
+    for words in ["workers 1 of 1, by local", "[........................] 0/2", "exit-42", "unlucky"] {
         assert!(frame.contains(words), "{words} in {frame}");
     }
     let seen = pool.run(&["dispatch", "top", "--json"]).ok().json();

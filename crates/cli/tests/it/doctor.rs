@@ -19,9 +19,8 @@ fn findings(run: &CliOutput, area: &str) -> Vec<Value> {
 #[track_caller]
 fn finds(run: &CliOutput, area: &str, state: &str, words: &str) {
     let findings = findings(run, area);
-    let is_it = |finding: &&Value| {
-        finding["state"] == state && finding["says"].as_str().unwrap().contains(words)
-    };
+    let is_it =
+        |finding: &&Value| finding["state"] == state && finding["says"].as_str().unwrap().contains(words);
     let finding = findings.iter().find(is_it).unwrap_or_else(|| panic!("{words}: {}", run.out));
     assert!(!finding["mend"].as_str().unwrap().is_empty(), "{finding}");
 }
@@ -41,11 +40,7 @@ fn a_healthy_place_is_found_healthy_and_nothing_is_made() {
     finds(&run, "workers", "doubtful", "1 units are ready, and no worker runs");
     dir.work();
     let run = dir.run(&["doctor"]).ok();
-    assert!(
-        run.out.contains("integrity") && run.out.contains("every counter is right"),
-        "{}",
-        run.out
-    );
+    assert!(run.out.contains("integrity") && run.out.contains("every counter is right"), "{}", run.out);
     assert!(!run.out.contains("wrong ") && !run.out.contains('\u{1b}'), "{}", run.out);
 }
 
@@ -68,21 +63,11 @@ fn files_that_others_may_read_or_write_are_found() {
     finds(&run, "permissions", "wrong", "holds a secret and is readable by other users");
     assert!(!run.out.contains("SECRET"), "{}", run.out);
     set_mode(&dir, "longshore.toml", 0o622);
-    finds(
-        &dir.run(&["doctor", "--json"]).ends(1),
-        "permissions",
-        "wrong",
-        "writable by other users",
-    );
+    finds(&dir.run(&["doctor", "--json"]).ends(1), "permissions", "wrong", "writable by other users");
     set_mode(&dir, "longshore.toml", 0o600);
     dir.write("longshore.key", [7; 32]);
     set_mode(&dir, "longshore.key", 0o644);
-    finds(
-        &dir.run(&["doctor", "--json"]).ends(1),
-        "master key",
-        "wrong",
-        "readable by other users",
-    );
+    finds(&dir.run(&["doctor", "--json"]).ends(1), "master key", "wrong", "readable by other users");
     set_mode(&dir, "longshore.key", 0o600);
     let run = dir.run(&["doctor", "--json"]).ok();
     assert_eq!(findings(&run, "master key")[0]["state"], "good");
@@ -91,10 +76,7 @@ fn files_that_others_may_read_or_write_are_found() {
 #[test]
 fn a_store_that_is_broken_or_away_is_found() {
     let dir = TestDir::new();
-    dir.write(
-        "longshore.db",
-        "this is no database, and long enough to be seen to be none. ".repeat(99),
-    );
+    dir.write("longshore.db", "this is no database, and long enough to be seen to be none. ".repeat(99));
     finds(&dir.run(&["doctor", "--json"]).ends(1), "store", "wrong", "cannot open");
     let away = ["doctor", "--json", "--store", "postgres://me:SECRET@127.0.0.1:1/nowhere"];
     let run = dir.run(&away).ends(1);

@@ -21,8 +21,7 @@ fn failure_code(unit: &Value) -> &str {
 fn a_command_gets_its_stdin_directory_and_environment() {
     let dir = TestDir::new();
     std::fs::create_dir(dir.path("sub")).unwrap();
-    let script =
-        "cat; pwd; echo $GREETING; echo $LONGSHORE_UNIT_ID $LONGSHORE_ATTEMPT $LONGSHORE_KEY";
+    let script = "cat; pwd; echo $GREETING; echo $LONGSHORE_UNIT_ID $LONGSHORE_ATTEMPT $LONGSHORE_KEY";
     let payload = json!({
         "argv": ["sh", "-c", script], "stdin": "in\n", "cwd": "sub", "env": { "GREETING": "hi" },
     });
@@ -69,8 +68,7 @@ fn each_way_to_fail_has_its_code() {
 fn more_attempts_are_made_by_request() {
     let dir = TestDir::new();
     let script = "echo x >> tries; test $(wc -l < tries) -ge 3";
-    let unit =
-        run_payload(&dir, &json!({ "argv": ["sh", "-c", script] }), &["--max-attempts", "5"]);
+    let unit = run_payload(&dir, &json!({ "argv": ["sh", "-c", script] }), &["--max-attempts", "5"]);
     assert_eq!((&unit["state"], &unit["attempt"]), (&json!("done"), &json!(3)));
     assert_eq!(unit["failures"].as_array().unwrap().len(), 2);
 }

@@ -47,10 +47,7 @@ worker.run()
 fn dir_with_worker(config: &str) -> TestDir {
     let dir = TestDir::new();
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
-    dir.write(
-        "worker.py",
-        WORKER_PROGRAM.replace("SDK", &format!("{:?}", sdk.display().to_string())),
-    );
+    dir.write("worker.py", WORKER_PROGRAM.replace("SDK", &format!("{:?}", sdk.display().to_string())));
     dir.write("longshore.toml", config);
     dir
 }
@@ -168,8 +165,7 @@ fn no_unit_lost_in_a_storm_of_killed_worker_processes() {
             // Only processes that have handled a unit: a process killed before it is ready counts as
             // a failed start, and its worker ends.
             let notes = dir.read("notes");
-            let at_work: BTreeSet<&str> =
-                notes.lines().filter_map(|line| line.split(' ').nth(1)).collect();
+            let at_work: BTreeSet<&str> = notes.lines().filter_map(|line| line.split(' ').nth(1)).collect();
             let living: Vec<&str> =
                 at_work.into_iter().filter(|pid| dir.is_running("worker.py", pid)).collect();
             if !living.is_empty() {

@@ -58,8 +58,7 @@ fn a_handler_that_aborts_its_worker_is_found_out_and_its_neighbours_are_not_blam
     let workers = || dir.run(&["workers", "--json"]).ok().json();
     eventually(TIMEOUT, || workers().as_array().filter(|all| !all.is_empty()).map(|_| ()));
     let culprit = format!("{{\"n\":{ABORTING_UNIT},\"ms\":60,\"abort\":true}}\n");
-    let lines =
-        (0..UNITS).map(|n| if n == ABORTING_UNIT { culprit.clone() } else { unit_line(n, 0) });
+    let lines = (0..UNITS).map(|n| if n == ABORTING_UNIT { culprit.clone() } else { unit_line(n, 0) });
     submit(&dir, "b", lines.collect());
 
     // First death: the worker had prefetched units that it had not started.

@@ -103,8 +103,7 @@ fn a_server_is_left_alone_for_as_long_as_it_asks() {
         let headers = format!("retry-after: {retry_after}\r\n");
         let server = HttpServer::answering(&[answer(429, &headers, "")]);
         let id = send_payload(&dir, &json!({ "url": server.url }), &[]);
-        let unit =
-            eventually(TIMEOUT, || Some(dir.unit(&id)).filter(|unit| unit["state"] == "scheduled"));
+        let unit = eventually(TIMEOUT, || Some(dir.unit(&id)).filter(|unit| unit["state"] == "scheduled"));
         let time = |text: &Value| text.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
         let waits = time(&unit["since"]).duration_since(time(&unit["failures"][0]["at"]));
         // A date is parsed a moment before the failure is recorded.
@@ -287,9 +286,7 @@ fn a_variable_is_given_away_only_if_it_is_listed() {
     let dir = TestDir::new();
     let server = HttpServer::answering(&[answer(200, "", "")]);
     let payload = json!({ "url": server.url, "headers": { "A": "env:DATABASE_PASSWORD" } });
-    for vars in
-        [&[("DATABASE_PASSWORD", "hunter2")][..], &[("LONGSHORE_HTTP_ENV", "DATABASE_PASSWORD")]]
-    {
+    for vars in [&[("DATABASE_PASSWORD", "hunter2")][..], &[("LONGSHORE_HTTP_ENV", "DATABASE_PASSWORD")]] {
         let (unit, _) = run_payload_with(&dir, &payload, vars);
         assert_eq!(failure_code(&unit), "secret");
         assert!(failure_message(&unit).contains("DATABASE_PASSWORD"), "{unit}");

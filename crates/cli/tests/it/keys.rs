@@ -32,8 +32,7 @@ fn a_key_is_added_listed_rotated_and_revoked() {
     let rotated = dir.run_with(&rotate, "sk-second\n").ok().json();
     assert_eq!(rotated, json!({ "tenant": "default", "key": "claude", "version": 2 }));
     let keys = list_keys(&dir);
-    let states: Vec<_> =
-        keys.iter().map(|key| (key["version"].clone(), key["status"].clone())).collect();
+    let states: Vec<_> = keys.iter().map(|key| (key["version"].clone(), key["status"].clone())).collect();
     assert_eq!(states, [(json!(1), json!("retiring")), (json!(2), json!("active"))]);
     assert_eq!(keys[0]["provider"], "anthropic");
     dir.run(&["key", "revoke", "claude", "--version", "1"]).ok();
@@ -85,10 +84,7 @@ fn a_secret_that_is_none_is_refused_and_so_is_one_among_the_arguments() {
     }
     dir.run(&["key", "add", "env:X"]).ends(2).says("key add claude");
     assert_eq!(list_keys(&dir), Vec::<Value>::new());
-    dir.run_with(&["key", "rotate", "nokey"], SECRET)
-        .ends(1)
-        .says("no key `nokey`")
-        .says("key list");
+    dir.run_with(&["key", "rotate", "nokey"], SECRET).ends(1).says("no key `nokey`").says("key list");
     dir.run(&["key", "revoke", "nokey"]).ends(1).says("key list");
 }
 
@@ -119,11 +115,8 @@ fn the_master_key_is_found_where_file_variable_and_credential_say() {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     dir.write("credentials.longshore-master", &bytes);
     std::fs::create_dir(dir.path("credentials")).unwrap();
-    std::fs::rename(
-        dir.path("credentials.longshore-master"),
-        dir.path("credentials/longshore-master"),
-    )
-    .unwrap();
+    std::fs::rename(dir.path("credentials.longshore-master"), dir.path("credentials/longshore-master"))
+        .unwrap();
     for (i, (variable, value)) in [
         ("LONGSHORE_KEY_FILE", "elsewhere.key".to_owned()),
         ("LONGSHORE_MASTER_KEY", hex),
@@ -156,10 +149,7 @@ fn keys_are_wrapped_by_a_new_master_key_and_the_old_one_is_not_needed_any_more()
     assert_eq!((&done["moved"], &done["there"], &done["left"]), (&json!(3), &json!(0), &json!([])));
     let again = dir.run(&rewrap).ok().json();
     assert_eq!((&again["moved"], &again["there"]), (&json!(0), &json!(3)));
-    dir.run(&["profile", "test", "p", "--offline"])
-        .ends(1)
-        .says("which is not loaded")
-        .says("key rewrap");
+    dir.run(&["profile", "test", "p", "--offline"]).ends(1).says("which is not loaded").says("key rewrap");
     std::fs::rename(dir.path("new.key"), dir.path("longshore.key")).unwrap();
     dir.run(&["profile", "test", "p", "--offline"]).ok();
 }

@@ -11,19 +11,7 @@ const MAX_WAIT: Duration = Duration::from_secs(60);
 const PAGE: &str = "<mjml><mj-body><mj-section><mj-column>\n<mj-text>hello</mj-text>\n</mj-column></mj-section></mj-body></mjml>";
 
 fn spool_args<'a>(page: &'a str, key: &'a str, to: &'a str) -> Vec<&'a str> {
-    vec![
-        "mail",
-        "spool",
-        page,
-        "--key",
-        key,
-        "--from",
-        "a@example.org",
-        "--to",
-        to,
-        "--subject",
-        "Hi",
-    ]
+    vec!["mail", "spool", page, "--key", key, "--from", "a@example.org", "--to", to, "--subject", "Hi"]
 }
 
 #[test]
@@ -33,9 +21,7 @@ fn a_template_becomes_a_page_and_what_is_wrong_has_a_line() {
     dir.write("bad.mjml", PAGE.replace("mj-text>", "mj-txt>"));
     let run = dir.run(&["mail", "compile", "good.mjml"]).ok();
     assert!(run.out.contains("<!doctype html>") && run.out.contains("hello"), "{}", run.out);
-    dir.run(&["mail", "compile", "bad.mjml"])
-        .ends(1)
-        .says("bad.mjml:2: <mj-txt> is no component of MJML");
+    dir.run(&["mail", "compile", "bad.mjml"]).ends(1).says("bad.mjml:2: <mj-txt> is no component of MJML");
     dir.run(&["mail", "compile", ".", "-o", "out"]).ends(3).says("bad.mjml:2");
     assert!(dir.read("out/good.html").contains("hello"));
     assert!(!dir.path("out/bad.html").exists());
@@ -62,10 +48,7 @@ fn a_message_is_spooled_once_sent_and_counted() {
     dir.write("hello.mjml", PAGE);
     let server = PrivateSmtp::start(MailSecurity::None).unwrap();
     let port = server.port();
-    dir.write(
-        "longshore.toml",
-        format!("[mail.smtp]\nserver = \"127.0.0.1:{port}\"\nsecurity = \"none\"\n"),
-    );
+    dir.write("longshore.toml", format!("[mail.smtp]\nserver = \"127.0.0.1:{port}\"\nsecurity = \"none\"\n"));
     dir.run(&spool_args("hello.mjml", "welcome/1", "ann@example.org")).ok();
     dir.run(&spool_args("hello.mjml", "welcome/1", "ann@example.org")).ok();
     dir.run(&spool_args("hello.mjml", "welcome/2", "refuse@example.org")).ok();
@@ -79,15 +62,10 @@ fn a_message_is_spooled_once_sent_and_counted() {
         (&stats["failed"], &stats["pending"], &stats["health"]),
         (&1.into(), &0.into(), &"good".into())
     );
-    dir.run(&["mail", "retry", "welcome/1"])
-        .ends(1)
-        .says("no message of key `welcome/1` has failed");
+    dir.run(&["mail", "retry", "welcome/1"]).ends(1).says("no message of key `welcome/1` has failed");
     let failures = dir.run(&["mail", "failures", "--json"]).ok().json();
     let failed = &failures[0];
-    assert_eq!(
-        (&failed["key"], &failed["to"][0]),
-        (&"welcome%2f2".into(), &"refuse@example.org".into())
-    );
+    assert_eq!((&failed["key"], &failed["to"][0]), (&"welcome%2f2".into(), &"refuse@example.org".into()));
     assert!(failed["why"].as_str().unwrap().contains("55"), "{failures}");
     let seen = dir.run(&["mail", "failures"]).ok().out;
     assert!(seen.contains("WHY") && seen.contains("refuse@example.org"), "{seen}");
@@ -122,10 +100,7 @@ fn a_daemon_takes_leave_of_its_server() {
     dir.write("page.html", "<p>hello</p>");
     let server = PrivateSmtp::start(MailSecurity::None).unwrap();
     let port = server.port();
-    dir.write(
-        "longshore.toml",
-        format!("[mail.smtp]\nserver = \"127.0.0.1:{port}\"\nsecurity = \"none\"\n"),
-    );
+    dir.write("longshore.toml", format!("[mail.smtp]\nserver = \"127.0.0.1:{port}\"\nsecurity = \"none\"\n"));
     dir.run(&spool_args("page.html", "1", "ann@example.org")).ok();
     let mut running = dir.start(&["mail", "send", "--daemon"]);
     eventually(MAX_WAIT, || server.messages().unwrap().pop());

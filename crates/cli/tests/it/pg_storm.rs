@@ -28,10 +28,7 @@ fn no_unit_lost_and_repeats_are_bounded_in_a_storm_of_kills_and_restarts_of_post
     let done = server.run("SELECT count(*) FROM longshore_unit WHERE state = 4").unwrap();
     assert_eq!(done.trim(), storm.units.to_string());
     let err = storm.dir.read("stderr");
-    assert!(
-        err.contains("the store is unavailable"),
-        "the workers lived through the restart: {err}"
-    );
+    assert!(err.contains("the store is unavailable"), "the workers lived through the restart: {err}");
 }
 
 /// The user's restart command signals this test by a file; the test restarts the server.

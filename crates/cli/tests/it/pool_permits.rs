@@ -88,10 +88,7 @@ worker.run()
 fn calls_of_worker_processes_hold_a_permit_of_the_pool_that_they_name() {
     let dir = TestDir::new();
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
-    dir.write(
-        "worker.py",
-        WORKER_PROGRAM.replace("SDK", &format!("{:?}", sdk.display().to_string())),
-    );
+    dir.write("worker.py", WORKER_PROGRAM.replace("SDK", &format!("{:?}", sdk.display().to_string())));
     let workers = "[workers.maths]\ncommand = [\"python3\", \"worker.py\"]\npool = \"maths\"\n";
     dir.write("longshore.toml", format!("[pools.maths]\nmax = 1\n{workers}"));
     for n in 0..9 {
@@ -174,10 +171,8 @@ fn questions_of_a_batch_hold_a_permit_of_the_pool_that_its_file_names() {
     let (server, peak) = start_provider("{\"n\": 1}");
     let written = "provider = \"scripted\"\nmodel = \"script\"\nscript = \"script.toml\"";
     let real = format!("provider = \"openai\"\nmodel = \"m\"\nendpoint = \"{}\"", server.url);
-    let job = BatchJob::good(24).with(&[
-        (written, &real),
-        ("profile = \"script\"", "profile = \"script\"\npool = \"model\""),
-    ]);
+    let job = BatchJob::good(24)
+        .with(&[(written, &real), ("profile = \"script\"", "profile = \"script\"\npool = \"model\"")]);
     let config = job.dir.read("longshore.toml") + "[pools.model]\nmax = 2\n";
     job.dir.write("longshore.toml", config);
     job.create();
@@ -225,11 +220,7 @@ fn an_adaptive_maximum_is_steered_and_shown() {
     let shown = dir.run(&["pool", "status", "licence"]).ok().out;
     assert!(shown.contains("(1 to 9)") && shown.contains("is adjusted by"), "{shown}");
     let all = dir.run(&["pool", "status", "--json"]).ok().json();
-    assert_eq!(
-        all.as_array().unwrap().len(),
-        1,
-        "the controller's own lease is not listed as a pool: {all}"
-    );
+    assert_eq!(all.as_array().unwrap().len(), 1, "the controller's own lease is not listed as a pool: {all}");
     dir.write("end", "");
     assert_eq!(holder.ends_within(TIMEOUT), 0);
 }

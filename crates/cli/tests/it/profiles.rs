@@ -30,14 +30,10 @@ fn a_profile_is_added_shown_changed_suspended_and_removed() {
             "wire": { "sampling": true },
         })
     );
-    dir.run(&["profile", "set", "fast", "--model", "opus", "--rpm", "none", "--unset", "wire"])
-        .ok();
+    dir.run(&["profile", "set", "fast", "--model", "opus", "--rpm", "none", "--unset", "wire"]).ok();
     let fast = show_profile(&dir, "fast");
     assert_eq!((&fast["body"]["model"], &fast["revision"]), (&json!("opus"), &json!(2)));
-    assert_eq!(
-        (&fast["body"]["limits"]["requests"], &fast["body"]["wire"]),
-        (&Value::Null, &Value::Null)
-    );
+    assert_eq!((&fast["body"]["limits"]["requests"], &fast["body"]["wire"]), (&Value::Null, &Value::Null));
     dir.run(&["profile", "suspend", "fast"]).ok();
     assert_eq!(show_profile(&dir, "fast")["suspended"], true);
     let list = dir.run(&["profile", "list"]).ok().out;
@@ -60,32 +56,16 @@ fn a_mistake_in_a_profile_is_refused_with_what_was_meant() {
         (&["profile", "add", "p"][..], 2, "needs a provider"),
         (&["profile", "add", "p", "--provider", "opnai"], 2, "did you mean `openai`?"),
         (&["profile", "add", "p", "--provider", "openai"], 2, "needs a model"),
-        (
-            &["profile", "add", "p", "--provider", "echo", "--set", "limits.rps=1"],
-            2,
-            "unknown part `rps`",
-        ),
-        (
-            &["profile", "add", "p", "--provider", "echo", "--set", "modle=1"],
-            2,
-            "did you mean `model`?",
-        ),
+        (&["profile", "add", "p", "--provider", "echo", "--set", "limits.rps=1"], 2, "unknown part `rps`"),
+        (&["profile", "add", "p", "--provider", "echo", "--set", "modle=1"], 2, "did you mean `model`?"),
         (&["profile", "add", "p", "--provider", "echo", "--set", "model"], 2, "no `=`"),
         (&["profile", "add", "p", "--provider", "echo", "--price-input", "free"], 2, "is no price"),
         (&["profile", "add", "p", "--provider", "echo", "--price-input", "1"], 2, "in `prices`"),
-        (
-            &["profile", "add", "p", "--provider", "echo", "--endpoint", "nowhere"],
-            2,
-            "is not a URL",
-        ),
+        (&["profile", "add", "p", "--provider", "echo", "--endpoint", "nowhere"], 2, "is not a URL"),
         (&["profile", "add", "p", "--provider", "echo", "--rpm", "0"], 2, "not above zero"),
         (&["profile", "add", "p", "--provider", "echo", "--rpm", "many"], 2, "`none`"),
         (&["profile", "add", "p", "--provider", "echo", "--fallback", "p"], 2, "itself"),
-        (
-            &["profile", "add", "p", "--provider", "echo", "--extends", "none"],
-            2,
-            "no template `none`",
-        ),
+        (&["profile", "add", "p", "--provider", "echo", "--extends", "none"], 2, "no template `none`"),
         (&["profile", "add", "p", "--provider", "echo", "--extends", "fast"], 2, "is no template"),
         (&["profile", "add", ".p", "--provider", "echo"], 2, "begins with a dot"),
         (&["profile", "add", "p", "--from", "bad.toml"], 2, "did you mean `model`?"),
@@ -111,8 +91,7 @@ fn a_mistake_in_a_profile_is_refused_with_what_was_meant() {
 fn what_is_doubtful_is_done_with_a_warning() {
     let dir = TestDir::new();
     let add = |name: &str, more: &[&str]| {
-        dir.run(&[&["profile", "add", name, "--provider", "openai", "--model", "m"], more].concat())
-            .ok()
+        dir.run(&[&["profile", "add", name, "--provider", "openai", "--model", "m"], more].concat()).ok()
     };
     add("a", &["--endpoint", "http://10.1.2.3/v1"]).says("in the clear");
     add("b", &["--key", "later"]).says("key add later");
@@ -125,10 +104,8 @@ fn what_is_doubtful_is_done_with_a_warning() {
 #[test]
 fn a_profile_extends_a_template_of_the_house_and_does_not_show_its_key() {
     let dir = TestDir::new();
-    let house =
-        ["profile", "add", "house", "--template", "--provider", "openai", "--key", "env:HOUSE"];
-    dir.run(&[&house[..], &["--rpm", "500", "--price-input", "1", "--price-output", "2"]].concat())
-        .ok();
+    let house = ["profile", "add", "house", "--template", "--provider", "openai", "--key", "env:HOUSE"];
+    dir.run(&[&house[..], &["--rpm", "500", "--price-input", "1", "--price-output", "2"]].concat()).ok();
     let draft = ["profile", "add", "draft", "--tenant", "acme", "--extends", "house"];
     dir.run(&[&draft[..], &["--model", "mini", "--tpm", "1k"]].concat()).ok();
     let draft = dir.run(&["profile", "show", "draft", "--tenant", "acme", "--json"]).ok().json();
@@ -171,8 +148,7 @@ fn a_tenant_has_a_default_profile_and_limits_for_all() {
     for name in ["a", "b"] {
         dir.run(&["profile", "add", name, "--provider", "echo", "--tenant", "acme"]).ok();
     }
-    let acme =
-        |args: &[&str]| dir.run(&[args, &["--tenant", "acme", "--json"]].concat()).ok().json();
+    let acme = |args: &[&str]| dir.run(&[args, &["--tenant", "acme", "--json"]].concat()).ok().json();
     assert_eq!(acme(&["profile", "default"])["default"], Value::Null);
     acme(&["profile", "default", "a"]);
     acme(&["profile", "limits", "--rpm", "600", "--when-full", "refuse", "--fallback", "b"]);

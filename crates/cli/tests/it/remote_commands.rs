@@ -145,10 +145,7 @@ fn what_is_steered_over_a_server_is_steered_on_the_store() {
     let lines = "{\"argv\":[\"false\"]}\n".repeat(3);
     dir.run_with(&["submit", "exec", "--lines", "-", "--batch", "b"], lines).ok();
     let paused = remote.run(&["batch", "pause", "b", "--reason", "lunch", "--json"], &token).ok();
-    assert_eq!(
-        (&paused.json()["status"], &paused.json()["reason"]),
-        (&json!("paused"), &json!("lunch"))
-    );
+    assert_eq!((&paused.json()["status"], &paused.json()["reason"]), (&json!("paused"), &json!("lunch")));
     remote.run(&["batch", "drain", "b"], &token).ok();
     remote.run(&["batch", "resume", "b"], &token).ok();
     dir.work();
@@ -207,17 +204,9 @@ fn who_cannot_get_through_hears_why_and_what_to_do() {
     remote.client.run(&["queue", "list", "--server", &secure]).ends(1).says("no secure connection");
     remote.client.run(&["queue", "list", "--server", &url, "--store", "sqlite:x.db"]).ends(2);
     remote.client.run(&["queue", "purge", "default", "--server", &url]).ends(2).says("--server");
-    remote
-        .client
-        .run(&["submit", "--script", "a.sh", "--server", &url])
-        .ends(2)
-        .says("pool of workers");
+    remote.client.run(&["submit", "--script", "a.sh", "--server", &url]).ends(2).says("pool of workers");
     remote.kill_server();
-    remote
-        .run(&list, &token)
-        .ends(1)
-        .says("cannot reach the server")
-        .says("is `longshore serve` up");
+    remote.run(&list, &token).ends(1).says("cannot reach the server").says("is `longshore serve` up");
     remote.restart_server();
     remote.stop();
 }
@@ -261,11 +250,7 @@ fn a_full_queue_refuses_or_makes_wait_over_a_server_too() {
     remote.dir.run(&["queue", "set", "default", "--max-units", "1"]).ok();
     let unit = r#"{"argv":["true"]}"#;
     remote.run(&["submit", "exec", unit], &token).ok();
-    remote
-        .run(&["submit", "exec", unit, "--no-wait"], &token)
-        .ends(5)
-        .says("queue is full")
-        .says("hint: ");
+    remote.run(&["submit", "exec", unit, "--no-wait"], &token).ends(5).says("queue is full").says("hint: ");
     remote.run(&["submit", "exec", unit, "--wait-room", "10ms"], &token).ends(5);
     let mut waits = remote.command(&["submit", "exec", unit, "--wait"], &token);
     let waits = waits.spawn().unwrap();
@@ -298,9 +283,7 @@ fn lines_survive_a_killed_server_and_none_is_sent_twice() {
     let mut sender = sender.spawn().unwrap();
     let mut pipe = sender.stdin.take().unwrap();
     pipe.write_all(numbered_lines(1, half).as_bytes()).unwrap();
-    eventually(stretch(Duration::from_secs(60)), || {
-        (ready_count(&remote.dir) >= 1_000).then_some(())
-    });
+    eventually(stretch(Duration::from_secs(60)), || (ready_count(&remote.dir) >= 1_000).then_some(()));
     remote.kill_server();
     // The sender may have stopped reading.
     let _ = pipe.write_all(numbered_lines(half + 1, all).as_bytes());
@@ -346,9 +329,7 @@ fn a_batch_of_lines_survives_a_killed_server_without_gap_or_repeat() {
     let mut sender = sender.spawn().unwrap();
     let mut pipe = sender.stdin.take().unwrap();
     pipe.write_all(numbered_lines(1, all / 2).as_bytes()).unwrap();
-    eventually(stretch(Duration::from_secs(60)), || {
-        (ready_count(&remote.dir) >= 500).then_some(())
-    });
+    eventually(stretch(Duration::from_secs(60)), || (ready_count(&remote.dir) >= 500).then_some(()));
     remote.kill_server();
     // The sender may have stopped reading.
     let _ = pipe.write_all(numbered_lines(all / 2 + 1, all).as_bytes());
@@ -361,11 +342,7 @@ fn a_batch_of_lines_survives_a_killed_server_without_gap_or_repeat() {
     let mut pipe = sender.stdin.take().unwrap();
     std::thread::spawn(move || pipe.write_all(numbered_lines(1, all).as_bytes()).unwrap());
     let response = CliOutput::of(sender).ok().says("resuming batch").json();
-    assert_eq!(
-        (&response["sent"], response["new"].as_u64() < Some(all)),
-        (&json!(all), true),
-        "{response}"
-    );
+    assert_eq!((&response["sent"], response["new"].as_u64() < Some(all)), (&json!(all), true), "{response}");
     let batch = remote.run(&["batch", "status", "nightly", "--json"], &token).ok().json();
     assert_eq!((&batch["sealed"], &batch["ready"]), (&json!(true), &json!(all)), "{batch}");
     remote.dir.run(&["verify"]).ok();
@@ -397,14 +374,7 @@ fn a_certificate_of_ones_own_is_trusted_by_name() {
     let url = format!("https://{}", server.address);
     let client = TestDir::new();
     client.run(&["queue", "list", "--server", &url, "--ca-file", cert]).ok();
-    client
-        .run(&["queue", "list", "--server", &url])
-        .ends(1)
-        .says("no secure connection")
-        .says("--ca-file");
-    client
-        .run(&["queue", "list", "--server", &url, "--ca-file", key])
-        .ends(2)
-        .says("no certificate");
+    client.run(&["queue", "list", "--server", &url]).ends(1).says("no secure connection").says("--ca-file");
+    client.run(&["queue", "list", "--server", &url, "--ca-file", key]).ends(2).says("no certificate");
     server.stop();
 }

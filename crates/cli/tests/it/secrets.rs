@@ -23,11 +23,7 @@ impl CapturedOutput {
         for (source, bytes) in &self.0 {
             for fragment in SECRET_FRAGMENTS {
                 let found = bytes.windows(fragment.len()).any(|part| part == fragment.as_bytes());
-                assert!(
-                    !found,
-                    "`{fragment}` came out of {source}: {}",
-                    String::from_utf8_lossy(bytes)
-                );
+                assert!(!found, "`{fragment}` came out of {source}: {}", String::from_utf8_lossy(bytes));
             }
         }
     }
@@ -66,13 +62,7 @@ const COMMANDS: [&[&str]; 30] = [
     &["profile", "set", "p", "--key", SECRET],
     &["profile", "set", "p", "--set", "key=sk-ant-mArKeD-zQ7secretZQ7-0123456789"],
     &["profile", "set", "p", "--set", SECRET],
-    &[
-        "profile",
-        "set",
-        "p",
-        "--set",
-        "wire.headers.x-api-key=sk-ant-mArKeD-zQ7secretZQ7-0123456789",
-    ],
+    &["profile", "set", "p", "--set", "wire.headers.x-api-key=sk-ant-mArKeD-zQ7secretZQ7-0123456789"],
     &["profile", "set", "p", "--endpoint", "https://sk-ant-mArKeD-zQ7secretZQ7-0123456789@x"],
     &["profile", "add", "r", "--from", "leaky.toml"],
     &["profile", "add", "r", "--from", "secret.txt"],
@@ -91,10 +81,7 @@ fn secrets_never_printed() {
     for form in ["human", "json"] {
         let dir = TestDir::new();
         dir.write("secret.txt", SECRET);
-        dir.write(
-            "leaky.toml",
-            format!("provider = \"openai\"\nmodel = \"m\"\nkey = \"{SECRET}\"\n"),
-        );
+        dir.write("leaky.toml", format!("provider = \"openai\"\nmodel = \"m\"\nkey = \"{SECRET}\"\n"));
         for (i, args) in COMMANDS.iter().enumerate() {
             let mut args = [args, &["--log-level", "trace", "--log-format", form][..]].concat();
             if form == "json" {
@@ -112,10 +99,7 @@ fn secrets_never_printed() {
         assert_eq!(keys.as_array().unwrap().len(), 3, "the valid keys are stored: {keys}");
         capture_files(&dir.path(""), &["secret.txt", "leaky.toml"], &mut captured);
     }
-    assert!(
-        captured.0.iter().any(|(source, _)| source.ends_with("longshore.db")),
-        "the store was searched"
-    );
+    assert!(captured.0.iter().any(|(source, _)| source.ends_with("longshore.db")), "the store was searched");
     assert!(captured.0.iter().any(|(source, _)| source.contains("logs")), "so were the log files");
     captured.assert_no_secret();
 }

@@ -24,14 +24,10 @@ fn a_unit_is_cancelled_or_released_when_one_it_waits_for_fails() {
     let fails = dir.submit_script("false", &[]);
     let after = ["--after", &fails];
     let release = [&after[..], &["--on-dependency-failure", "release"]].concat();
-    let (cancelled, released) =
-        (dir.submit_script("true", &after), dir.submit_script("true", &release));
+    let (cancelled, released) = (dir.submit_script("true", &after), dir.submit_script("true", &release));
     dir.work();
     let unit = dir.unit(&cancelled);
-    assert_eq!(
-        (&unit["state"], &unit["failure"]["code"]),
-        (&json!("cancelled"), &json!("dependency"))
-    );
+    assert_eq!((&unit["state"], &unit["failure"]["code"]), (&json!("cancelled"), &json!("dependency")));
     assert_eq!(dir.unit(&released)["state"], "done");
 }
 
@@ -40,8 +36,7 @@ fn units_share_the_resources_of_their_worker_and_wait_for_one_that_has_them() {
     let dir = TestDir::new();
     // `mkdir` fails if another of these units runs concurrently.
     let script = "mkdir taken && sleep 0.2 && rmdir taken";
-    let units: Vec<String> =
-        (0..3).map(|_| dir.submit_script(script, &["--resource", "gpu=2"])).collect();
+    let units: Vec<String> = (0..3).map(|_| dir.submit_script(script, &["--resource", "gpu=2"])).collect();
     let plain = dir.submit_script("true", &[]);
     let mut without = dir.start(&["worker", "--slots", "4", "--resource", "gpu=1"]);
     eventually(TIMEOUT, || (dir.unit(&plain)["state"] == "done").then_some(()));

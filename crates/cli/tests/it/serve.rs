@@ -31,8 +31,7 @@ impl ServeProcess {
 
     /// Sends a request and returns the response's status and body.
     pub fn send(&self, method: &str, path: &str, token: Option<&str>, body: &str) -> (u16, String) {
-        let token =
-            token.map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
+        let token = token.map_or(String::new(), |token| format!("authorization: Bearer {token}\r\n"));
         self.send_with(method, path, &token, body)
     }
 
@@ -135,9 +134,8 @@ fn a_tenants_profiles_are_asked_through_the_gateway_with_its_own_token() {
     let (submit, read) = (token("submit"), token("read"));
     let server = ServeProcess::start(&dir, &[]);
     let ask = |profile: &str, token: Option<&str>| {
-        let body = format!(
-            r#"{{"model": "{profile}", "messages": [{{"role": "user", "content": "good day"}}]}}"#
-        );
+        let body =
+            format!(r#"{{"model": "{profile}", "messages": [{{"role": "user", "content": "good day"}}]}}"#);
         server.send("POST", "/v1/chat/completions", token, &body)
     };
     let (status, body) = ask("acme-echo", Some(&submit));
@@ -163,9 +161,7 @@ fn a_server_does_the_upkeep_where_there_is_no_worker() {
     let id = dir.run(&["submit", "exec", r#"{"argv":["true"]}"#, "--delay", "5s"]).ok();
     let id = id.out.trim().to_owned();
     assert_eq!(dir.unit(&id)["state"], "scheduled");
-    eventually(stretch(Duration::from_secs(60)), || {
-        (dir.unit(&id)["state"] == "ready").then_some(())
-    });
+    eventually(stretch(Duration::from_secs(60)), || (dir.unit(&id)["state"] == "ready").then_some(()));
     server.child.kill().unwrap();
     server.child.wait().unwrap();
 }
@@ -294,8 +290,7 @@ fn a_program_in_python_sends_waits_and_holds_permits() {
         .env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/../../sdk/python"))
         .output()
         .unwrap();
-    let (stdout, stderr) =
-        (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    let (stdout, stderr) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
     assert!(run.status.success() && stdout == "good\n", "{stdout}\n{stderr}");
     worker.kill();
     server.stop();

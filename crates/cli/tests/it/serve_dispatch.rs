@@ -53,9 +53,7 @@ fn scripts_go_through_serve_to_a_worker_and_the_dashboard_shows_both() {
     pool.submit("echo >> begun; until [ -e go ]; do sleep 0.05; done; echo >> ended", &[]);
     eventually(stretch(TIMEOUT), || (pool.lines("begun") == 1).then_some(()));
     assert!(crate::support::signal(server.child.id(), "TERM"));
-    eventually(stretch(TIMEOUT), || {
-        std::net::TcpStream::connect(&server.address).is_err().then_some(())
-    });
+    eventually(stretch(TIMEOUT), || std::net::TcpStream::connect(&server.address).is_err().then_some(()));
     pool.dir.write("go", "");
     server.wait_for_exit();
     assert_eq!(pool.lines("ended"), 1);
@@ -93,11 +91,7 @@ fn a_pool_has_one_server_and_stopping_it_leaves_the_rest_of_serve() {
     let pool = HostedPool::new();
     let server = ServeProcess::start(&pool.dir, &[]);
     let second = pool.dir.run(&["serve", "--listen", "127.0.0.1:0"]).ends(1);
-    assert!(
-        second.err.contains("another server") && second.err.contains("hint:"),
-        "{}",
-        second.err
-    );
+    assert!(second.err.contains("another server") && second.err.contains("hint:"), "{}", second.err);
     pool.dir.run(&["dispatch", "stop"]).ok();
     assert_eq!(server.send("GET", "/healthz", None, "").0, 200);
     server.stop();

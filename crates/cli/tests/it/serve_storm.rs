@@ -81,18 +81,12 @@ fn ten_thousand_who_say_nothing_keep_nobody_out() {
 fn many_who_drip_their_heads_keep_nobody_out_and_are_let_go() {
     let count = pick_size(200, 2_000);
     raise_file_limit(count);
-    let (_place, server) =
-        start_server(&format!("[web]\nconnections = {count}\ntime_limit = \"10s\"\n"));
+    let (_place, server) = start_server(&format!("[web]\nconnections = {count}\ntime_limit = \"10s\"\n"));
     let before = server.peak_memory();
-    let mut drips: Vec<TcpStream> = (0..count)
-        .map(|_| server.connect("GET /healthz HTTP/1.1\r\nhost: localhost\r\n"))
-        .collect();
+    let mut drips: Vec<TcpStream> =
+        (0..count).map(|_| server.connect("GET /healthz HTTP/1.1\r\nhost: localhost\r\n")).collect();
     server.assert_answers();
-    server.assert_growth_below(
-        &format!("{count} slow heads"),
-        before,
-        64 * 1024 * count as u64 + 16 * MIB,
-    );
+    server.assert_growth_below(&format!("{count} slow heads"), before, 64 * 1024 * count as u64 + 16 * MIB);
     // No slow head is ever read to its end.
     let until = Instant::now() + stretch(Duration::from_secs(60));
     while !drips.is_empty() && Instant::now() < until {
@@ -119,11 +113,7 @@ fn a_thousand_who_listen_all_hear_of_a_change_and_others_are_answered() {
         read_until(stream, "event: changes");
     }
     server.assert_answers();
-    server.assert_growth_below(
-        &format!("{count} who listen"),
-        before,
-        96 * 1024 * count as u64 + 32 * MIB,
-    );
+    server.assert_growth_below(&format!("{count} who listen"), before, 96 * 1024 * count as u64 + 32 * MIB);
     drop(listening);
     server.stop();
 }

@@ -85,8 +85,7 @@ fn who_dies_is_started_again_and_all_are_drained_at_the_end() {
 
 #[test]
 fn workers_of_ours_run_units_and_finish_what_they_hold() {
-    let dir =
-        dir_with_sections("[supervise.workers.ours]\nkinds = ['exec']\nslots = 1\ncount = 2\n");
+    let dir = dir_with_sections("[supervise.workers.ours]\nkinds = ['exec']\nslots = 1\ncount = 2\n");
     let id = dir.submit_script("echo > began; while [ ! -e go ]; do sleep 0.02; done", &[]);
     let mut supervisor = dir.start(&["supervise"]);
     eventually(TIMEOUT, || dir.path("began").exists().then_some(()));
@@ -101,8 +100,7 @@ fn workers_of_ours_run_units_and_finish_what_they_hold() {
 
 #[test]
 fn a_worker_that_ran_enough_units_is_replaced() {
-    let dir =
-        dir_with_sections("[supervise.workers.ours]\nkinds = ['exec']\nslots = 1\nmax_units = 2\n");
+    let dir = dir_with_sections("[supervise.workers.ours]\nkinds = ['exec']\nslots = 1\nmax_units = 2\n");
     let mut supervisor = dir.start(&["supervise"]);
     for _ in 0..3 {
         dir.submit_script("true", &[]);
@@ -115,13 +113,11 @@ fn a_worker_that_ran_enough_units_is_replaced() {
 
 #[test]
 fn a_killed_supervisor_leaves_nobody_behind_and_the_next_one_goes_on() {
-    let ours =
-        "[supervise.workers.ours]\nkinds = ['exec']\nslots = 1\nenv = { LONGSHORE_TTL = '1s' }\n";
+    let ours = "[supervise.workers.ours]\nkinds = ['exec']\nslots = 1\nenv = { LONGSHORE_TTL = '1s' }\n";
     // One process leaves its group; it must not be orphaned either.
     let flees = "setsid sh -c 'echo start $$ >> lives; exec sleep 600' & exec sleep 600";
     let dir = dir_with_sections(
-        &[ours, &section("life", WORKER_SCRIPT, "count = 2"), &section("flees", flees, "")]
-            .concat(),
+        &[ours, &section("life", WORKER_SCRIPT, "count = 2"), &section("flees", flees, "")].concat(),
     );
     let id = dir.submit_script("echo $$ > pid; [ -e again ] || exec sleep 600", &[]);
     let mut supervisor = dir.start(&["supervise"]);

@@ -4,8 +4,8 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use crate::supervise::{
-    WORKER_SCRIPT, dir_with_sections, dir_with_start_time, dir_with_workers, drain, live_pids,
-    section, wait_for_count, wait_for_log,
+    WORKER_SCRIPT, dir_with_sections, dir_with_start_time, dir_with_workers, drain, live_pids, section,
+    wait_for_count, wait_for_log,
 };
 use crate::support::{TIMEOUT, TestDir, eventually, is_alive};
 
@@ -29,9 +29,8 @@ fn a_refresh_replaces_all_and_is_never_below_the_number() {
     wait_for_log(&dir, "3 of 3 processes run");
     let answer = dir.run(&["workers", "refresh"]).ok();
     assert!(answer.out.contains(&supervisor.0.id().to_string()), "{}", answer.out);
-    let is_new = |live_pids: &Vec<String>| {
-        live_pids.len() == 3 && !live_pids.iter().any(|pid| old.contains(pid))
-    };
+    let is_new =
+        |live_pids: &Vec<String>| live_pids.len() == 3 && !live_pids.iter().any(|pid| old.contains(pid));
     eventually(TIMEOUT, || Some(live_pids(&dir)).filter(is_new));
     assert_eq!(fewest_running(&dir, 3), 3, "{}", dir.read("lives"));
     drain(&dir, &mut supervisor);
@@ -79,8 +78,7 @@ fn a_refresh_reads_the_sections_anew_and_a_bad_file_changes_nothing() {
     let wanted = ["after", "after", "comes", "comes", "comes", "stays"];
     eventually(TIMEOUT, || (marks() == wanted).then_some(()));
     wait_for_log(&dir, "6 of 6 processes run");
-    for words in ["section comes is new", "section changes has changed", "section goes is removed"]
-    {
+    for words in ["section comes is new", "section changes has changed", "section goes is removed"] {
         wait_for_log(&dir, words);
     }
     assert!(!dir.read("stderr").contains("section stays"));
@@ -114,12 +112,9 @@ fn a_new_version_replaces_all_once_it_has_settled() {
 
 #[test]
 fn a_version_that_does_not_start_leaves_the_old_processes_at_work() {
-    let script =
-        "[ ! -e broken ] || { echo it is broken; exit 1; }; echo start $$ >> lives; exec sleep 600";
-    let dir = dir_with_start_time(
-        "2s",
-        &format!("start_failures = 2\n{}", section("life", script, "count = 2")),
-    );
+    let script = "[ ! -e broken ] || { echo it is broken; exit 1; }; echo start $$ >> lives; exec sleep 600";
+    let dir =
+        dir_with_start_time("2s", &format!("start_failures = 2\n{}", section("life", script, "count = 2")));
     let mut supervisor = dir.start(&["supervise"]);
     let old = wait_for_count(&dir, 2);
     wait_for_log(&dir, "2 of 2 processes run");
@@ -158,9 +153,8 @@ fn signals_change_the_number_within_its_bounds() {
 
 #[test]
 fn a_section_grows_while_more_is_ready_than_it_can_hold() {
-    let dir = dir_with_sections(
-        "[supervise.workers.ours]\nqueues = ['default']\nslots = 1\nmin = 1\nmax = 3\n",
-    );
+    let dir =
+        dir_with_sections("[supervise.workers.ours]\nqueues = ['default']\nslots = 1\nmin = 1\nmax = 3\n");
     let mut supervisor = dir.start(&["supervise"]);
     wait_for_log(&dir, "1 of 1 processes run");
     for _ in 0..9 {
@@ -181,9 +175,8 @@ fn who_uses_too_much_memory_is_replaced() {
                  grown = bytearray(80_000_000) if not os.path.exists('grown') else b''\n\
                  open('grown', 'w')\ntime.sleep(600)";
     let command = serde_json::json!(["python3", "-c", large]);
-    let dir = dir_with_sections(&format!(
-        "[supervise.workers.large]\ncommand = {command}\nmax_memory = '60MB'\n"
-    ));
+    let dir =
+        dir_with_sections(&format!("[supervise.workers.large]\ncommand = {command}\nmax_memory = '60MB'\n"));
     let mut supervisor = dir.start(&["supervise"]);
     let first = wait_for_count(&dir, 1);
     wait_for_log(&dir, "of memory, more than allowed");

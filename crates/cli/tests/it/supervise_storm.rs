@@ -38,8 +38,7 @@ fn a_batch_is_counted_exactly_while_workers_and_supervisors_are_killed() {
         eventually(patience, || {
             (ended_count(&dir) > reached || ended_count(&dir) == units as u64).then_some(())
         });
-        let live_pids =
-            eventually(patience, || Some(live_workers(&dir)).filter(|all| !all.is_empty()));
+        let live_pids = eventually(patience, || Some(live_workers(&dir)).filter(|all| !all.is_empty()));
         seen.extend(live_pids.iter().cloned());
         if kill % 2 == 1 {
             supervisor.kill();

@@ -44,8 +44,7 @@ impl TestDir {
         let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
-            if text.starts_with("LONGSHORE_") || text.starts_with("OTEL_") || text == "TRACEPARENT"
-            {
+            if text.starts_with("LONGSHORE_") || text.starts_with("OTEL_") || text == "TRACEPARENT" {
                 command.env_remove(name);
             }
         }

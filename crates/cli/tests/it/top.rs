@@ -67,14 +67,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)
 impl TerminalSession {
     fn start(dir: &TestDir) -> Self {
         let mut python = Command::new("python3");
-        python.args([
-            "-c",
-            TERMINAL_PROGRAM,
-            env!("CARGO_BIN_EXE_longshore"),
-            "top",
-            "--every",
-            "100ms",
-        ]);
+        python.args(["-c", TERMINAL_PROGRAM, env!("CARGO_BIN_EXE_longshore"), "top", "--every", "100ms"]);
         python.current_dir(dir.path("")).stdin(Stdio::piped());
         Self(Some(python.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
     }

@@ -90,13 +90,7 @@ fn text_value(text: &str) -> Option<Any> {
 }
 
 fn assert_child(child: &Span, parent: &Span) {
-    assert_eq!(
-        hex(&child.parent_span_id),
-        hex(&parent.span_id),
-        "{} of {}",
-        child.name,
-        parent.name
-    );
+    assert_eq!(hex(&child.parent_span_id), hex(&parent.span_id), "{} of {}", child.name, parent.name);
 }
 
 #[test]
@@ -106,8 +100,7 @@ fn a_trace_leads_from_whoever_asked_through_the_server_to_the_worker_and_its_com
     let file = format!("[telemetry]\notlp = \"{}\"\n", collector.url);
     dir.write("longshore.toml", file);
     let server = ServeProcess::start(&dir, &[]);
-    let unit =
-        json!({ "kind": "exec", "payload": { "argv": ["sh", "-c", "printenv TRACEPARENT"] } });
+    let unit = json!({ "kind": "exec", "payload": { "argv": ["sh", "-c", "printenv TRACEPARENT"] } });
     let headers = format!("traceparent: 00-{TRACE}-{PARENT}-01\r\n");
     let (status, response) = server.send_with("POST", "/api/v1/units", &headers, &unit.to_string());
     assert_eq!(status, 201, "{response}");

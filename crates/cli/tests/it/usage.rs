@@ -168,8 +168,7 @@ fn costs_are_computed_anew_at_the_prices_of_the_calls_time() {
     assert_eq!(before["total"]["cost_usd"], "1.000020000015", "nothing was written");
     dir.run(&["usage", "recost"]).ok();
     let after = dir.run(&["usage", "--by", "profile", "--json"]).ok().json();
-    let costs: Vec<_> =
-        after["groups"].as_array().unwrap().iter().map(|g| &g["cost_picos"]).collect();
+    let costs: Vec<_> = after["groups"].as_array().unwrap().iter().map(|g| &g["cost_picos"]).collect();
     assert_eq!(json!(costs), json!([each, 3, each, 5]), "calls without a profile stay");
     let again = dir.run(&["usage", "recost", "--since", "1h", "--json"]).ok().json();
     assert_eq!((&again["changed"], &again["right"]), (&json!(0), &json!(3)));

@@ -126,12 +126,7 @@ pub trait Permits: Send + Sync + 'static {
 
     /// Renews the leases of permits. Returns the permits that are not held any more: they expired,
     /// or the pool was reset, and other clients may hold them. They are not acquired again.
-    async fn renew(
-        &self,
-        pool: &PoolName,
-        ids: &[PermitId],
-        ttl: Duration,
-    ) -> Result<Vec<PermitId>>;
+    async fn renew(&self, pool: &PoolName, ids: &[PermitId], ttl: Duration) -> Result<Vec<PermitId>>;
 
     /// Releases permits. An id that is not held (any more) is no error and changes nothing; a
     /// waiter leaves the queue, counted in [`PoolStats::timeouts`] if its wait timed out.

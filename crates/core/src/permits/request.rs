@@ -40,10 +40,7 @@ impl PermitRequest {
     }
 
     /// One reply per request, from the answers of the asks in order.
-    pub fn replies(
-        jobs: &[Self],
-        mut next: impl FnMut() -> Result<AcquireResult>,
-    ) -> Vec<PermitReply> {
+    pub fn replies(jobs: &[Self], mut next: impl FnMut() -> Result<AcquireResult>) -> Vec<PermitReply> {
         jobs.iter().map(|job| job.acquire_request().map(|_| next()).transpose()).collect()
     }
 

@@ -9,17 +9,10 @@ use crate::unit::{Dedup, DedupWindow, NewUnit, OnDuplicate, Payload};
 
 impl UnitTemplate {
     /// The unit that `schedule` sends at `now` for the time `at`.
-    pub fn unit(
-        &self,
-        tenant: &TenantId,
-        schedule: &ScheduleName,
-        at: Timestamp,
-        now: Timestamp,
-    ) -> NewUnit {
+    pub fn unit(&self, tenant: &TenantId, schedule: &ScheduleName, at: Timestamp, now: Timestamp) -> NewUnit {
         // Shows people where the unit came from; the id alone would deduplicate.
         let key = format!("cron:{schedule}-{}", stamp(at));
-        let dedup =
-            Dedup { key, window: DedupWindow::WhileKept, on_duplicate: OnDuplicate::Existing };
+        let dedup = Dedup { key, window: DedupWindow::WhileKept, on_duplicate: OnDuplicate::Existing };
         NewUnit {
             id: firing_unit_id(tenant, schedule, at),
             tenant: tenant.clone(),

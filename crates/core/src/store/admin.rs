@@ -111,20 +111,10 @@ pub trait Admin: Send + Sync + 'static {
     ) -> Result<UnitActionResult>;
 
     /// Seals, pauses, resumes, cancels, fails or retries a batch.
-    async fn apply_batch_action(
-        &self,
-        scope: &Scope,
-        batch: &BatchId,
-        action: BatchAction,
-    ) -> Result<Batch>;
+    async fn apply_batch_action(&self, scope: &Scope, batch: &BatchId, action: BatchAction) -> Result<Batch>;
 
     /// Changes the settings of a queue or a lane.
-    async fn change_settings(
-        &self,
-        scope: &Scope,
-        queue: &QueueName,
-        change: SettingsChange,
-    ) -> Result<()>;
+    async fn change_settings(&self, scope: &Scope, queue: &QueueName, change: SettingsChange) -> Result<()>;
 
     /// Commands a worker to work, go quiet, drain or stop. It receives the command with its next
     /// heartbeat.

@@ -123,10 +123,5 @@ pub trait Enqueue: Send + Sync + 'static {
 
     /// Stores a chunk and moves the cursor, both or neither: an initiator that was killed continues
     /// without gap or repeat. Fails once the batch is sealed or has ended.
-    async fn add_to_batch(
-        &self,
-        scope: &Scope,
-        id: &BatchId,
-        chunk: BatchChunk,
-    ) -> Result<AddChunkResult>;
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<AddChunkResult>;
 }

@@ -95,10 +95,5 @@ pub trait Maintenance: Send + Sync + 'static {
 
     /// Acquires or renews the leadership of `role` for `ttl`: one session at a time. Services run
     /// where this returns true.
-    async fn acquire_leadership(
-        &self,
-        role: &str,
-        session: SessionId,
-        ttl: Duration,
-    ) -> Result<bool>;
+    async fn acquire_leadership(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool>;
 }

@@ -19,8 +19,7 @@ mod tenants;
 mod worker_api;
 
 pub use admin::{
-    Admin, Capacity, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult,
-    UnitSelection,
+    Admin, Capacity, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult, UnitSelection,
 };
 pub use enqueue::{
     AddChunkResult, BatchChunk, CapacityScope, Enqueue, OpenBatchResult, SendRejection, SendResult,
@@ -31,19 +30,16 @@ pub use queries::{
 };
 pub use reply_queues::ReplyQueues;
 pub use schedules::{
-    FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch,
-    Schedules, parse_schedule_cursor, schedule_cursor,
+    FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
+    parse_schedule_cursor, schedule_cursor,
 };
 pub use tenants::{Tenant, TenantChange, Tenants, require_admin_scope};
 pub use worker_api::{
-    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat,
-    HeartbeatReply, LeasedUnit, ProgressNote, Queues, WorkerApi,
+    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat, HeartbeatReply,
+    LeasedUnit, ProgressNote, Queues, WorkerApi,
 };
 
 /// A complete store. Implemented by every type that implements the seven traits.
 pub trait Store: Enqueue + WorkerApi + Maintenance + Admin + Queries + Tenants + Schedules {}
 
-impl<T: Enqueue + WorkerApi + Maintenance + Admin + Queries + Tenants + Schedules + ?Sized> Store
-    for T
-{
-}
+impl<T: Enqueue + WorkerApi + Maintenance + Admin + Queries + Tenants + Schedules + ?Sized> Store for T {}

@@ -35,12 +35,7 @@ pub enum PutScheduleResult {
 impl PutScheduleResult {
     /// The result of putting `new` where `found` has its name. The store writes the schedule, unless
     /// it was kept.
-    pub fn decide(
-        new: NewSchedule,
-        found: Option<Schedule>,
-        if_there: IfExists,
-        now: Timestamp,
-    ) -> Self {
+    pub fn decide(new: NewSchedule, found: Option<Schedule>, if_there: IfExists, now: Timestamp) -> Self {
         match found {
             Some(found) if if_there == IfExists::Keep => Self::Unchanged(found),
             Some(mut found) => {
@@ -135,8 +130,7 @@ impl Firing {
         for unit in &self.units {
             unit.check()?;
             if unit.tenant != self.tenant {
-                let message =
-                    format!("schedule `{}` may only send units of its own tenant", self.name);
+                let message = format!("schedule `{}` may only send units of its own tenant", self.name);
                 return Err(crate::Error::Invalid(message));
             }
         }

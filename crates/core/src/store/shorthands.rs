@@ -13,12 +13,7 @@ impl dyn Store + '_ {
     }
 
     /// Changes a queue: [`SettingsChange::Queue`].
-    pub async fn change_queue(
-        &self,
-        scope: &Scope,
-        queue: &QueueName,
-        change: QueueChange,
-    ) -> Result<()> {
+    pub async fn change_queue(&self, scope: &Scope, queue: &QueueName, change: QueueChange) -> Result<()> {
         self.change_settings(scope, queue, SettingsChange::Queue(change)).await
     }
 
@@ -34,12 +29,7 @@ impl dyn Store + '_ {
     }
 
     /// One schedule.
-    pub async fn schedule(
-        &self,
-        scope: &Scope,
-        tenant: &TenantId,
-        name: &ScheduleName,
-    ) -> Result<Schedule> {
+    pub async fn schedule(&self, scope: &Scope, tenant: &TenantId, name: &ScheduleName) -> Result<Schedule> {
         let (own, filter) = (Scope::Tenant(tenant.clone()), ScheduleFilter::Named(name.clone()));
         let found = match scope.covers(tenant) {
             true => self.schedules(&own, &filter, None, 1).await?.page.items.pop(),

@@ -72,9 +72,7 @@ impl Tenant {
                 let words = format!("tenant `{id}` has {n} schedule(s): remove them first");
                 Err(Error::Invalid(words))
             }
-            (n, _) => {
-                Err(Error::Invalid(format!("tenant `{id}` has {n} live units: cancel them first")))
-            }
+            (n, _) => Err(Error::Invalid(format!("tenant `{id}` has {n} live units: cancel them first"))),
         }
     }
 
@@ -118,12 +116,7 @@ pub trait Tenants: Send + Sync + 'static {
     /// The sends of a suspended tenant are rejected ([`super::Refusal::Suspended`]), claims skip
     /// its lanes, and workers release its units that were claimed ahead. Running units may finish;
     /// callbacks, retries and operators are not affected.
-    async fn put_tenant(
-        &self,
-        scope: &Scope,
-        id: &TenantId,
-        change: TenantChange,
-    ) -> Result<Tenant>;
+    async fn put_tenant(&self, scope: &Scope, id: &TenantId, change: TenantChange) -> Result<Tenant>;
 
     /// Removes a tenant's record and resets its lanes to weight 1, no cap, no capacity, not paused.
     /// Needs [`Scope::All`]; [`Error::Invalid`] while it has live units or schedules.

@@ -242,22 +242,13 @@ pub trait WorkerApi: Send + Sync + 'static {
     /// Stores the checkpoint of a run, adds `sums` to its batch's, and writes its `calls`: all or
     /// nothing. False if the lease is lost. If the stored checkpoint is identical, this is a
     /// repeat, and adds nothing.
-    async fn checkpoint(
-        &self,
-        session: SessionId,
-        lease: Lease,
-        kept: CheckpointRequest,
-    ) -> Result<bool>;
+    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: CheckpointRequest) -> Result<bool>;
 
     /// Records the ends of runs; counters, dependants and callbacks are updated in the same
     /// transaction. Finishing a unit that was claimed ahead and not started counts its attempt now.
     /// If an effect fails only at commit (a deferred key), the whole call is
     /// [`crate::Error::Invalid`] and nothing was recorded: finish the units one by one.
-    async fn finish(
-        &self,
-        session: SessionId,
-        finishes: Vec<FinishRequest>,
-    ) -> Result<Vec<FinishResult>>;
+    async fn finish(&self, session: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>>;
 
     /// All leases of a session, to compare with what the worker knows.
     async fn leases_of(&self, session: SessionId) -> Result<Vec<Lease>>;

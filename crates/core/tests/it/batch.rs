@@ -93,8 +93,7 @@ fn a_threshold_by_units_pauses_or_fails() {
 #[test]
 fn a_threshold_by_percent_waits_for_a_hundred_until_sealed() {
     let reached = |sealed, counts| {
-        let mut batch =
-            with_threshold(FailureLimit::Percent(10.0), OnThreshold::Pause, sealed, counts);
+        let mut batch = with_threshold(FailureLimit::Percent(10.0), OnThreshold::Pause, sealed, counts);
         advance(&mut batch, NOW);
         batch.status == Paused
     };
@@ -107,8 +106,7 @@ fn a_threshold_by_percent_waits_for_a_hundred_until_sealed() {
 
 #[test]
 fn forgiven_failures_do_not_count_again() {
-    let mut batch =
-        with_threshold(FailureLimit::Units(2), OnThreshold::Pause, true, counts(5, 0, 0, 5));
+    let mut batch = with_threshold(FailureLimit::Units(2), OnThreshold::Pause, true, counts(5, 0, 0, 5));
     batch.forgiven = 4;
     advance(&mut batch, NOW);
     assert_eq!(batch.status, Running);
@@ -119,8 +117,7 @@ fn forgiven_failures_do_not_count_again() {
 
 #[test]
 fn forgiven_failures_that_were_retried_do_not_hide_new_ones() {
-    let mut batch =
-        with_threshold(FailureLimit::Units(2), OnThreshold::Pause, true, counts(5, 0, 0, 4));
+    let mut batch = with_threshold(FailureLimit::Units(2), OnThreshold::Pause, true, counts(5, 0, 0, 4));
     batch.forgiven = 4;
     batch.counts.failed = 0;
     advance(&mut batch, NOW);
@@ -135,10 +132,7 @@ fn a_batch_that_could_not_call_back_is_refused() {
     let calling = |queue: &str, bytes| {
         let data = serde_json::Value::String("x".repeat(bytes));
         let (queue, kind) = (queue.parse().unwrap(), "report".parse().unwrap());
-        NewBatch {
-            callback: Some(Callback { queue, kind, data }),
-            ..NewBatch::new("b".parse().unwrap())
-        }
+        NewBatch { callback: Some(Callback { queue, kind, data }), ..NewBatch::new("b".parse().unwrap()) }
     };
     assert!(calling("after", 10).check().is_ok());
     assert!(calling("default/after", 10).check().is_ok());

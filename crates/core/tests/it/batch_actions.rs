@@ -28,14 +28,7 @@ fn every_action_on_every_status() {
         (BatchAction::Resume, [Some(Queued), Some(Running), Some(Queued), None, None, None]),
         (
             BatchAction::Cancel,
-            [
-                Some(Cancelled),
-                Some(Cancelled),
-                Some(Cancelled),
-                None,
-                Some(Cancelled),
-                Some(Cancelled),
-            ],
+            [Some(Cancelled), Some(Cancelled), Some(Cancelled), None, Some(Cancelled), Some(Cancelled)],
         ),
         (fail(), [Some(Failed), Some(Failed), Some(Failed), None, Some(Failed), Some(Failed)]),
         (BatchAction::RetryFailed, [Some(Running); 6]),

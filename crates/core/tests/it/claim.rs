@@ -22,8 +22,7 @@ const PLAIN: Candidate = (1, 0, None, false);
 
 /// A claim with these free and total slots, free and total GPUs, and prefetch.
 fn claim(free: u32, slots: u32, gpus: (u32, u32), ahead: u32) -> ClaimRequest {
-    let gpus_of =
-        |n| if n == 0 { BTreeMap::new() } else { BTreeMap::from([("gpu".to_owned(), n)]) };
+    let gpus_of = |n| if n == 0 { BTreeMap::new() } else { BTreeMap::from([("gpu".to_owned(), n)]) };
     ClaimRequest {
         session: SessionId::new(),
         scope: Scope::All,
@@ -45,12 +44,10 @@ fn with_needs<T>(
     (slots, gpus, limit, late): Candidate,
     decide: impl FnOnce(&UnitNeeds<'_>) -> Result<T, Infallible>,
 ) -> T {
-    let resources: BTreeMap<_, _> =
-        (gpus > 0).then(|| ("gpu".to_owned(), gpus)).into_iter().collect();
+    let resources: BTreeMap<_, _> = (gpus > 0).then(|| ("gpu".to_owned(), gpus)).into_iter().collect();
     let cap = limit.map(|limit| ConcurrencyCap { key: "host".to_owned(), limit });
     let deadline = late.then(|| NOW - Duration::from_secs(1));
-    let Ok(decision) =
-        decide(&UnitNeeds { slots, resources: &resources, cap: cap.as_ref(), deadline });
+    let Ok(decision) = decide(&UnitNeeds { slots, resources: &resources, cap: cap.as_ref(), deadline });
     decision
 }
 
@@ -58,11 +55,7 @@ fn admit(budget: &mut ClaimBudget<'_>, unit: Candidate, lane_capped: bool) -> Fi
     with_needs(unit, |needs| budget.admit(needs, lane_capped, NOW, || Ok(Some(1))))
 }
 
-fn decisions(
-    claim: &ClaimRequest,
-    lane_capped: bool,
-    units: &[Candidate],
-) -> (Vec<FitDecision>, bool) {
+fn decisions(claim: &ClaimRequest, lane_capped: bool, units: &[Candidate]) -> (Vec<FitDecision>, bool) {
     let mut budget = ClaimBudget::new(claim);
     let decisions = units.iter().map(|unit| admit(&mut budget, *unit, lane_capped)).collect();
     (decisions, budget.claimed.heavy_waiting)
@@ -75,31 +68,13 @@ fn each_candidate_gets_its_decision() {
     let gpu = |n| (1, n, None, false);
     for (what, claim, capped, units, expected) in [
         ("slots, then ahead", &worker, false, vec![PLAIN; 4], vec![Start, Start, Ahead, LeaveLane]),
-        (
-            "not ahead from a capped lane",
-            &worker,
-            true,
-            vec![PLAIN; 3],
-            vec![Start, Start, LeaveLane],
-        ),
+        ("not ahead from a capped lane", &worker, true, vec![PLAIN; 3], vec![Start, Start, LeaveLane]),
         ("never on this worker", &worker, false, vec![(5, 0, None, false), gpu(3)], vec![Skip; 2]),
         ("too heavy now", &worker, false, vec![(3, 0, None, false)], vec![Stop]),
         ("a resource in use", &worker, false, vec![gpu(1), gpu(1)], vec![Start, Stop]),
         ("late", &worker, false, vec![(5, 0, Some(1), true)], vec![Expire]),
-        (
-            "caps",
-            &worker,
-            false,
-            vec![(1, 0, Some(1), false), (1, 0, Some(2), false)],
-            vec![Park, Start],
-        ),
-        (
-            "a cap is not taken ahead",
-            &full,
-            false,
-            vec![(1, 0, Some(2), false), PLAIN],
-            vec![Skip, Ahead],
-        ),
+        ("caps", &worker, false, vec![(1, 0, Some(1), false), (1, 0, Some(2), false)], vec![Park, Start]),
+        ("a cap is not taken ahead", &full, false, vec![(1, 0, Some(2), false), PLAIN], vec![Skip, Ahead]),
         ("a resource is not taken ahead", &full, false, vec![gpu(1), PLAIN], vec![Skip, Ahead]),
         ("a resource in use, no slot free", &full, false, vec![gpu(2), PLAIN], vec![Stop, Ahead]),
         ("heavy, no slot free", &full, false, vec![(2, 0, None, false)], vec![Stop]),
@@ -141,10 +116,7 @@ fn a_claim_covers_its_scope_and_queues_but_not_the_tenants_it_excludes() {
     let acme = TenantId::new("acme").unwrap();
     let own = ClaimRequest { scope: Scope::Tenant(acme.clone()), ..any.clone() };
     assert!(own.covers_lane("default", "acme") && !own.covers_lane("default", "other"));
-    let named = ClaimRequest {
-        queues: Queues::Named(vec![QueueName::new("mail").unwrap()]),
-        ..any.clone()
-    };
+    let named = ClaimRequest { queues: Queues::Named(vec![QueueName::new("mail").unwrap()]), ..any.clone() };
     assert!(named.covers_lane("mail", "acme") && !named.covers_lane("default", "acme"));
     assert!(!ClaimRequest { excluded_tenants: vec![acme], ..any }.covers_lane("default", "acme"));
 }

@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use longshore_core::schedule::{
-    MISSED_AFTER, MissedPolicy, NewSchedule, OverlapPolicy, PreviousFiring, Schedule,
-    ScheduleDecision, SchedulePlan, ScheduleStep, UnitTemplate, decide, firing_batch_id,
-    firing_unit_id,
+    MISSED_AFTER, MissedPolicy, NewSchedule, OverlapPolicy, PreviousFiring, Schedule, ScheduleDecision,
+    SchedulePlan, ScheduleStep, UnitTemplate, decide, firing_batch_id, firing_unit_id,
 };
 use longshore_core::{Kind, Payload, ScheduleName, TenantId, Timestamp};
 use proptest::prelude::*;
@@ -96,10 +95,7 @@ fn overlapping_times_follow_their_policy() {
     assert_eq!(decide_at(OverlapPolicy::Allow, PreviousFiring::Live, 60), fires(60, 120));
     assert_eq!(decide_at(OverlapPolicy::Wait, PreviousFiring::Live, 60), ScheduleDecision::Defer);
     let skips = ScheduleStep { next: Some(at(120)), skipped: 1, ..ScheduleStep::default() };
-    assert_eq!(
-        decide_at(OverlapPolicy::Skip, PreviousFiring::Live, 60),
-        ScheduleDecision::Step(skips)
-    );
+    assert_eq!(decide_at(OverlapPolicy::Skip, PreviousFiring::Live, 60), ScheduleDecision::Step(skips));
     for overlap in [OverlapPolicy::Allow, OverlapPolicy::Skip, OverlapPolicy::Wait] {
         for previous in [PreviousFiring::Absent, PreviousFiring::Ended(at(59))] {
             assert_eq!(decide_at(overlap, previous, 60), fires(60, 120), "{overlap} {previous:?}");
@@ -124,22 +120,17 @@ fn times_that_waited_become_one_unless_all_are_wanted() {
 fn a_paused_schedule_and_one_that_is_over_do_nothing() {
     let paused = Schedule { paused: true, ..schedule(60, MissedPolicy::Once, OverlapPolicy::Skip) };
     assert_eq!(decide(&paused, PreviousFiring::Absent, at(600), every(60)), ScheduleDecision::Wait);
-    let over =
-        Schedule { next_fire: None, ..schedule(60, MissedPolicy::Once, OverlapPolicy::Skip) };
+    let over = Schedule { next_fire: None, ..schedule(60, MissedPolicy::Once, OverlapPolicy::Skip) };
     assert_eq!(decide(&over, PreviousFiring::Absent, at(600), every(60)), ScheduleDecision::Wait);
     let last = schedule(60, MissedPolicy::Once, OverlapPolicy::Skip);
     let step = ScheduleStep { at: Some(at(60)), ..ScheduleStep::default() };
-    assert_eq!(
-        decide(&last, PreviousFiring::Absent, at(61), |_| None),
-        ScheduleDecision::Step(step)
-    );
+    assert_eq!(decide(&last, PreviousFiring::Absent, at(61), |_| None), ScheduleDecision::Step(step));
 }
 
 #[test]
 fn ten_days_of_missed_seconds_are_passed_in_bounded_steps() {
     const DAYS: u64 = 10 * 86_400;
-    let (fired, missed, _, _) =
-        steps(schedule(1, MissedPolicy::Skip, OverlapPolicy::Skip), DAYS, 1);
+    let (fired, missed, _, _) = steps(schedule(1, MissedPolicy::Skip, OverlapPolicy::Skip), DAYS, 1);
     assert_eq!(fired.len() as u64 + missed, DAYS);
     assert_eq!(fired.len() as u64, MISSED_AFTER.as_secs() + 1);
     let (fired, ..) = steps(schedule(1, MissedPolicy::All(1_000), OverlapPolicy::Skip), DAYS, 1);
@@ -148,12 +139,8 @@ fn ten_days_of_missed_seconds_are_passed_in_bounded_steps() {
 
 #[test]
 fn a_timetable_that_stands_still_does_not_hang() {
-    let decision = decide(
-        &schedule(60, MissedPolicy::Once, OverlapPolicy::Skip),
-        PreviousFiring::Absent,
-        at(61),
-        Some,
-    );
+    let decision =
+        decide(&schedule(60, MissedPolicy::Once, OverlapPolicy::Skip), PreviousFiring::Absent, at(61), Some);
     let step = ScheduleStep { at: Some(at(60)), ..ScheduleStep::default() };
     assert_eq!(decision, ScheduleDecision::Step(step));
 }

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use longshore_core::unit_state::{Event, Transition, TransitionInput, runs_alone, transition};
-use longshore_core::{
-    Failure, OnLost, Outcome, Policy, Priority, RetryPolicy, Timestamp, UnitId, UnitState,
-};
+use longshore_core::{Failure, OnLost, Outcome, Policy, Priority, RetryPolicy, Timestamp, UnitId, UnitState};
 
 use UnitState::{Blocked, Cancelled, Done, Failed, Leased, Ready, Scheduled};
 
@@ -51,10 +49,7 @@ fn every_event_on_every_state() {
         (Event::Unblocked, [Some(Ready), None, None, None, None, None, None]),
         (Event::DependencyFailed(id), [Some(Cancelled), None, None, None, None, None, None]),
         (Event::Expired, [Some(Failed), Some(Failed), Some(Failed), None, None, None, None]),
-        (
-            Event::Cancel,
-            [Some(Cancelled), Some(Cancelled), Some(Cancelled), None, None, None, None],
-        ),
+        (Event::Cancel, [Some(Cancelled), Some(Cancelled), Some(Cancelled), None, None, None, None]),
         (Event::Retry, [None, Some(Ready), None, None, None, Some(Ready), Some(Ready)]),
     ];
     for (event, row) in table {
@@ -118,8 +113,7 @@ fn the_last_attempt_and_old_age_end_retries() {
 #[test]
 fn a_deadline_ends_what_would_run_after_it() {
     let by = |deadline| TransitionInput { deadline: Some(deadline), ..unit_in(Leased) };
-    let end =
-        |unit: &TransitionInput, outcome: &Outcome| step(unit, &Event::Finished(outcome)).state;
+    let end = |unit: &TransitionInput, outcome: &Outcome| step(unit, &Event::Finished(outcome)).state;
     let soon = by(NOW + secs(10));
     assert_eq!(end(&soon, &retry(Some(secs(9)))), Scheduled);
     assert_eq!(end(&soon, &retry(Some(secs(10)))), Failed);

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use longshore_core::unit_state::{Event, TransitionInput, transition};
-use longshore_core::{
-    Failure, OnLost, Outcome, Policy, Priority, RetryPolicy, Timestamp, UnitId, UnitState,
-};
+use longshore_core::{Failure, OnLost, Outcome, Policy, Priority, RetryPolicy, Timestamp, UnitId, UnitState};
 use proptest::prelude::*;
 
 use crate::unit_state::NOW;
@@ -15,20 +13,18 @@ fn units() -> impl Strategy<Value = TransitionInput> {
     let counts = (0..7_u32, 0..7_u32, any::<bool>(), any::<bool>());
     let later = || proptest::option::of(0..5000_u64);
     let times = (0..5000_u64, later(), later(), any::<bool>());
-    (any::<[u8; 16]>(), state, 1..10_u8, counts, times).prop_map(|(id, state, level, c, t)| {
-        TransitionInput {
-            id: UnitId::from_bytes(id),
-            state,
-            priority: Priority::new(level).unwrap(),
-            attempt: c.0,
-            lost: c.1,
-            started: c.2,
-            created_at: NOW - Duration::from_secs(t.0),
-            deadline: t.1.map(|by| NOW - Duration::from_secs(2500) + Duration::from_secs(by)),
-            cancel_requested: c.3,
-            checkpointed: t.3,
-            not_before: t.2.map(|by| NOW - Duration::from_secs(2500) + Duration::from_secs(by)),
-        }
+    (any::<[u8; 16]>(), state, 1..10_u8, counts, times).prop_map(|(id, state, level, c, t)| TransitionInput {
+        id: UnitId::from_bytes(id),
+        state,
+        priority: Priority::new(level).unwrap(),
+        attempt: c.0,
+        lost: c.1,
+        started: c.2,
+        created_at: NOW - Duration::from_secs(t.0),
+        deadline: t.1.map(|by| NOW - Duration::from_secs(2500) + Duration::from_secs(by)),
+        cancel_requested: c.3,
+        checkpointed: t.3,
+        not_before: t.2.map(|by| NOW - Duration::from_secs(2500) + Duration::from_secs(by)),
     })
 }
 

@@ -36,11 +36,7 @@ impl ExitReasons {
 
     /// The known reasons of these launches; asks the base system's accounting if needed. Launches
     /// that were never seen to end are left out.
-    pub(super) async fn lookup(
-        &mut self,
-        launches: &[u64],
-        system: &dyn System,
-    ) -> Vec<(u64, JobEndCause)> {
+    pub(super) async fn lookup(&mut self, launches: &[u64], system: &dyn System) -> Vec<(u64, JobEndCause)> {
         let unlisted = launches.iter().filter_map(|launch| match self.0.get(launch) {
             Some(ExitReason::Unlisted(job)) => Some((*launch, job.clone())),
             _ => None,

@@ -59,8 +59,7 @@ impl LaunchJournal {
     /// Reserves the next `count` launch numbers.
     pub(super) fn reserve(&mut self, count: u32) -> io::Result<std::ops::RangeInclusive<u64>> {
         let from = self.record.to + 1;
-        let record =
-            JournalRecord { from, to: self.record.to + u64::from(count), ..self.record.clone() };
+        let record = JournalRecord { from, to: self.record.to + u64::from(count), ..self.record.clone() };
         if let Some(file) = &self.file {
             write_atomically(file, &serde_json::to_vec(&record).map_err(io::Error::other)?)?;
         }

@@ -15,9 +15,7 @@ use super::launch_journal::LaunchJournal;
 use super::scaler::{LaunchState, PoolSize, PresentWorker, ScaleAction, Scaler};
 use super::status_snapshot::{Explanation, LauncherStatus};
 use crate::scheduler::WorkerKey;
-use crate::system::{
-    Job, JobAttributes, JobEndCause, JobId, JobProgram, JobState, System, SystemError,
-};
+use crate::system::{Job, JobAttributes, JobEndCause, JobId, JobProgram, JobState, System, SystemError};
 
 /// Poll interval while workers have not registered yet.
 const POLL_PENDING: Duration = Duration::from_secs(2);
@@ -30,8 +28,7 @@ const POLL_PRESENT: Duration = Duration::from_secs(30);
 const RECONNECT_WAIT: Duration = Duration::from_secs(20);
 
 /// Delays before the attempts to cancel all jobs at shutdown.
-const FINAL_CANCEL_DELAYS: [Duration; 3] =
-    [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(5)];
+const FINAL_CANCEL_DELAYS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(5)];
 
 /// Description of a worker's job.
 #[derive(Debug, Clone)]
@@ -175,10 +172,8 @@ impl Launcher {
         self.record_arrivals(present);
         self.find_unconfirmed(now).await;
         self.poll_system(now, lost).await;
-        let mut round = RoundReport {
-            exit_reasons: self.exit_reasons_of(lost).await,
-            ..RoundReport::default()
-        };
+        let mut round =
+            RoundReport { exit_reasons: self.exit_reasons_of(lost).await, ..RoundReport::default() };
         self.present_count = u32::try_from(present.len()).unwrap_or(u32::MAX);
         if shutting_down {
             self.cancel_pending().await;
@@ -243,8 +238,7 @@ impl Launcher {
         let numbers = match self.journal.reserve(count) {
             Ok(numbers) => numbers,
             Err(error) => {
-                return self
-                    .record_failure(now, format!("cannot write the launch journal: {error}"));
+                return self.record_failure(now, format!("cannot write the launch journal: {error}"));
             }
         };
         for number in numbers {
@@ -291,8 +285,7 @@ impl Launcher {
 
     fn job(&self, number: u64) -> Job {
         let JobTemplate { command, folder, threads, time, memory, terms, options } = &self.recipe;
-        let arguments =
-            command.iter().map(|argument| argument.replace("%n", &number.to_string())).collect();
+        let arguments = command.iter().map(|argument| argument.replace("%n", &number.to_string())).collect();
         let log = folder.join(format!("{number:04}.log"));
         Job {
             threads: NonZeroU32::new(*threads).unwrap_or(NonZeroU32::MIN),
@@ -333,12 +326,10 @@ impl Launcher {
                     self.pending_reasons.insert(*number, format!("job {}: {why}", job.job));
                 }
                 Some(JobState::Stuck { why }) => {
-                    self.pending_reasons
-                        .insert(*number, format!("job {} is stuck: {why}", job.job));
+                    self.pending_reasons.insert(*number, format!("job {} is stuck: {why}", job.job));
                 }
                 Some(JobState::Running) => {
-                    let message =
-                        format!("job {} runs, but its worker has not registered yet", job.job);
+                    let message = format!("job {} runs, but its worker has not registered yet", job.job);
                     self.pending_reasons.insert(*number, message);
                 }
                 state @ (Some(JobState::Ended(_) | JobState::Gone) | None) => {

@@ -115,8 +115,7 @@ impl Scaler {
             .filter(|(_, launch)| **launch == LaunchState::Pending)
             .map(|(number, _)| *number)
             .collect();
-        let returning =
-            launches.values().filter(|launch| **launch == LaunchState::Returning).count();
+        let returning = launches.values().filter(|launch| **launch == LaunchState::Returning).count();
         let have = u32::try_from(working + pending.len() + returning).unwrap_or(u32::MAX);
         if have < wanted {
             let can_launch = self.backoff(now).is_none();

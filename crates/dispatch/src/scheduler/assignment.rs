@@ -44,10 +44,7 @@ impl<C> TaskScheduler<C> {
     }
 
     /// The task with the smallest rank in all queues that are not blocked.
-    fn next_waiting(
-        &self,
-        blocked: &BTreeSet<ResourceRequest>,
-    ) -> Option<(ResourceRequest, UnitId)> {
+    fn next_waiting(&self, blocked: &BTreeSet<ResourceRequest>) -> Option<(ResourceRequest, UnitId)> {
         let queues = self.waiting.iter().filter(|(request, _)| !blocked.contains(request));
         let heads = queues.filter_map(|(request, queue)| Some((queue.first()?, request)));
         heads.min_by_key(|(head, _)| **head).map(|((_, unit), request)| (request.clone(), *unit))
@@ -55,11 +52,9 @@ impl<C> TaskScheduler<C> {
 
     /// The worker with the least free threads that suffice, unless it is reserved for another task.
     fn best_fit(&self, request: &ResourceRequest, unit: UnitId) -> Option<WorkerKey> {
-        let is_available =
-            |id: &WorkerKey| self.reserved.get(id).is_none_or(|holder| *holder == unit);
+        let is_available = |id: &WorkerKey| self.reserved.get(id).is_none_or(|holder| *holder == unit);
         let fits = |id: &WorkerKey| self.workers.get(id).is_some_and(|worker| worker.fits(request));
-        let candidates =
-            self.by_free_threads.range((request.threads, WorkerKey(0))..).map(|(_, id)| *id);
+        let candidates = self.by_free_threads.range((request.threads, WorkerKey(0))..).map(|(_, id)| *id);
         let mut fitting = candidates.filter(|id| is_available(id) && fits(id));
         fitting.next()
     }
@@ -85,13 +80,10 @@ impl<C> TaskScheduler<C> {
             return;
         }
         let takes = |id: &WorkerKey, worker: &WorkerEntry| {
-            worker.indexed_free.is_some()
-                && !self.reserved.contains_key(id)
-                && worker.could_fit(request)
+            worker.indexed_free.is_some() && !self.reserved.contains_key(id) && worker.could_fit(request)
         };
         let candidates = self.workers.iter().filter(|(id, worker)| takes(id, worker));
-        let least =
-            candidates.min_by_key(|(_, worker)| worker.load().saturating_sub(worker.threads));
+        let least = candidates.min_by_key(|(_, worker)| worker.load().saturating_sub(worker.threads));
         if let Some((id, _)) = least {
             self.reserved.insert(*id, unit);
         }
@@ -100,12 +92,8 @@ impl<C> TaskScheduler<C> {
     /// Assigns tasks beyond the free threads to fast workers. Each worker gets an equal share of
     /// the queued tasks.
     fn prefill(&mut self, blocked: &BTreeSet<ResourceRequest>, assigned: &mut Vec<Assignment>) {
-        let candidates: Vec<WorkerKey> = self
-            .prefill_candidates
-            .iter()
-            .filter(|id| !self.reserved.contains_key(id))
-            .copied()
-            .collect();
+        let candidates: Vec<WorkerKey> =
+            self.prefill_candidates.iter().filter(|id| !self.reserved.contains_key(id)).copied().collect();
         let queues: Vec<ResourceRequest> =
             blocked.iter().filter(|request| request.allows_prefill()).cloned().collect();
         for (served, id) in candidates.iter().enumerate() {
@@ -116,9 +104,8 @@ impl<C> TaskScheduler<C> {
             let mut deficit = worker.prefill_deficit();
             for _ in 0..share {
                 let worker = self.workers.get(id);
-                let could = |request: &&ResourceRequest| {
-                    worker.is_some_and(|worker| worker.could_fit(request))
-                };
+                let could =
+                    |request: &&ResourceRequest| worker.is_some_and(|worker| worker.could_fit(request));
                 let heads = queues.iter().filter(could).filter_map(|request| {
                     let head = self.waiting.get(request)?.first()?;
                     (request.threads <= deficit).then_some((head, request))
@@ -146,8 +133,7 @@ impl<C> TaskScheduler<C> {
             u32::try_from(queue.len()).unwrap_or(u32::MAX).saturating_mul(request.threads)
         }));
         let free = sum(&mut self.by_free_threads.iter().map(|(free, _)| *free));
-        let most =
-            sum(&mut workers().map(|worker| worker.threads)).saturating_mul(4).max(MIN_BACKLOG);
+        let most = sum(&mut workers().map(|worker| worker.threads)).saturating_mul(4).max(MIN_BACKLOG);
         let free = if here < most { free } else { 0 };
         let ahead = quick.saturating_mul(4);
         // Many small claims would cost a commit each.
@@ -181,8 +167,7 @@ impl<C> TaskScheduler<C> {
             .map(|(_, worker)| worker.free_threads())
             .sum();
         let mut retracted = Vec::new();
-        for (id, worker) in self.workers.iter().filter(|(_, worker)| worker.load() > worker.threads)
-        {
+        for (id, worker) in self.workers.iter().filter(|(_, worker)| worker.load() > worker.threads) {
             let mut beyond = worker.load() - worker.threads;
             for unit in worker.tasks().into_iter().rev() {
                 let Some(task) = self.tasks.get(&unit) else { continue };

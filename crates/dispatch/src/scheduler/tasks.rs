@@ -9,23 +9,9 @@ use super::{Location, ResourceRequest, Stage, Task, TaskScheduler, WorkerKey};
 
 impl<C> TaskScheduler<C> {
     /// Adds a task that the server has just claimed.
-    pub fn add(
-        &mut self,
-        now: Duration,
-        lease: Lease,
-        rank: i64,
-        request: ResourceRequest,
-        data: C,
-    ) {
-        let task = Task {
-            lease,
-            worker_lease: lease,
-            rank,
-            request,
-            data,
-            location: Location::Waiting,
-            since: now,
-        };
+    pub fn add(&mut self, now: Duration, lease: Lease, rank: i64, request: ResourceRequest, data: C) {
+        let task =
+            Task { lease, worker_lease: lease, rank, request, data, location: Location::Waiting, since: now };
         self.enqueue(&task);
         self.tasks.insert(lease.unit, task);
     }
@@ -40,15 +26,8 @@ impl<C> TaskScheduler<C> {
         request: ResourceRequest,
         data: C,
     ) {
-        let task = Task {
-            lease,
-            worker_lease,
-            rank,
-            request,
-            data,
-            location: Location::Restored,
-            since: now,
-        };
+        let task =
+            Task { lease, worker_lease, rank, request, data, location: Location::Restored, since: now };
         self.restored.insert(lease.unit);
         self.tasks.insert(lease.unit, task);
     }
@@ -76,8 +55,7 @@ impl<C> TaskScheduler<C> {
 
     /// A worker has started a task.
     pub fn on_task_started(&mut self, id: WorkerKey, lease: Lease) {
-        if let Some(task) =
-            self.tasks.get_mut(&lease.unit).filter(|task| task.worker_lease == lease)
+        if let Some(task) = self.tasks.get_mut(&lease.unit).filter(|task| task.worker_lease == lease)
             && task.location == Location::AtWorker(id, Stage::Assigned)
         {
             task.location = Location::AtWorker(id, Stage::Started);
@@ -109,9 +87,7 @@ impl<C> TaskScheduler<C> {
     /// A worker returns a task that it has not started.
     pub fn on_task_returned(&mut self, now: Duration, id: WorkerKey, lease: Lease) {
         let task = self.tasks.get(&lease.unit).filter(|task| task.worker_lease == lease);
-        if task.is_some_and(
-            |task| matches!(task.location, Location::AtWorker(worker, _) if worker == id),
-        ) {
+        if task.is_some_and(|task| matches!(task.location, Location::AtWorker(worker, _) if worker == id)) {
             self.unassign(lease.unit);
             self.requeue(now, lease.unit);
             self.reindex(id);

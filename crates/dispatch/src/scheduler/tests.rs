@@ -21,11 +21,7 @@ fn worker(scheduler: &mut TaskScheduler<()>, threads: u32) -> WorkerKey {
     worker_with(scheduler, threads, &[])
 }
 
-fn worker_with(
-    scheduler: &mut TaskScheduler<()>,
-    threads: u32,
-    resources: &[(&str, u32)],
-) -> WorkerKey {
+fn worker_with(scheduler: &mut TaskScheduler<()>, threads: u32, resources: &[(&str, u32)]) -> WorkerKey {
     let resources = resources.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
     let mut worker = WorkerEntry::new(UnitId::new().to_string(), threads, resources);
     worker.prefill.on_end(SLOW);
@@ -126,11 +122,8 @@ fn who_must_run_alone_runs_alone() {
     let mut scheduler = TaskScheduler::default();
     let worker = worker(&mut scheduler, 4);
     let other = task(&mut scheduler, 1, 1);
-    let exclusive = task_with(
-        &mut scheduler,
-        2,
-        ResourceRequest { exclusive: true, ..ResourceRequest::threads(1) },
-    );
+    let exclusive =
+        task_with(&mut scheduler, 2, ResourceRequest { exclusive: true, ..ResourceRequest::threads(1) });
     assert_eq!(assign(&mut scheduler, NOW), [(other.unit, worker)]);
     assert!(assign(&mut scheduler, LATER).is_empty(), "and has the worker kept for it");
     let late = task(&mut scheduler, 3, 1);
@@ -200,21 +193,14 @@ fn tasks_of_an_earlier_life_find_their_worker_or_are_given_up() {
     let (found, lost) = (lease(), lease());
     let worker_lease = |lease: Lease| Lease { fence: 0, ..lease };
     for lease in [found, lost] {
-        scheduler.add_restored(
-            NOW,
-            (lease, worker_lease(lease)),
-            1,
-            ResourceRequest::threads(1),
-            (),
-        );
+        scheduler.add_restored(NOW, (lease, worker_lease(lease)), 1, ResourceRequest::threads(1), ());
     }
     let worker = WorkerEntry::new("w", 1, BTreeMap::new());
     let (id, diff) = scheduler.on_register(NOW, worker, &[worker_lease(found)]);
     assert!(diff.forget.is_empty() && scheduler.restored_count() == 1);
     let done = scheduler.on_task_done(NOW, id, worker_lease(found), SLOW).unwrap();
     assert_eq!(done.lease, found, "it is finished by the claim of this life");
-    let given_up: Vec<Lease> =
-        scheduler.take_restored().into_iter().map(|task| task.lease).collect();
+    let given_up: Vec<Lease> = scheduler.take_restored().into_iter().map(|task| task.lease).collect();
     assert_eq!(given_up, [lost]);
 }
 
@@ -410,8 +396,7 @@ impl Simulation {
             self.scheduler.waiting.values().flatten().map(|(_, unit)| *unit).collect();
         for (id, worker) in self.scheduler.workers() {
             let tasks = worker.tasks();
-            let load: u32 =
-                tasks.iter().map(|unit| self.scheduler.tasks[unit].request.threads).sum();
+            let load: u32 = tasks.iter().map(|unit| self.scheduler.tasks[unit].request.threads).sum();
             assert_eq!(worker.load(), load);
             assert!(load <= worker.threads + worker.prefill.credit(worker.threads).max(2048));
             assert!(tasks.iter().all(|unit| {

@@ -6,9 +6,7 @@ use std::time::Duration;
 use longshore::UnitId;
 use longshore::worker_session::Lease;
 
-use super::{
-    Location, ReconnectDiff, Stage, TaskScheduler, WorkerEntry, WorkerKey, WorkerLoss, WorkerState,
-};
+use super::{Location, ReconnectDiff, Stage, TaskScheduler, WorkerEntry, WorkerKey, WorkerLoss, WorkerState};
 
 impl<C> TaskScheduler<C> {
     /// A worker registers, for the first time or after a reconnect. `held` are the leases that it

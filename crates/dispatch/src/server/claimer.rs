@@ -101,11 +101,7 @@ impl Claimer {
 
     /// Starts a claim if the scheduler asks for tasks, the store may have some, and no claim is in
     /// flight.
-    pub(super) fn claim_if_needed(
-        &mut self,
-        scheduler: &TaskScheduler<TaskData>,
-        scripts: &ScriptCache,
-    ) {
+    pub(super) fn claim_if_needed(&mut self, scheduler: &TaskScheduler<TaskData>, scripts: &ScriptCache) {
         if self.in_flight.is_some() || self.wakeup.is_some() {
             return;
         }
@@ -116,8 +112,7 @@ impl Claimer {
         // At least the widest worker: otherwise a wide unit would stay in the store and block those
         // behind it.
         let claim = self.claim(threads.max(largest.threads), largest);
-        let claim =
-            claim_and_prepare(Arc::clone(&self.store), claim, self.wake_seq, scripts.batches());
+        let claim = claim_and_prepare(Arc::clone(&self.store), claim, self.wake_seq, scripts.batches());
         self.in_flight = Some(Box::pin(claim));
     }
 
@@ -129,11 +124,7 @@ impl Claimer {
             total_resources: largest.resources,
             // The scheduler itself runs exclusive tasks alone.
             holds_nothing: true,
-            ..ClaimRequest::new(
-                self.session,
-                Kind::new(KIND).into_iter().collect(),
-                largest.threads,
-            )
+            ..ClaimRequest::new(self.session, Kind::new(KIND).into_iter().collect(), largest.threads)
         }
     }
 
@@ -221,10 +212,7 @@ pub(super) async fn prepare(
     claimed
 }
 
-async fn load_definition(
-    store: &Arc<dyn Store>,
-    batch: &BatchId,
-) -> Result<ScriptDefinition, Outcome> {
+async fn load_definition(store: &Arc<dyn Store>, batch: &BatchId) -> Result<ScriptDefinition, Outcome> {
     let invalid = |message: String| Outcome::Fail(Failure::new("bad-input", message));
     let definition = store.definition(&Scope::All, batch).await;
     // The store is unavailable: claim the unit again later.
@@ -232,9 +220,8 @@ async fn load_definition(
     let definition =
         definition.ok_or_else(|| invalid(format!("array `{batch}` has no script definition")))?;
     let script = definition.parse();
-    let script = script.map_err(|error| {
-        invalid(format!("the definition of array `{batch}` is not a script: {error}"))
-    })?;
+    let script = script
+        .map_err(|error| invalid(format!("the definition of array `{batch}` is not a script: {error}")))?;
     Ok(ScriptDefinition { script, batch: Some(batch.to_string()) })
 }
 
@@ -256,11 +243,8 @@ fn prepare_task(
             (ScriptSource::Unit(unit.id), None, Some(ScriptDefinition { script, batch }))
         }
     };
-    let request = ResourceRequest {
-        threads: unit.weight.slots,
-        resources: unit.weight.resources.clone(),
-        exclusive,
-    };
+    let request =
+        ResourceRequest { threads: unit.weight.slots, resources: unit.weight.resources.clone(), exclusive };
     // The store's clock at the time of the claim.
     let now = unit.started_at.unwrap_or(unit.since);
     let time_left = unit.deadline.map(|deadline| deadline.since(now));

@@ -71,9 +71,7 @@ impl ClientApi {
     async fn answer(&self, request: ClientRequest) -> Result<ServerReply, String> {
         match request {
             ClientRequest::Submit(submission) => self.submit(*submission).await,
-            ClientRequest::Status => {
-                self.status().await.map(|status| ServerReply::Status(Box::new(status)))
-            }
+            ClientRequest::Status => self.status().await.map(|status| ServerReply::Status(Box::new(status))),
             ClientRequest::Unit(id, wait) => {
                 self.unit(id, wait).await.map(|unit| ServerReply::Unit(Box::new(unit)))
             }
@@ -83,14 +81,7 @@ impl ClientApi {
                 let Counts { done, failed, cancelled, .. } = batch.counts;
                 let total = batch.counts.total();
                 let status = batch.status;
-                Ok(ServerReply::Array(ArrayView {
-                    batch: id,
-                    status,
-                    total,
-                    done,
-                    failed,
-                    cancelled,
-                }))
+                Ok(ServerReply::Array(ArrayView { batch: id, status, total, done, failed, cancelled }))
             }
             ClientRequest::Show(tenant, id) => {
                 self.show(tenant, id).await.map(|shown| ServerReply::Shown(Box::new(shown)))
@@ -101,10 +92,9 @@ impl ClientApi {
             ClientRequest::Operate(tenant, units, action_requested) => {
                 self.operate(tenant, units, action_requested).await.map(ServerReply::Operated)
             }
-            ClientRequest::Arrays(tenant, arrays) => self
-                .arrays(tenant, arrays)
-                .await
-                .map(|(arrays, next)| ServerReply::Arrays(arrays, next)),
+            ClientRequest::Arrays(tenant, arrays) => {
+                self.arrays(tenant, arrays).await.map(|(arrays, next)| ServerReply::Arrays(arrays, next))
+            }
             ClientRequest::Steer(tenant, id, action) => {
                 let array = self.array(tenant, &id, action).await;
                 array.map(|array| ServerReply::Steered(Box::new(array)))

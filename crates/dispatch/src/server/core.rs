@@ -266,9 +266,7 @@ impl Core {
                     task.data.script_id = script_id;
                     tasks.push(task);
                 }
-                None => {
-                    self.results.push(FinishRequest::new(task.lease, unreadable_payload()), None)
-                }
+                None => self.results.push(FinishRequest::new(task.lease, unreadable_payload()), None),
             }
         }
         for (lease, outcome) in claimed.rejected {
@@ -309,14 +307,9 @@ impl Core {
         for assignment in self.scheduler.schedule(now) {
             let Some(task) = self.scheduler.task(assignment.unit) else { continue };
             let order = task.data.to_order(task.worker_lease, &task.request);
-            if let Some(definition) =
-                self.scripts.take_unsent(task.data.script_id, assignment.worker)
-            {
+            if let Some(definition) = self.scripts.take_unsent(task.data.script_id, assignment.worker) {
                 let script_id = task.data.script_id;
-                self.send(
-                    assignment.worker,
-                    ToWorker::Script(script_id, Box::new((*definition).clone())),
-                );
+                self.send(assignment.worker, ToWorker::Script(script_id, Box::new((*definition).clone())));
             }
             orders.entry(assignment.worker).or_default().push(order);
         }
@@ -413,10 +406,8 @@ impl Core {
 }
 
 fn unreadable_payload() -> Outcome {
-    let message = format!(
-        "the payload is neither a script nor an item of an array of kind `{}`",
-        script::KIND
-    );
+    let message =
+        format!("the payload is neither a script nor an item of an array of kind `{}`", script::KIND);
     Outcome::Fail(longshore::Failure::new("bad-input", message))
 }
 

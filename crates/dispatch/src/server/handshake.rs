@@ -23,9 +23,7 @@ use tokio_util::either::Either;
 use super::state::secrets_match;
 use crate::local_socket;
 use crate::wire::frame::{FrameReader, decode_json, encode_json};
-use crate::wire::{
-    Hello, MAX_FRAME, MAX_UNAUTHENTICATED_FRAME, PeerRole, Welcome, negotiate_version,
-};
+use crate::wire::{Hello, MAX_FRAME, MAX_UNAUTHENTICATED_FRAME, PeerRole, Welcome, negotiate_version};
 
 /// Timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -119,10 +117,7 @@ impl Acceptor {
         }
     }
 
-    async fn authenticate(
-        self,
-        stream: Either<TcpStream, UnixStream>,
-    ) -> Option<AuthenticatedPeer> {
+    async fn authenticate(self, stream: Either<TcpStream, UnixStream>) -> Option<AuthenticatedPeer> {
         let evicted = self.pending.admit();
         let peer = match &stream {
             Either::Left(stream) => stream.peer_addr().ok(),
@@ -148,10 +143,7 @@ impl Acceptor {
         }
     }
 
-    async fn handshake(
-        &self,
-        stream: Either<TcpStream, UnixStream>,
-    ) -> io::Result<AuthenticatedPeer> {
+    async fn handshake(&self, stream: Either<TcpStream, UnixStream>) -> io::Result<AuthenticatedPeer> {
         let stream = match stream {
             Either::Left(stream) => {
                 stream.set_nodelay(true)?;

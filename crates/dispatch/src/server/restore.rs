@@ -30,11 +30,8 @@ pub(super) async fn restore_session(
     }
     // Saved before the adoption: if the process ends in between, the next one still knows the
     // workers' leases.
-    let worker_leases = state
-        .record_worker_leases(&held_leases)
-        .into_iter()
-        .map(|lease| (lease.unit, lease))
-        .collect();
+    let worker_leases =
+        state.record_worker_leases(&held_leases).into_iter().map(|lease| (lease.unit, lease)).collect();
     let saved = state.save(&options.state);
     saved.map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
     let mut held = Vec::new();

@@ -131,8 +131,7 @@ async fn write_batch(
     session: SessionId,
     results: Vec<(FinishRequest, PendingResult)>,
 ) -> WriteReport {
-    let (finishes, pending_results): (Vec<FinishRequest>, Vec<PendingResult>) =
-        results.into_iter().unzip();
+    let (finishes, pending_results): (Vec<FinishRequest>, Vec<PendingResult>) = results.into_iter().unzip();
     let mut backoff = Backoff::store();
     loop {
         match store.finish(session, finishes.clone()).await {
@@ -145,21 +144,17 @@ async fn write_batch(
                 backoff.wait().await;
             }
             Err(Error::SessionGone(_)) => {
-                let lost = pending_results
-                    .into_iter()
-                    .map(|result| (result, FinishResult::LeaseLost))
-                    .collect();
+                let lost =
+                    pending_results.into_iter().map(|result| (result, FinishResult::LeaseLost)).collect();
                 return WriteReport { results: lost, session_gone: true };
             }
             Err(error) if finishes.len() == 1 => {
                 tracing::error!(%error, "a result cannot be written; failing its unit");
                 let failure = Failure::new("unrecordable", error.to_string());
                 let fallback = vec![FinishRequest::new(finishes[0].lease, Outcome::Fail(failure))];
-                let answer =
-                    store.finish(session, fallback).await.ok().and_then(|mut all| all.pop());
+                let answer = store.finish(session, fallback).await.ok().and_then(|mut all| all.pop());
                 let answer = answer.unwrap_or(FinishResult::LeaseLost);
-                let results =
-                    pending_results.into_iter().map(|result| (result, answer.clone())).collect();
+                let results = pending_results.into_iter().map(|result| (result, answer.clone())).collect();
                 return WriteReport { results, session_gone: false };
             }
             Err(error) => {

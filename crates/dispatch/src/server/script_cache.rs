@@ -68,11 +68,7 @@ impl ScriptCache {
     }
 
     /// Returns the definition if this worker does not have it yet, and marks it as sent.
-    pub(super) fn take_unsent(
-        &mut self,
-        id: u64,
-        worker: WorkerKey,
-    ) -> Option<Arc<ScriptDefinition>> {
+    pub(super) fn take_unsent(&mut self, id: u64, worker: WorkerKey) -> Option<Arc<ScriptDefinition>> {
         let entry = self.entries.get_mut(&id)?;
         entry.sent_to.insert(worker).then(|| Arc::clone(&entry.definition))
     }

@@ -104,8 +104,7 @@ impl ServerState {
                 previous.store_fence == lease.fence || previous.store_fence + 1 == lease.fence
             });
             let worker_fence = previous.map_or(lease.fence, |previous| previous.worker_fence);
-            self.adopted
-                .insert(lease.unit, AdoptedLease { worker_fence, store_fence: lease.fence });
+            self.adopted.insert(lease.unit, AdoptedLease { worker_fence, store_fence: lease.fence });
         }
         self.adopted
             .iter()

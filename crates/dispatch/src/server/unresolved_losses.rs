@@ -50,11 +50,7 @@ impl UnresolvedLosses {
     }
 
     /// Resolves the loss of this launch.
-    pub(super) fn on_exit_reason(
-        &mut self,
-        launch: u64,
-        cause: JobEndCause,
-    ) -> Vec<(Lease, Outcome)> {
+    pub(super) fn on_exit_reason(&mut self, launch: u64, cause: JobEndCause) -> Vec<(Lease, Outcome)> {
         self.resolve_where(|loss| loss.launch == launch, cause)
     }
 
@@ -84,10 +80,7 @@ impl UnresolvedLosses {
 fn is_external(cause: JobEndCause) -> bool {
     match cause {
         JobEndCause::Cancelled | JobEndCause::TimeLimit | JobEndCause::Preempted => true,
-        JobEndCause::Exited
-        | JobEndCause::Memory
-        | JobEndCause::NodeLost
-        | JobEndCause::Unknown => false,
+        JobEndCause::Exited | JobEndCause::Memory | JobEndCause::NodeLost | JobEndCause::Unknown => false,
     }
 }
 
@@ -107,12 +100,7 @@ mod tests {
 
     fn loss(launch: u64) -> UnresolvedLoss {
         let leases = vec![Lease { unit: UnitId::new(), fence: 1 }];
-        UnresolvedLoss {
-            launch,
-            leases,
-            description: "lost".into(),
-            deadline: Duration::from_secs(launch),
-        }
+        UnresolvedLoss { launch, leases, description: "lost".into(), deadline: Duration::from_secs(launch) }
     }
 
     #[test]

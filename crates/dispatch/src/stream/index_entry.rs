@@ -78,8 +78,7 @@ impl IndexEntry {
             return None;
         }
         let unit = UnitId::from_bytes(reader.take()?);
-        let [fence, batch, index, offset] =
-            [reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?];
+        let [fence, batch, index, offset] = [reader.u64()?, reader.u64()?, reader.u64()?, reader.u64()?];
         let [length, sum, attempt] = [reader.u32()?, reader.u32()?, reader.u32()?];
         let [channel, last, _, _] = reader.take()?;
         Some(Self {
@@ -148,13 +147,8 @@ mod tests {
 
     #[test]
     fn an_entry_is_read_as_it_was_written() {
-        let lone = IndexEntry {
-            index: None,
-            batch: 0,
-            channel: OutputChannel::Stdout,
-            last: false,
-            ..entry()
-        };
+        let lone =
+            IndexEntry { index: None, batch: 0, channel: OutputChannel::Stdout, last: false, ..entry() };
         for entry in [entry(), lone] {
             assert_eq!(IndexEntry::from_bytes(&entry.to_bytes()), Some(entry));
         }

@@ -33,9 +33,7 @@ impl RunSelector<'_> {
     fn matches_entry(self, hash: u64, entry: &IndexEntry) -> bool {
         match self {
             Self::Unit(unit) => entry.lease.unit == unit,
-            Self::Array(_, index) => {
-                entry.batch == hash && (index.is_none() || index == entry.index)
-            }
+            Self::Array(_, index) => entry.batch == hash && (index.is_none() || index == entry.index),
         }
     }
 }

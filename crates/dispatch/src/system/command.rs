@@ -19,17 +19,8 @@ use super::queue_system::BaseSystem;
 
 /// Prefixes of variables that belong to Longshore or to an outer job, and the variables among them
 /// that the system's commands need.
-const STRIPPED_PREFIXES: [&str; 9] = [
-    "LONGSHORE_",
-    "SLURM_",
-    "SBATCH_",
-    "PBS_",
-    "SGE_TASK_",
-    "LSB_",
-    "JOB_ID",
-    "JOB_NAME",
-    "TASK_ID",
-];
+const STRIPPED_PREFIXES: [&str; 9] =
+    ["LONGSHORE_", "SLURM_", "SBATCH_", "PBS_", "SGE_TASK_", "LSB_", "JOB_ID", "JOB_NAME", "TASK_ID"];
 const PRESERVED: [&str; 6] =
     ["SLURM_CONF", "PBS_CONF_FILE", "PBS_DEFAULT", "PBS_SERVER", "PBS_EXEC", "LSB_NTRIES"];
 
@@ -71,11 +62,7 @@ impl CommandRunner {
     }
 
     /// Runs a command and returns its result, whether it succeeded or not.
-    pub(super) async fn run(
-        &self,
-        program: &str,
-        args: &[&str],
-    ) -> Result<CommandOutput, SystemError> {
+    pub(super) async fn run(&self, program: &str, args: &[&str]) -> Result<CommandOutput, SystemError> {
         self.execute(self.command(program, args), program, "").await
     }
 
@@ -147,8 +134,7 @@ impl CommandRunner {
         };
         // The leader has been waited for. Its id may be reused, so the group must not be killed.
         group.detach();
-        let output =
-            output.map_err(|error| SystemError::io(format!("cannot wait for {program}"), error))?;
+        let output = output.map_err(|error| SystemError::io(format!("cannot wait for {program}"), error))?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let code = output.status.code();
         Ok(CommandOutput { code, out: text(&output.stdout), err: text(&output.stderr) })
@@ -250,9 +236,7 @@ mod tests {
 
     #[test]
     fn a_job_inherits_neither_our_secrets_nor_an_outer_job() {
-        for name in
-            ["LONGSHORE_STORE", "LONGSHORE_REAPER", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"]
-        {
+        for name in ["LONGSHORE_STORE", "LONGSHORE_REAPER", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"] {
             assert!(!is_inherited(name), "{name}");
         }
         for name in ["PATH", "HOME", "SLURM_CONF", "SGE_ROOT", "LSF_ENVDIR", "SIMPLE_PATH"] {
@@ -277,8 +261,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_command_that_is_not_there_is_told() {
-        let answer =
-            runner(SystemConfig::default().command_timeout).run("no-such-command", &[]).await;
+        let answer = runner(SystemConfig::default().command_timeout).run("no-such-command", &[]).await;
         let message = answer.unwrap_err().to_string();
         assert_eq!(message, "slurm is not installed: there is no command `no-such-command`");
     }

@@ -46,11 +46,7 @@ pub struct RetryBackoff {
 
 impl Default for RetryBackoff {
     fn default() -> Self {
-        Self {
-            max_attempts: 6,
-            first_pause: Duration::from_secs(2),
-            max_pause: Duration::from_secs(60),
-        }
+        Self { max_attempts: 6, first_pause: Duration::from_secs(2), max_pause: Duration::from_secs(60) }
     }
 }
 
@@ -78,8 +74,7 @@ mod tests {
     #[test]
     fn pauses_double_up_to_a_limit_and_end() {
         let seconds = Duration::from_secs;
-        let retries =
-            RetryBackoff { max_attempts: 5, first_pause: seconds(2), max_pause: seconds(10) };
+        let retries = RetryBackoff { max_attempts: 5, first_pause: seconds(2), max_pause: seconds(10) };
         let pauses: Vec<_> = (1..=5).map(|tried| retries.pause(tried)).collect();
         let wanted = [Some(2), Some(4), Some(8), Some(10), None];
         assert_eq!(pauses, wanted.map(|pause| pause.map(seconds)));

@@ -121,9 +121,7 @@ impl<'a> ScriptWriter<'a> {
         }
         lines.push(format!("cd -- {} || exit 126", self.path(&self.job.dir)?));
         let env = &self.job.env;
-        lines.extend(
-            env.iter().map(|(name, value)| format!("export {name}={}", shell_quote(value))),
-        );
+        lines.extend(env.iter().map(|(name, value)| format!("export {name}={}", shell_quote(value))));
         let args = self.job.program.argv();
         let args = args.ok_or_else(|| self.invalid_job("the script's path is not text"))?;
         let args: Vec<String> = args.iter().map(|arg| shell_quote(arg)).collect();
@@ -136,13 +134,11 @@ impl<'a> ScriptWriter<'a> {
     /// The line of bash that redirects the output.
     fn redirection(&self) -> Result<String, SystemError> {
         let index = if self.job.array.is_some() { ".\"$LONGSHORE_ARRAY_INDEX\"" } else { "" };
-        let open = |path: Option<&Path>| {
-            path.map(|path| Ok(format!("{}{index}", self.path(path)?))).transpose()
-        };
+        let open =
+            |path: Option<&Path>| path.map(|path| Ok(format!("{}{index}", self.path(path)?))).transpose();
         let (out, err) = self.job.output_files();
         let out = open(out)?.unwrap_or_else(|| DEV_NULL.to_owned());
-        Ok(open(err)?
-            .map_or_else(|| format!("exec >{out} 2>&1"), |err| format!("exec >{out} 2>{err}")))
+        Ok(open(err)?.map_or_else(|| format!("exec >{out} 2>&1"), |err| format!("exec >{out} 2>{err}")))
     }
 
     fn path(&self, path: &Path) -> Result<String, SystemError> {

@@ -6,9 +6,7 @@ use std::fmt;
 use longshore_process::Exit;
 
 /// A job's id, in the base system's format.
-#[derive(
-    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(transparent)]
 pub struct JobId(String);
 
@@ -90,8 +88,7 @@ pub(super) fn merge_states(
     ids: &[JobId],
     found: impl IntoIterator<Item = (JobId, JobState)>,
 ) -> BTreeMap<JobId, JobState> {
-    let mut states: BTreeMap<JobId, JobState> =
-        ids.iter().map(|id| (id.clone(), JobState::Gone)).collect();
+    let mut states: BTreeMap<JobId, JobState> = ids.iter().map(|id| (id.clone(), JobState::Gone)).collect();
     for (id, state) in found {
         if let Some(merged) = states.get_mut(&id) {
             *merged = std::mem::replace(merged, JobState::Gone).merge(state);

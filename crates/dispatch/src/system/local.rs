@@ -71,11 +71,7 @@ impl System for Local {
     }
 
     fn script(&self, job: &Job) -> Result<String, SystemError> {
-        Ok(argv(job)?
-            .iter()
-            .map(|argument| job_script::shell_quote(argument))
-            .collect::<Vec<_>>()
-            .join(" "))
+        Ok(argv(job)?.iter().map(|argument| job_script::shell_quote(argument)).collect::<Vec<_>>().join(" "))
     }
 
     async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
@@ -84,8 +80,8 @@ impl System for Local {
         let child = command.spawn().map_err(|error| SystemError::io(what(), error))?;
         // The child has not been waited for, so its `/proc` entry exists.
         let leader = child.id().and_then(Leader::of);
-        let leader = leader
-            .ok_or_else(|| SystemError::io(what(), std::io::Error::other("it is not in /proc")))?;
+        let leader =
+            leader.ok_or_else(|| SystemError::io(what(), std::io::Error::other("it is not in /proc")))?;
         let id = JobId::new(leader.to_string());
         self.children.add(id.clone(), ChildJob { leader, child, time: job.time });
         Ok(id)
@@ -98,8 +94,7 @@ impl System for Local {
     async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
         let live = |id: &&JobId| self.state(id).is_live();
         let left: Vec<&JobId> = ids.iter().filter(live).collect();
-        let leaders: Vec<Leader> =
-            left.iter().filter_map(|id| Leader::parse(id.as_str())).collect();
+        let leaders: Vec<Leader> = left.iter().filter_map(|id| Leader::parse(id.as_str())).collect();
         left.iter().for_each(|id| self.children.cancel(id));
         leaders.iter().for_each(Leader::terminate);
         let ended = async {
@@ -146,9 +141,9 @@ fn open_outputs(job: &Job) -> Result<(Stdio, Stdio), SystemError> {
     let out = open(out)?;
     let err = match err {
         Some(path) => open(path)?,
-        None => out
-            .try_clone()
-            .map_err(|error| SystemError::io("cannot duplicate the output file", error))?,
+        None => {
+            out.try_clone().map_err(|error| SystemError::io("cannot duplicate the output file", error))?
+        }
     };
     Ok((out.into(), err.into()))
 }

@@ -59,9 +59,7 @@ impl Lsf {
             return Err(self.runner.failure(&output, &ERROR_PATTERNS));
         }
         let lines = output.out.lines().filter(|line| !line.trim().is_empty());
-        lines
-            .map(|line| state(line).ok_or_else(|| self.runner.unexpected_output("bjobs", line)))
-            .collect()
+        lines.map(|line| state(line).ok_or_else(|| self.runner.unexpected_output("bjobs", line))).collect()
     }
 }
 
@@ -93,8 +91,7 @@ impl System for Lsf {
             let output = self.runner.run("bkill", &args).await?;
             let fine = |line: &str| {
                 let over = line.contains("already finished") || line.contains("being terminated");
-                over || line.trim().is_empty()
-                    || UNKNOWN_JOB.iter().any(|pattern| line.contains(pattern))
+                over || line.trim().is_empty() || UNKNOWN_JOB.iter().any(|pattern| line.contains(pattern))
             };
             if !output.is_ok() && !output.err.lines().all(fine) {
                 return Err(self.runner.failure(&output, &ERROR_PATTERNS));
@@ -150,8 +147,7 @@ fn parse_job_id(output: &str) -> Option<JobId> {
 fn state(line: &str) -> Option<(JobId, JobState)> {
     let fields: Vec<&str> = line.split('|').map(str::trim).collect();
     let [id, state, code, reason, why, ..] = fields[..] else { return None };
-    let reported =
-        |text: &str| Some(text.to_owned()).filter(|text| text != "-" && !text.is_empty());
+    let reported = |text: &str| Some(text.to_owned()).filter(|text| text != "-" && !text.is_empty());
     let state = match state {
         "PEND" | "WAIT" | "PROV" => JobState::Waiting { why: reported(why) },
         "PSUSP" => JobState::Stuck { why: "it is held".to_owned() },
@@ -169,13 +165,9 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
 /// The end of a failed job.
 fn end(code: &str, reason: &str) -> JobEnd {
     let cause = match reason.split([':', ' ']).next().unwrap_or_default() {
-        "TERM_RUNLIMIT" | "TERM_CPULIMIT" | "TERM_DEADLINE" | "TERM_WINDOW" => {
-            JobEndCause::TimeLimit
-        }
+        "TERM_RUNLIMIT" | "TERM_CPULIMIT" | "TERM_DEADLINE" | "TERM_WINDOW" => JobEndCause::TimeLimit,
         "TERM_MEMLIMIT" | "TERM_SWAP" => JobEndCause::Memory,
-        "TERM_OWNER" | "TERM_FORCE_OWNER" | "TERM_ADMIN" | "TERM_FORCE_ADMIN" => {
-            JobEndCause::Cancelled
-        }
+        "TERM_OWNER" | "TERM_FORCE_OWNER" | "TERM_ADMIN" | "TERM_FORCE_ADMIN" => JobEndCause::Cancelled,
         "TERM_PREEMPT" => JobEndCause::Preempted,
         "TERM_ZOMBIE" | "TERM_RC_RECLAIM" | "TERM_HOST_LOST" => JobEndCause::NodeLost,
         _ => JobEndCause::Exited,
@@ -200,22 +192,12 @@ mod tests {
             ("EXIT|42|-|-", ended(Some(Exit::Code(42)), JobEndCause::Exited)),
             ("EXIT|139|-|-", ended(Some(Exit::Signal(11)), JobEndCause::Exited)),
             ("EXIT|-|TERM_OWNER: job killed by owner|-", ended(None, JobEndCause::Cancelled)),
-            (
-                "EXIT|140|TERM_RUNLIMIT: job killed|-",
-                ended(Some(Exit::Signal(12)), JobEndCause::TimeLimit),
-            ),
-            (
-                "EXIT|137|TERM_MEMLIMIT: job killed|-",
-                ended(Some(Exit::Signal(9)), JobEndCause::Memory),
-            ),
+            ("EXIT|140|TERM_RUNLIMIT: job killed|-", ended(Some(Exit::Signal(12)), JobEndCause::TimeLimit)),
+            ("EXIT|137|TERM_MEMLIMIT: job killed|-", ended(Some(Exit::Signal(9)), JobEndCause::Memory)),
             ("ZOMBI|-|-|-", ended(None, JobEndCause::NodeLost)),
         ];
         for (output, wanted) in all {
-            assert_eq!(
-                state(&format!("7[2]|{output}")),
-                Some((JobId::new("7"), wanted)),
-                "{output}"
-            );
+            assert_eq!(state(&format!("7[2]|{output}")), Some((JobId::new("7"), wanted)), "{output}");
         }
         assert_eq!(state("7|NONSENSE|-|-|-"), None);
     }

@@ -42,13 +42,8 @@ const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
     ],
 };
 /// Errors about ended jobs.
-const HARMLESS_ERRORS: [&str; 5] = [
-    "Unknown Job",
-    "has finished",
-    "invalid state for job",
-    "Request invalid for state",
-    "history",
-];
+const HARMLESS_ERRORS: [&str; 5] =
+    ["Unknown Job", "has finished", "invalid state for job", "Request invalid for state", "history"];
 
 /// The PBS system.
 #[derive(Debug)]
@@ -78,11 +73,7 @@ impl Pbs {
         self.runner.failure(output, &ERROR_PATTERNS)
     }
 
-    async fn query(
-        &self,
-        dialect: PbsDialect,
-        ids: &[JobId],
-    ) -> Result<Vec<(JobId, JobState)>, SystemError> {
+    async fn query(&self, dialect: PbsDialect, ids: &[JobId]) -> Result<Vec<(JobId, JobState)>, SystemError> {
         let ids: Vec<&str> = ids.iter().map(JobId::as_str).collect();
         match dialect {
             PbsDialect::OpenPbs => openpbs::query(self, &ids).await,
@@ -109,14 +100,11 @@ impl System for Pbs {
         let script = &script;
         retry(self.runner.site.retries, move || async move {
             let output = match dialect {
-                PbsDialect::OpenPbs => {
-                    self.runner.run_with_input("qsub", &[], &job.dir, script).await?
-                }
+                PbsDialect::OpenPbs => self.runner.run_with_input("qsub", &[], &job.dir, script).await?,
                 PbsDialect::Torque => torque::submit(&self.runner, job, script).await?,
             };
             let id = output.out.trim();
-            let is_id =
-                id.starts_with(|c: char| c.is_ascii_digit()) && !id.contains(char::is_whitespace);
+            let is_id = id.starts_with(|c: char| c.is_ascii_digit()) && !id.contains(char::is_whitespace);
             match output.is_ok() {
                 true if is_id => Ok(JobId::new(id)),
                 true if output.err.is_empty() && id.is_empty() => {

@@ -86,8 +86,7 @@ impl QueueSystem {
     /// All names.
     pub fn names() -> Vec<String> {
         let roles = [JobRole::Direct, JobRole::Workers];
-        let all =
-            roles.into_iter().flat_map(|role| BaseSystem::ALL.map(|base| Self { base, role }));
+        let all = roles.into_iter().flat_map(|role| BaseSystem::ALL.map(|base| Self { base, role }));
         all.map(|system| system.to_string()).collect()
     }
 }
@@ -138,10 +137,7 @@ mod tests {
     fn an_unknown_name_is_told_with_those_that_there_are() {
         for name in ["slrum", "worker", "_worker", "", "slurm_workers", "local_worker_worker"] {
             let message = QueueSystem::parse(name).unwrap_err().to_string();
-            assert!(
-                message.starts_with(&format!("there is no queue system `{name}`")),
-                "{message}"
-            );
+            assert!(message.starts_with(&format!("there is no queue system `{name}`")), "{message}");
             assert!(message.contains("local, slurm, sge, pbs, lsf, local_worker"), "{message}");
         }
     }

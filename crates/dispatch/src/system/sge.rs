@@ -27,12 +27,7 @@ const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
         "got select error",
         "Connection refused",
     ],
-    ambiguous: &[
-        "got read error",
-        "got send timeout",
-        "failed receiving gdi request",
-        "got no response",
-    ],
+    ambiguous: &["got read error", "got send timeout", "failed receiving gdi request", "got no response"],
 };
 /// The usual name of the parallel environment with all threads on one host.
 const PARALLEL_ENVIRONMENT: &str = "smp";
@@ -96,8 +91,8 @@ impl System for GridEngine {
         if !output.is_ok() {
             return Err(self.runner.failure(&output, &ERROR_PATTERNS));
         }
-        let jobs = parse_jobs(&output.out)
-            .ok_or_else(|| self.runner.unexpected_output("qstat", &output.out))?;
+        let jobs =
+            parse_jobs(&output.out).ok_or_else(|| self.runner.unexpected_output("qstat", &output.out))?;
         let ours: BTreeSet<&str> = ids.iter().map(JobId::as_str).collect();
         let failed_ids = jobs.iter().filter(|(id, state)| state.contains('E') && ours.contains(id));
         let failed_ids: Vec<&str> = failed_ids.map(|(id, _)| *id).collect();
@@ -116,8 +111,7 @@ impl System for GridEngine {
             let output = self.runner.run("qdel", &args).await?;
             let lines = output.out.lines().chain(output.err.lines());
             let bad = |line: &str| {
-                let fine =
-                    ["does not exist", "has registered", "has deleted", "already in deletion"];
+                let fine = ["does not exist", "has registered", "has deleted", "already in deletion"];
                 !line.trim().is_empty() && !fine.iter().any(|pattern| line.contains(pattern))
             };
             if !output.is_ok() && lines.into_iter().any(bad) {
@@ -215,8 +209,7 @@ fn script(job: &Job) -> Result<String, SystemError> {
 fn parse_jobs(xml: &str) -> Option<Vec<(&str, &str)>> {
     xml.contains("<job_info").then_some(())?;
     let rows = xml.split("<job_list").skip(1);
-    rows.map(|row| Some((element_text(row, "JB_job_number")?, element_text(row, "state")?)))
-        .collect()
+    rows.map(|row| Some((element_text(row, "JB_job_number")?, element_text(row, "state")?))).collect()
 }
 
 /// The text of the first element with this name.

@@ -30,12 +30,7 @@ const ERROR_PATTERNS: ErrorPatterns = ErrorPatterns {
         "slurm_load_ctl_conf error",
         "DNS SRV lookup failed",
     ],
-    ambiguous: &[
-        "Socket timed out",
-        "Zero Bytes were transmitted",
-        "Connection reset",
-        "Unexpected message",
-    ],
+    ambiguous: &["Socket timed out", "Zero Bytes were transmitted", "Connection reset", "Unexpected message"],
 };
 /// Fields to query, each followed by `|`.
 const QUERY_FIELDS: &str = "ArrayJobID:|,State:|,exit_code:|,Reason:|";
@@ -65,9 +60,7 @@ impl Slurm {
 
     fn parse_lines(&self, output: &str) -> Result<Vec<(JobId, JobState)>, SystemError> {
         let lines = output.lines().filter(|line| !line.trim().is_empty());
-        lines
-            .map(|line| state(line).ok_or_else(|| self.runner.unexpected_output("squeue", line)))
-            .collect()
+        lines.map(|line| state(line).ok_or_else(|| self.runner.unexpected_output("squeue", line))).collect()
     }
 
     fn failure(&self, output: &CommandOutput) -> SystemError {
@@ -107,8 +100,7 @@ impl System for Slurm {
         for ids in ids.chunks(MAX_IDS) {
             let args: Vec<&str> = ids.iter().map(JobId::as_str).collect();
             let output = self.runner.run("scancel", &args).await?;
-            let is_error =
-                |line: &&str| !line.contains(UNKNOWN_JOB) && !line.contains("already completing");
+            let is_error = |line: &&str| !line.contains(UNKNOWN_JOB) && !line.contains("already completing");
             if !output.is_ok() && output.err.lines().any(|line| is_error(&line)) {
                 return Err(self.failure(&output));
             }
@@ -178,8 +170,7 @@ fn script(job: &Job) -> Result<String, SystemError> {
 /// Parses a line of `squeue`.
 fn state(line: &str) -> Option<(JobId, JobState)> {
     let mut fields = line.split('|').map(str::trim);
-    let (id, state, exit, reason) =
-        (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    let (id, state, exit, reason) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
     let why = || Some(reason.to_owned()).filter(|why| why != "None" && !why.is_empty());
     let ended = |cause| JobState::Ended(end(exit, cause));
     let state = match state {
@@ -203,9 +194,7 @@ fn state(line: &str) -> Option<(JobId, JobState)> {
 /// Whether the job will not start by itself.
 fn is_permanent(reason: &str) -> bool {
     let held = ["JobHeldAdmin", "JobHeldUser", "BadConstraints", "InvalidAccount", "InvalidQOS"];
-    held.contains(&reason)
-        || reason == "DependencyNeverSatisfied"
-        || reason.starts_with("launch failed")
+    held.contains(&reason) || reason == "DependencyNeverSatisfied" || reason.starts_with("launch failed")
 }
 
 /// A cancelled or killed job has exit 0 here, which is not its program's. A job out of memory has

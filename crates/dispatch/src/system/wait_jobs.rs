@@ -48,9 +48,7 @@ pub async fn wait_for_jobs(
     loop {
         match waiter.poll(system).await {
             Ok(()) => last_answer = Instant::now(),
-            Err(error)
-                if error.is_query_retryable() && last_answer.elapsed() < pace.outage_limit =>
-            {
+            Err(error) if error.is_query_retryable() && last_answer.elapsed() < pace.outage_limit => {
                 tracing::warn!(%error, "query failed; retrying after a pause");
             }
             Err(error) => return Err(error),
@@ -88,18 +86,13 @@ impl JobWaiter {
     }
 
     /// Looks for gone jobs in the system's accounting.
-    async fn read_accounting(
-        &mut self,
-        system: &dyn System,
-        gone: &[JobId],
-    ) -> Result<(), SystemError> {
+    async fn read_accounting(&mut self, system: &dyn System, gone: &[JobId]) -> Result<(), SystemError> {
         if gone.is_empty() {
             return Ok(());
         }
         let mut ends = system.ends(gone).await?;
         for id in gone {
-            let expired =
-                self.gone.get(id).is_none_or(|(_, since)| since.elapsed() > ACCOUNTING_WAIT);
+            let expired = self.gone.get(id).is_none_or(|(_, since)| since.elapsed() > ACCOUNTING_WAIT);
             match ends.remove(id) {
                 Some(end) => self.end(id.clone(), end),
                 None if expired => self.end(id.clone(), JobEnd::unknown()),

@@ -44,9 +44,9 @@ impl<R: AsyncRead + Unpin> FrameReader<R> {
             self.buffer.reserve(READ_CHUNK);
             let read = self.reader.read_buf(&mut self.buffer);
             let count = match self.frame_started {
-                Some(frame_started) => timeout_at(frame_started + FRAME_TIMEOUT, read)
-                    .await
-                    .map_err(|_| frame_timeout())??,
+                Some(frame_started) => {
+                    timeout_at(frame_started + FRAME_TIMEOUT, read).await.map_err(|_| frame_timeout())??
+                }
                 None => read.await?,
             };
             self.frame_started.get_or_insert_with(Instant::now);
@@ -102,10 +102,7 @@ pub fn decode_json<M: DeserializeOwned>(frame: &[u8]) -> io::Result<M> {
     serde_json::from_slice(frame).map_err(invalid)
 }
 
-fn with_length(
-    buffer: &mut Vec<u8>,
-    write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
-) -> io::Result<()> {
+fn with_length(buffer: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
     let start = buffer.len();
     buffer.extend_from_slice(&[0; 4]);
     write(buffer).inspect_err(|_| buffer.truncate(start))?;

@@ -45,16 +45,13 @@ impl Worker {
         if self.drain_at().is_some_and(|at| now >= at) {
             "its lifetime is nearly over".clone_into(&mut self.summary.end_reason);
             self.apply_command(ProgramCommand::Drain);
-            if let (Phase::Draining(until), Some(lifetime)) =
-                (&mut self.phase, self.options.lifetime)
-            {
+            if let (Phase::Draining(until), Some(lifetime)) = (&mut self.phase, self.options.lifetime) {
                 // The worker's allocation began before the worker did. Scripts that still run then
                 // are interrupted and reported, before the base system kills them.
                 *until = self.started + lifetime.saturating_sub(drain_margin(lifetime) / 4);
             }
         }
-        let idle =
-            self.options.idle.filter(|_| self.phase == Phase::Working && self.tasks.is_idle());
+        let idle = self.options.idle.filter(|_| self.phase == Phase::Working && self.tasks.is_idle());
         if idle.is_some_and(|idle| now >= self.idle_since + idle) {
             "it was idle for too long".clone_into(&mut self.summary.end_reason);
             self.apply_command(ProgramCommand::Drain);

@@ -54,10 +54,7 @@ pub(super) struct WorkerContext {
 
 impl WorkerContext {
     /// Calls `action` with the subreaper, if there is one.
-    pub(super) fn with_subreaper<T>(
-        &self,
-        action: impl FnOnce(&mut Subreaper<UnitId>) -> T,
-    ) -> Option<T> {
+    pub(super) fn with_subreaper<T>(&self, action: impl FnOnce(&mut Subreaper<UnitId>) -> T) -> Option<T> {
         self.subreaper.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(action)
     }
 }
@@ -96,8 +93,7 @@ pub(super) async fn run(
         // The deadline passed while the task was queued.
         return (lease, report_unstarted(&context, &start.order, RunEnd::TimedOut));
     }
-    let ended =
-        ScriptRun { context: &context, start: &start, script: &script }.perform(&cancel).await;
+    let ended = ScriptRun { context: &context, start: &start, script: &script }.perform(&cancel).await;
     (lease, report(&context, &start.order, started, ended))
 }
 
@@ -113,20 +109,11 @@ pub(super) async fn run_hook(context: Arc<WorkerContext>, path: PathBuf) -> Resu
 }
 
 /// The report of a task that was not started.
-pub(super) fn report_unstarted(
-    context: &WorkerContext,
-    order: &TaskOrder,
-    end: RunEnd,
-) -> RunReport {
+pub(super) fn report_unstarted(context: &WorkerContext, order: &TaskOrder, end: RunEnd) -> RunReport {
     report(context, order, context.clock.now(), RunResult::new(end))
 }
 
-fn report(
-    context: &WorkerContext,
-    order: &TaskOrder,
-    started: Timestamp,
-    ended: RunResult,
-) -> RunReport {
+fn report(context: &WorkerContext, order: &TaskOrder, started: Timestamp, ended: RunResult) -> RunReport {
     let RunResult { end, used, tail, remarks, output } = ended;
     RunReport {
         end,

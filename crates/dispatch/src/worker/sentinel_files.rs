@@ -34,9 +34,7 @@ impl SentinelFiles {
     /// Removes the files of an earlier run. Returns errors.
     pub(super) fn remove_old(&self) -> Vec<String> {
         let errors = [&self.finished, &self.exit_code].map(|path| match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Some(describe_error(path, &error))
-            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Some(describe_error(path, &error)),
             _ => None,
         });
         errors.into_iter().flatten().collect()
@@ -49,10 +47,7 @@ impl SentinelFiles {
             RunEnd::Exited(code) => *code,
             RunEnd::Signalled(signal) => SIGNAL_EXIT_BASE + signal,
             RunEnd::TimedOut => 124,
-            RunEnd::Cancelled
-            | RunEnd::Interrupted
-            | RunEnd::Refused(_)
-            | RunEnd::NotStarted(_) => {
+            RunEnd::Cancelled | RunEnd::Interrupted | RunEnd::Refused(_) | RunEnd::NotStarted(_) => {
                 return Vec::new();
             }
         };

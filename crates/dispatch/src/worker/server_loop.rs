@@ -87,10 +87,7 @@ impl Worker {
                 let _ = connection.writer.shutdown().await;
                 return Ok(());
             }
-            let wake = self
-                .next_wakeup()
-                .min(next_heartbeat)
-                .min(batch_deadline.unwrap_or(next_heartbeat));
+            let wake = self.next_wakeup().min(next_heartbeat).min(batch_deadline.unwrap_or(next_heartbeat));
             tokio::select! {
                 frame = connection.reader.next() => {
                     let frame = frame?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -114,9 +111,8 @@ impl Worker {
             ToWorker::Registered { heartbeat_interval: interval, forget } => {
                 *heartbeat_interval = interval;
                 let gone = self.tasks.forget(&forget);
-                self.events.retain(
-                    |event| !matches!(event, TaskEvent::Ended(lease, _) if forget.contains(lease)),
-                );
+                self.events
+                    .retain(|event| !matches!(event, TaskEvent::Ended(lease, _) if forget.contains(lease)));
                 self.cancel_all(gone, StopReason::Cancelled);
             }
             ToWorker::Script(script_id, definition) => {
@@ -168,8 +164,7 @@ impl Worker {
         let average = average.split(' ').next().and_then(|text| text.parse().ok());
         let memory = read_file("/proc/meminfo");
         let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-        let available =
-            available.and_then(|text| text.trim().split(' ').next()?.parse::<u64>().ok());
+        let available = available.and_then(|text| text.trim().split(' ').next()?.parse::<u64>().ok());
         WorkerLoad {
             running: u32::try_from(self.tasks.running()).unwrap_or(u32::MAX),
             load_average: average.unwrap_or(0.0),

@@ -25,11 +25,7 @@ pub(super) struct SignalGrace {
 
 impl SignalGrace {
     /// The end to report; `None` if it is deferred.
-    pub(super) fn classify(
-        &mut self,
-        lease: Lease,
-        mut report: RunReport,
-    ) -> Option<(Lease, RunReport)> {
+    pub(super) fn classify(&mut self, lease: Lease, mut report: RunReport) -> Option<(Lease, RunReport)> {
         if !ended_by_request(&report.end) {
             return Some((lease, report));
         }
@@ -45,8 +41,7 @@ impl SignalGrace {
     pub(super) fn on_shutdown(&mut self) -> Vec<(Lease, RunReport)> {
         self.shutting_down = true;
         let ends = std::mem::take(&mut self.deferred).into_iter();
-        ends.map(|(_, lease, report)| (lease, RunReport { end: RunEnd::Interrupted, ..report }))
-            .collect()
+        ends.map(|(_, lease, report)| (lease, RunReport { end: RunEnd::Interrupted, ..report })).collect()
     }
 
     /// Deferred ends at their deadline: only the script was signalled.
@@ -114,13 +109,8 @@ mod tests {
         assert!(grace.take_expired(Instant::now()).is_empty());
         tokio::time::advance(SIGNAL_GRACE).await;
         let ends = grace.take_expired(Instant::now());
-        assert!(
-            matches!(&ends[..], [(_, report)] if report.end == RunEnd::Signalled(15)),
-            "{ends:?}"
-        );
-        for end in
-            [RunEnd::Signalled(9), RunEnd::Signalled(11), RunEnd::Exited(1), RunEnd::Exited(127)]
-        {
+        assert!(matches!(&ends[..], [(_, report)] if report.end == RunEnd::Signalled(15)), "{ends:?}");
+        for end in [RunEnd::Signalled(9), RunEnd::Signalled(11), RunEnd::Exited(1), RunEnd::Exited(127)] {
             assert_eq!(grace.classify(lease(), report(end.clone())).unwrap().1.end, end);
         }
     }

@@ -201,22 +201,13 @@ impl StreamSink {
             let (piece, after) = rest.split_at_checked(length).unwrap_or((rest, &[]));
             rest = after;
             let length = u32::try_from(length).unwrap_or(u32::MAX);
-            entries.push(IndexEntry {
-                channel,
-                length,
-                sum: crc32fast::hash(piece),
-                ..self.entry_template
-            });
+            entries.push(IndexEntry { channel, length, sum: crc32fast::hash(piece), ..self.entry_template });
         }
         if last {
             match entries.last_mut() {
                 Some(entry) => entry.last = true,
                 // A run without output has an entry, too: it hides the output of an earlier run.
-                None => entries.push(IndexEntry {
-                    last,
-                    sum: crc32fast::hash(&[]),
-                    ..self.entry_template
-                }),
+                None => entries.push(IndexEntry { last, sum: crc32fast::hash(&[]), ..self.entry_template }),
             }
         }
         let length = self.bytes.len() as u64;
@@ -239,8 +230,7 @@ impl StreamSink {
             self.write(true);
         }
         let dropped = self.dropped;
-        let problem =
-            self.problem.map(|why| format!("{dropped} bytes of output were dropped: {why}"));
+        let problem = self.problem.map(|why| format!("{dropped} bytes of output were dropped: {why}"));
         let path = self.stream.map(|stream| stream.path.clone());
         let location = path.zip(self.first);
         (location.map(|(file, entry)| OutputLocation { file, entry, bytes: self.written }), problem)

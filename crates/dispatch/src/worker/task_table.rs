@@ -119,16 +119,14 @@ impl TaskTable {
     pub(super) fn forget(&mut self, leases: &[Lease]) -> Vec<UnitId> {
         self.queued.retain(|task| !leases.contains(&task.order.lease));
         self.acknowledge(leases);
-        let running =
-            self.running.iter().filter(|(_, running_task)| leases.contains(&running_task.lease));
+        let running = self.running.iter().filter(|(_, running_task)| leases.contains(&running_task.lease));
         running.map(|(unit, _)| *unit).collect()
     }
 
     /// Removes queued tasks and returns them to the server: these, or all.
     pub(super) fn return_queued(&mut self, which: Option<&[Lease]>) -> Vec<TaskEvent> {
         let queued = std::mem::take(&mut self.queued).into_iter();
-        let is_selected =
-            |task: &QueuedTask| which.is_none_or(|all| all.contains(&task.order.lease));
+        let is_selected = |task: &QueuedTask| which.is_none_or(|all| all.contains(&task.order.lease));
         let (returned, kept): (VecDeque<QueuedTask>, _) = queued.partition(is_selected);
         self.queued = kept;
         returned.into_iter().map(|task| TaskEvent::Returned(task.order.lease)).collect()
@@ -157,12 +155,10 @@ impl TaskTable {
 
     /// Events to repeat after a reconnect.
     pub(super) fn unacknowledged_events(&self) -> Vec<TaskEvent> {
-        let running =
-            self.running.values().map(|running_task| TaskEvent::Started(running_task.lease));
+        let running = self.running.values().map(|running_task| TaskEvent::Started(running_task.lease));
         let mut ended: Vec<_> = self.unacknowledged.iter().collect();
         ended.sort_by_key(|(_, (at, _))| *at);
-        let ended =
-            ended.into_iter().map(|(lease, (_, report))| TaskEvent::Ended(*lease, report.clone()));
+        let ended = ended.into_iter().map(|(lease, (_, report))| TaskEvent::Ended(*lease, report.clone()));
         running.chain(ended).collect()
     }
 

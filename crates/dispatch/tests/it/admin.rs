@@ -2,8 +2,8 @@
 
 use longshore::{TenantId, UnitState};
 use longshore_dispatch::request::{
-    ArrayAction, ArrayQuery, ClientRequest, Items, ServerReply, UnitDetails, UnitOperation,
-    UnitQuery, nth_unit_id,
+    ArrayAction, ArrayQuery, ClientRequest, Items, ServerReply, UnitDetails, UnitOperation, UnitQuery,
+    nth_unit_id,
 };
 use longshore_dispatch::script::RunEnd;
 
@@ -112,17 +112,12 @@ async fn an_array_is_listed_paused_resumed_and_cancelled() {
     pool.submit(submission).await;
     let mut client = pool.client().await;
     let list = UnitQuery { state: Some(UnitState::Ready), batch: None, after: None, limit: 3 };
-    let ServerReply::Units(units, next) =
-        client.request(&ClientRequest::Units(None, list)).await.unwrap()
+    let ServerReply::Units(units, next) = client.request(&ClientRequest::Units(None, list)).await.unwrap()
     else {
         panic!("no list")
     };
     assert!(units.len() == 3 && next.is_some());
-    assert_eq!(
-        (units[0].unit, units[0].index),
-        (nth_unit_id(first, 4), Some(5)),
-        "the newest first"
-    );
+    assert_eq!((units[0].unit, units[0].index), (nth_unit_id(first, 4), Some(5)), "the newest first");
     let mut steer = async |action| {
         let id = longshore::BatchId::new("a").unwrap();
         match client.request(&ClientRequest::Steer(None, id, action)).await.unwrap() {
@@ -137,8 +132,7 @@ async fn an_array_is_listed_paused_resumed_and_cancelled() {
     assert_eq!(steer(Some(ArrayAction::Cancel)).await, "cancelled");
     assert_eq!(pool.counts().await.cancelled, 5);
     let list = ArrayQuery { status: None, after: None, limit: 10 };
-    let ServerReply::Arrays(arrays, None) =
-        client.request(&ClientRequest::Arrays(None, list)).await.unwrap()
+    let ServerReply::Arrays(arrays, None) = client.request(&ClientRequest::Arrays(None, list)).await.unwrap()
     else {
         panic!("no list")
     };

@@ -10,10 +10,8 @@ use crate::pool_fixture::{Pool, array, eventually, once};
 async fn scripts_run_and_their_ends_are_recorded() {
     let pool = Pool::start().await;
     let worker = pool.worker(2);
-    let script = pool.script(
-        "job.sh",
-        "echo $LONGSHORE_ARRAY_INDEX >> seen; exit $((LONGSHORE_ARRAY_INDEX % 2))",
-    );
+    let script =
+        pool.script("job.sh", "echo $LONGSHORE_ARRAY_INDEX >> seen; exit $((LONGSHORE_ARRAY_INDEX % 2))");
     assert_eq!(pool.submit(array(script, "a", 1, 40)).await, 40);
     let counts = pool.wait_until_idle().await;
     assert_eq!((counts.done, counts.failed), (20, 20));

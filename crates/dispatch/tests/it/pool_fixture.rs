@@ -12,9 +12,7 @@ use longshore_dispatch::request::{
     ArrayItems, ClientRequest, Items, ServerReply, ShutdownMode, Submission, SubmitConditions,
 };
 use longshore_dispatch::script::{Script, ScriptOutput};
-use longshore_dispatch::server::{
-    Server, ServerControl, ServerError, ServerOptions, ServerReport, Timing,
-};
+use longshore_dispatch::server::{Server, ServerControl, ServerError, ServerOptions, ServerReport, Timing};
 use longshore_dispatch::worker::{self, DispatchWorkerError, Hooks, ProgramCommand, WorkerSummary};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -78,13 +76,7 @@ impl Pool {
     }
 
     pub(crate) async fn submit(&self, submission: Submission) -> u64 {
-        match self
-            .client()
-            .await
-            .request(&ClientRequest::Submit(Box::new(submission)))
-            .await
-            .unwrap()
-        {
+        match self.client().await.request(&ClientRequest::Submit(Box::new(submission))).await.unwrap() {
             ServerReply::Submitted { units, .. } => units,
             other => panic!("{other:?}"),
         }
@@ -98,8 +90,7 @@ impl Pool {
     pub(crate) async fn wait_until_idle(&self) -> Counts {
         eventually(async || {
             let counts = self.counts().await;
-            (counts.ready + counts.leased + counts.scheduled + counts.blocked == 0)
-                .then_some(counts)
+            (counts.ready + counts.leased + counts.scheduled + counts.blocked == 0).then_some(counts)
         })
         .await
     }

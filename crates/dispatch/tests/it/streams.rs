@@ -40,14 +40,8 @@ async fn many_scripts_make_two_files_per_worker_and_each_is_found_again() {
     assert!(files(&pool, "out").len() <= 2 && files(&pool, "idx").len() <= 2);
     let folder = pool.path("logs");
     let wanted: String = (1..=40).map(|n| format!("out {n}\n")).collect();
-    assert_eq!(
-        output_of(&folder, RunSelector::Array("a", None), Some(OutputChannel::Stdout)),
-        wanted
-    );
-    assert_eq!(
-        output_of(&folder, RunSelector::Array("a", Some(7)), Some(OutputChannel::Stderr)),
-        "err 7\n"
-    );
+    assert_eq!(output_of(&folder, RunSelector::Array("a", None), Some(OutputChannel::Stdout)), wanted);
+    assert_eq!(output_of(&folder, RunSelector::Array("a", Some(7)), Some(OutputChannel::Stderr)), "err 7\n");
     assert_eq!(output_of(&folder, RunSelector::Unit(other), None), "alone\n");
     assert_eq!(output_of(&folder, RunSelector::Array("b", None), None), "");
     let report: RunReport = pool.unit(other).await.result.unwrap().parse().unwrap();
@@ -67,11 +61,7 @@ async fn of_a_script_that_ran_again_the_last_run_is_shown() {
     let found = find(&pool.path("logs"), RunSelector::Unit(id)).unwrap();
     assert_eq!(found.runs.len(), 1);
     assert_eq!((found.runs[0].attempt, found.runs[0].is_complete), (2, true));
-    assert_eq!(
-        output_of(&pool.path("logs"), RunSelector::Unit(id), None),
-        "",
-        "the last one said nothing"
-    );
+    assert_eq!(output_of(&pool.path("logs"), RunSelector::Unit(id), None), "", "the last one said nothing");
 }
 
 #[tokio::test]

@@ -7,9 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use longshore_dispatch::access::Access;
 use longshore_dispatch::tls;
 use longshore_dispatch::wire::frame::{FrameReader, decode_json, encode, encode_json};
-use longshore_dispatch::wire::{
-    FromWorker, Hello, PROTOCOL_VERSION, PeerRole, Welcome, WorkerLoad,
-};
+use longshore_dispatch::wire::{FromWorker, Hello, PROTOCOL_VERSION, PeerRole, Welcome, WorkerLoad};
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -75,10 +73,7 @@ async fn a_peer_without_the_secret_learns_nothing() {
     let access = access(&pool);
     for secret in ["", "AAAA", "not base64 at all!", &STANDARD.encode([0; 32])] {
         let mut stream = dial(&access).await;
-        let bad = Hello {
-            secret: secret.to_owned(),
-            ..hello(&access, (PROTOCOL_VERSION, PROTOCOL_VERSION))
-        };
+        let bad = Hello { secret: secret.to_owned(), ..hello(&access, (PROTOCOL_VERSION, PROTOCOL_VERSION)) };
         say_hello(&mut stream, &bad).await;
         assert_eq!(read_to_end(stream).await, b"", "{secret}");
     }

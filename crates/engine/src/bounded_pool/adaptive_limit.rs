@@ -77,8 +77,7 @@ async fn step(
         *policy = None;
         return Ok(());
     }
-    let policy =
-        policy.get_or_insert_with(|| ConcurrencyLimit::new(adaptive.min, stats.max, adaptive.max));
+    let policy = policy.get_or_insert_with(|| ConcurrencyLimit::new(adaptive.min, stats.max, adaptive.max));
     let limit = policy.update(&window);
     if limit != stats.max {
         inner.permits.resize(&inner.name, limit).await?;

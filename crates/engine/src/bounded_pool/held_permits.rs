@@ -59,8 +59,7 @@ impl HeldPermits {
 
     /// Whether a permit is lost, and when its lease ends.
     pub(super) fn status(&self, index: usize) -> (bool, Instant) {
-        self.slab().entries[index]
-            .map_or_else(|| (true, Instant::now()), |e| (e.lost, e.valid_until))
+        self.slab().entries[index].map_or_else(|| (true, Instant::now()), |e| (e.lost, e.valid_until))
     }
 
     /// The ids of permits that are not lost.
@@ -133,10 +132,7 @@ mod tests {
         assert_eq!((permits.ids(), permits.len()), (vec![ids[0], ids[2]], 2));
         assert_eq!(permits.insert(PermitId::new(), later), indexes[1]);
         permits.mark_extended(&ids, &[ids[0]], later);
-        assert_eq!(
-            (permits.status(indexes[0]).0, permits.status(indexes[2])),
-            (true, (false, later))
-        );
+        assert_eq!((permits.status(indexes[0]).0, permits.status(indexes[2])), (true, (false, later)));
         assert!(losses.has_changed().unwrap());
         permits.expire(later);
         assert_eq!((permits.ids(), permits.len()), (vec![], 3));

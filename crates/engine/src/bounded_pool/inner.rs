@@ -104,9 +104,7 @@ impl PoolInner {
 
     /// Releases a permit, or leaves the wait queue, in the background.
     pub(super) fn release_in_background(self: &Arc<Self>, id: PermitId) {
-        if self.permits.try_release_now(&self.name, id)
-            || self.send_command(ReleaseCommand::Release(id))
-        {
+        if self.permits.try_release_now(&self.name, id) || self.send_command(ReleaseCommand::Release(id)) {
             return;
         }
         // The runtime of the tasks is gone. Without another runtime the permit's lease expires.

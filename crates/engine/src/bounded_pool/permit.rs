@@ -43,21 +43,10 @@ pub enum CallOutcome {
 }
 
 impl Permit {
-    pub(super) fn of_pool(
-        inner: &Arc<PoolInner>,
-        id: PermitId,
-        grant: PermitGrant,
-        sent: Instant,
-    ) -> Self {
+    pub(super) fn of_pool(inner: &Arc<PoolInner>, id: PermitId, grant: PermitGrant, sent: Instant) -> Self {
         let index = inner.held_permits.insert(id, sent + inner.settings.ttl);
         let origin = PermitOrigin::Pool { id, index, grant };
-        Self {
-            inner: Arc::clone(inner),
-            origin,
-            since: sent,
-            outcome: CallOutcome::Ok,
-            is_released: false,
-        }
+        Self { inner: Arc::clone(inner), origin, since: sent, outcome: CallOutcome::Ok, is_released: false }
     }
 
     pub(super) fn local(inner: &Arc<PoolInner>, permit: OwnedSemaphorePermit) -> Self {
@@ -94,9 +83,7 @@ impl Permit {
     pub fn is_lost(&self) -> bool {
         match self.status() {
             None => false,
-            Some((lost, valid_until)) => {
-                lost || (self.expires_by_time() && valid_until <= Instant::now())
-            }
+            Some((lost, valid_until)) => lost || (self.expires_by_time() && valid_until <= Instant::now()),
         }
     }
 

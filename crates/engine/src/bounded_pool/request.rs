@@ -184,9 +184,7 @@ impl AskError {
     fn into_error(self, inner: &PoolInner, weight: u32) -> AcquireError {
         let pool = inner.name.clone();
         match self {
-            Self::Retryable(source) | Self::Permanent(source) => {
-                AcquireError::Unavailable { pool, source }
-            }
+            Self::Retryable(source) | Self::Permanent(source) => AcquireError::Unavailable { pool, source },
             Self::TooHeavy(max) => AcquireError::TooHeavy { pool, weight, max },
         }
     }
@@ -207,10 +205,7 @@ impl PoolInner {
     }
 
     /// Asks once. Returns the permit, or how soon to ask again.
-    async fn ask(
-        self: &Arc<Self>,
-        ask: &AcquireRequest,
-    ) -> Result<Result<Permit, Duration>, AskError> {
+    async fn ask(self: &Arc<Self>, ask: &AcquireRequest) -> Result<Result<Permit, Duration>, AskError> {
         let sent = Instant::now();
         let answer = self.permits.acquire(&self.name, ask).await;
         if answer.is_ok() {

@@ -54,12 +54,7 @@ fn listed_times(cron: &CronExpression) -> Option<Vec<String>> {
         0 => format!("{hour:02}:{minute:02}"),
         second => format!("{hour:02}:{minute:02}:{second:02}"),
     };
-    Some(
-        hours
-            .iter()
-            .flat_map(|hour| minutes.iter().map(move |minute| at(*hour, *minute)))
-            .collect(),
-    )
+    Some(hours.iter().flat_map(|hour| minutes.iter().map(move |minute| at(*hour, *minute))).collect())
 }
 
 fn repeated(field: &Field, unit: &str) -> String {
@@ -104,11 +99,7 @@ fn of_week(field: &Field) -> String {
     let name = |weekday: &i16| WEEKDAYS[usize::from(weekday.unsigned_abs())];
     let phrase = |term: &Term| match term {
         Term::Nth { weekday, nth } => {
-            format!(
-                "the {} {} of the month",
-                ORDINALS[usize::from(nth.unsigned_abs()) - 1],
-                name(weekday)
-            )
+            format!("the {} {} of the month", ORDINALS[usize::from(nth.unsigned_abs()) - 1], name(weekday))
         }
         Term::LastOf { weekday } => format!("the last {} of the month", name(weekday)),
         range => range.describe(&WEEKDAYS),

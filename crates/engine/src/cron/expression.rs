@@ -121,8 +121,7 @@ impl CronExpression {
     /// clocks change.
     pub(super) fn repeats_within_a_day(&self) -> bool {
         let everywhere = |field: &Field, last: i16| {
-            let spans =
-                |term: &Term| matches!(term, Term::Range { first: 0, last: l, .. } if *l == last);
+            let spans = |term: &Term| matches!(term, Term::Range { first: 0, last: l, .. } if *l == last);
             field.terms.iter().any(spans)
         };
         everywhere(&self.second, 59) || everywhere(&self.minute, 59) || everywhere(&self.hour, 23)
@@ -131,8 +130,7 @@ impl CronExpression {
     /// The first match at or after `start`, which has no fraction of a second.
     pub(super) fn next_from(&self, start: DateTime) -> Option<DateTime> {
         let mut date = start.date();
-        let last_year =
-            if self.year.is_any { date.year().saturating_add(CALENDAR_CYCLE) } else { 9999 };
+        let last_year = if self.year.is_any { date.year().saturating_add(CALENDAR_CYCLE) } else { 9999 };
         let mut earliest = Some(start.time());
         while date.year() <= last_year {
             if !self.year.accepts(date.year()) {
@@ -182,8 +180,7 @@ impl CronExpression {
 
 impl Field {
     fn parse(text: &str, syntax: &Syntax) -> Result<Self, String> {
-        let terms =
-            text.split(',').map(|term| Term::parse(term, syntax)).collect::<Result<_, _>>()?;
+        let terms = text.split(',').map(|term| Term::parse(term, syntax)).collect::<Result<_, _>>()?;
         Ok(Self { terms, is_any: matches!(text, "*" | "?") })
     }
 
@@ -265,9 +262,7 @@ impl Term {
     fn accepts_weekday(self, date: Date) -> bool {
         let today = i16::from(date.weekday().to_sunday_zero_offset());
         match self {
-            Self::Nth { weekday, nth } => {
-                today == weekday && (i16::from(date.day()) - 1) / 7 == nth - 1
-            }
+            Self::Nth { weekday, nth } => today == weekday && (i16::from(date.day()) - 1) / 7 == nth - 1,
             Self::LastOf { weekday } => today == weekday && date.day() + 7 > date.days_in_month(),
             other => other.accepts(today) || (today == 0 && other.accepts(7)),
         }

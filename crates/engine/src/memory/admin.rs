@@ -8,8 +8,7 @@ use longshore_core::store::{
 use longshore_core::unit_state::Event;
 use longshore_core::worker_session::WorkerCommand;
 use longshore_core::{
-    Batch, BatchId, Error, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
-    UnitState,
+    Batch, BatchId, Error, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId, UnitState,
 };
 
 use super::MemoryStore;
@@ -30,16 +29,10 @@ impl Admin for MemoryStore {
         })
     }
 
-    async fn apply_batch_action(
-        &self,
-        scope: &Scope,
-        batch: &BatchId,
-        action: BatchAction,
-    ) -> Result<Batch> {
+    async fn apply_batch_action(&self, scope: &Scope, batch: &BatchId, action: BatchAction) -> Result<Batch> {
         self.write(|state, now| {
             let found = state.batch_mut(scope, batch)?.clone();
-            let retry =
-                if action == BatchAction::RetryFailed { state.retryable(batch) } else { vec![] };
+            let retry = if action == BatchAction::RetryFailed { state.retryable(batch) } else { vec![] };
             let acted = apply_action(state.batch_mut(scope, batch)?, &action);
             acted?;
             if action == BatchAction::RetryFailed
@@ -57,12 +50,7 @@ impl Admin for MemoryStore {
         })
     }
 
-    async fn change_settings(
-        &self,
-        scope: &Scope,
-        queue: &QueueName,
-        change: SettingsChange,
-    ) -> Result<()> {
+    async fn change_settings(&self, scope: &Scope, queue: &QueueName, change: SettingsChange) -> Result<()> {
         match change {
             SettingsChange::Queue(change) => self.change_queue(scope, queue, change),
             SettingsChange::Lane(tenant, change) => self.change_lane(scope, queue, tenant, change),
@@ -130,9 +118,10 @@ impl State {
         match units {
             UnitSelection::Ids(ids) => ids.iter().map(is_there).collect(),
             UnitSelection::Queue(queue, wanted) => {
-                let all = self.units.values().map(|record| &record.unit).filter(|unit| {
-                    unit.queue == queue && unit.state == wanted && scope.covers(&unit.tenant)
-                });
+                let all =
+                    self.units.values().map(|record| &record.unit).filter(|unit| {
+                        unit.queue == queue && unit.state == wanted && scope.covers(&unit.tenant)
+                    });
                 Ok(all.map(|unit| unit.id).collect())
             }
         }
@@ -140,12 +129,7 @@ impl State {
 
     /// Applies an action to units. Retried units of an ended batch open its next generation
     /// together.
-    pub(super) fn operate(
-        &mut self,
-        ids: &[UnitId],
-        action: UnitAction,
-        now: Timestamp,
-    ) -> UnitActionResult {
+    pub(super) fn operate(&mut self, ids: &[UnitId], action: UnitAction, now: Timestamp) -> UnitActionResult {
         let mut done = UnitActionResult::default();
         for &id in ids {
             let leased = |record: &UnitRecord| record.unit.state == UnitState::Leased;
@@ -167,8 +151,7 @@ impl State {
         let Some(unit) = self.units.get(&id).map(|record| &record.unit) else {
             return false;
         };
-        let retryable =
-            matches!(unit.state, UnitState::Failed | UnitState::Cancelled | UnitState::Scheduled);
+        let retryable = matches!(unit.state, UnitState::Failed | UnitState::Cancelled | UnitState::Scheduled);
         let key = unit.key.clone().map(|key| (unit.tenant.clone(), unit.queue.clone(), key));
         let taken = key.and_then(|key| self.index.keys.get(&key));
         retryable && taken.is_none_or(|other| *other == id)

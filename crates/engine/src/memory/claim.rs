@@ -10,9 +10,7 @@ use std::convert::Infallible;
 
 use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
 use longshore_core::store::{ClaimRequest, ClaimResult, LeasedUnit};
-use longshore_core::stride_scheduler::{
-    LaneShare, StrideCursor, effective_weight, entry_level, entry_pass,
-};
+use longshore_core::stride_scheduler::{LaneShare, StrideCursor, effective_weight, entry_level, entry_pass};
 use longshore_core::unit_state::{Event, runs_alone};
 use longshore_core::worker_session::Lease;
 use longshore_core::{BatchId, Error, Kind, Result, Timestamp, UnitId, UnitState};
@@ -145,8 +143,7 @@ impl<'a> Picker<'a> {
             share.pass = only.lane.pass;
         }
         let passes = self.lanes.iter().zip(&self.stride.shares);
-        let moved =
-            passes.filter(|(cursor, share)| cursor.lane.rejoins || cursor.lane.pass != share.pass);
+        let moved = passes.filter(|(cursor, share)| cursor.lane.rejoins || cursor.lane.pass != share.pass);
         let passes = moved.map(|(cursor, share)| (cursor.key.clone(), share.pass)).collect();
         Selection { passes, claimed: self.budget.claimed, ..self.selection }
     }

@@ -24,21 +24,14 @@ use super::state::{BatchRecord, State};
 impl Enqueue for MemoryStore {
     async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<SendResult>> {
         scope.check_units(&units)?;
-        Ok(self.write(|state, now| {
-            units.into_iter().map(|unit| state.enqueue(unit, None, now)).collect()
-        }))
+        Ok(self.write(|state, now| units.into_iter().map(|unit| state.enqueue(unit, None, now)).collect()))
     }
 
     async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<OpenBatchResult> {
         self.write(|state, now| state.open_batch(scope, batch, now))
     }
 
-    async fn add_to_batch(
-        &self,
-        scope: &Scope,
-        id: &BatchId,
-        chunk: BatchChunk,
-    ) -> Result<AddChunkResult> {
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<AddChunkResult> {
         scope.check_units(&chunk.units)?;
         self.write(|state, now| state.add_to_batch(scope, id, chunk, now))
     }
@@ -46,12 +39,7 @@ impl Enqueue for MemoryStore {
 
 impl State {
     /// Enqueues one unit, or returns why not.
-    pub(super) fn enqueue(
-        &mut self,
-        unit: NewUnit,
-        batch: Option<&BatchId>,
-        now: Timestamp,
-    ) -> SendResult {
+    pub(super) fn enqueue(&mut self, unit: NewUnit, batch: Option<&BatchId>, now: Timestamp) -> SendResult {
         if self.units.contains_key(&unit.id) {
             return SendResult::Created(unit.id);
         }
@@ -102,12 +90,10 @@ impl State {
         let lane = self.lanes.get(&(unit.queue.clone(), unit.tenant.clone()));
         let of_lane = lane.and_then(|lane| {
             let (live, bytes) = (lane.counts.live(), lane.bytes);
-            LimitUsage { bound: CapacityScope::Lane, capacity: lane.capacity, live, bytes }
-                .refuse(add)
+            LimitUsage { bound: CapacityScope::Lane, capacity: lane.capacity, live, bytes }.refuse(add)
         });
         let of_queue = || {
-            let mut usage =
-                LimitUsage::new(CapacityScope::Queue, self.queues.get(&unit.queue)?.capacity);
+            let mut usage = LimitUsage::new(CapacityScope::Queue, self.queues.get(&unit.queue)?.capacity);
             if usage.is_limited() {
                 for (_, lane) in self.lanes.iter().filter(|(key, _)| key.0 == unit.queue) {
                     usage.live += lane.counts.live();
@@ -119,18 +105,12 @@ impl State {
         let of_tenant = || {
             let capacity = self.tenants.get(&unit.tenant)?.capacity;
             let (counts, bytes) = self.tenant_counts(&unit.tenant);
-            LimitUsage { bound: CapacityScope::Tenant, capacity, live: counts.live(), bytes }
-                .refuse(add)
+            LimitUsage { bound: CapacityScope::Tenant, capacity, live: counts.live(), bytes }.refuse(add)
         };
         of_lane.or_else(of_queue).or_else(of_tenant)
     }
 
-    fn open_batch(
-        &mut self,
-        scope: &Scope,
-        new: NewBatch,
-        now: Timestamp,
-    ) -> Result<OpenBatchResult> {
+    fn open_batch(&mut self, scope: &Scope, new: NewBatch, now: Timestamp) -> Result<OpenBatchResult> {
         new.check()?;
         scope.require(&new.tenant)?;
         if let Some(found) = self.batches.get(&new.id) {
@@ -173,12 +153,7 @@ impl State {
     }
 
     /// Removes the stored units of a rejected chunk: it is stored completely or not at all.
-    fn roll_back_chunk(
-        &mut self,
-        answers: &mut [SendResult],
-        full: &SendResult,
-        known: &BTreeSet<UnitId>,
-    ) {
+    fn roll_back_chunk(&mut self, answers: &mut [SendResult], full: &SendResult, known: &BTreeSet<UnitId>) {
         for answer in answers {
             if let SendResult::Created(id) = *answer
                 && !known.contains(&id)
@@ -195,18 +170,11 @@ impl State {
     /// The batch, if it is within `scope`.
     pub(super) fn batch_mut(&mut self, scope: &Scope, id: &BatchId) -> Result<&mut Batch> {
         let found = self.batches.get_mut(id).map(|record| &mut record.batch);
-        found
-            .filter(|batch| scope.covers(&batch.tenant))
-            .ok_or_else(|| Error::not_found("batch", id))
+        found.filter(|batch| scope.covers(&batch.tenant)).ok_or_else(|| Error::not_found("batch", id))
     }
 
     /// Advances batches now, to return the record as readers will see it.
-    pub(super) fn advance_batch(
-        &mut self,
-        scope: &Scope,
-        id: &BatchId,
-        now: Timestamp,
-    ) -> Result<Batch> {
+    pub(super) fn advance_batch(&mut self, scope: &Scope, id: &BatchId, now: Timestamp) -> Result<Batch> {
         self.advance_dirty_batches(now);
         self.batch_mut(scope, id).cloned()
     }

@@ -31,12 +31,7 @@ impl Maintenance for MemoryStore {
         Ok(self.write(|state, now| state.prune(retention, limit as usize, now)))
     }
 
-    async fn acquire_leadership(
-        &self,
-        role: &str,
-        session: SessionId,
-        ttl: Duration,
-    ) -> Result<bool> {
+    async fn acquire_leadership(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
         Ok(self.write(|state, now| {
             let free = match state.leaders.get(role) {
                 // A term that ends later than a term granted now was granted before the clock went
@@ -82,9 +77,10 @@ impl State {
             done.due += u64::from(self.apply_event(*id, &Event::Due, now).is_ok());
         }
         left -= due.len();
-        let given_up = self.batches.iter().filter(|(_, record)| {
-            record.batch.status.is_aborted() && record.batch.counts.live() > 0
-        });
+        let given_up = self
+            .batches
+            .iter()
+            .filter(|(_, record)| record.batch.status.is_aborted() && record.batch.counts.live() > 0);
         let given_up: Vec<BatchId> = given_up.map(|(id, _)| id.clone()).collect();
         for id in given_up {
             let swept = self.sweep(&id, left, now);
@@ -106,8 +102,7 @@ impl State {
             let record = self.units.get(id)?;
             (record.sort_key + keep_for(record.unit.state) <= now).then_some(*id)
         };
-        let units: Vec<UnitId> =
-            self.index.ended.iter().filter_map(|(_, id)| old(id)).take(limit).collect();
+        let units: Vec<UnitId> = self.index.ended.iter().filter_map(|(_, id)| old(id)).take(limit).collect();
         let mut done = PruneResult { more: units.len() == limit, ..PruneResult::default() };
         for id in units {
             self.prune_unit(id);

@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use longshore_core::batch::advance;
 use longshore_core::store::Topic;
 use longshore_core::unit_state::Event;
-use longshore_core::{
-    Batch, BatchId, QueueName, SessionId, TenantId, Timestamp, UnitId, UnitState,
-};
+use longshore_core::{Batch, BatchId, QueueName, SessionId, TenantId, Timestamp, UnitId, UnitState};
 
 use super::record::UnitRecord;
 use super::state::State;

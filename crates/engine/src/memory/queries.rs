@@ -8,9 +8,7 @@ use longshore_core::store::{
     ChangeSet, Page, Queries, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
 };
 use longshore_core::worker_session::Session;
-use longshore_core::{
-    Batch, BatchId, BatchStatus, Error, Payload, Result, Scope, Timestamp, Unit, UnitId,
-};
+use longshore_core::{Batch, BatchId, BatchStatus, Error, Payload, Result, Scope, Timestamp, Unit, UnitId};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::MemoryStore;
@@ -54,9 +52,7 @@ impl Queries for MemoryStore {
     async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
         self.read(|state, _| {
             let found = state.batches.get(id).map(|record| record.batch.clone());
-            found
-                .filter(|batch| scope.covers(&batch.tenant))
-                .ok_or_else(|| Error::not_found("batch", id))
+            found.filter(|batch| scope.covers(&batch.tenant)).ok_or_else(|| Error::not_found("batch", id))
         })
     }
 
@@ -80,9 +76,9 @@ impl Queries for MemoryStore {
             let mut all: Vec<&Batch> = state.batches.values().map(|found| &found.batch).collect();
             all.sort_by_key(|batch| std::cmp::Reverse((batch.initiated_at, batch.id.clone())));
             let listed = all.into_iter().filter(|batch| {
-                let rest = after.as_ref().is_none_or(|(at, id)| {
-                    (batch.initiated_at, batch.id.as_str()) < (*at, id.as_str())
-                });
+                let rest = after
+                    .as_ref()
+                    .is_none_or(|(at, id)| (batch.initiated_at, batch.id.as_str()) < (*at, id.as_str()));
                 rest && scope.covers(&batch.tenant) && status.is_none_or(|s| s == batch.status)
             });
             Page::first(listed.cloned(), limit, |batch| {
@@ -104,9 +100,10 @@ impl Queries for MemoryStore {
                 };
                 named && scope.covers(&key.1)
             });
-            let open = state.batches.values().map(|record| &record.batch).filter(|batch| {
-                !batch.sealed && !batch.status.is_aborted() && scope.covers(&batch.tenant)
-            });
+            let open =
+                state.batches.values().map(|record| &record.batch).filter(|batch| {
+                    !batch.sealed && !batch.status.is_aborted() && scope.covers(&batch.tenant)
+                });
             let counts = lanes.map(|(_, lane)| lane.counts).sum();
             let (open_batches, sessions) = (open.count() as u64, state.sessions.len() as u64);
             Totals { counts, open_batches, sessions }

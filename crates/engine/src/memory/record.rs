@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 
 use longshore_core::store::UnitFailure;
 use longshore_core::unit::{DedupWindow, OnDependencyFailure};
-use longshore_core::unit_state::{
-    Event, InvalidTransition, Transition, TransitionInput, transition,
-};
+use longshore_core::unit_state::{Event, InvalidTransition, Transition, TransitionInput, transition};
 use longshore_core::{
     BatchId, NewUnit, Outcome, Policy, QueueName, TenantId, Timestamp, Unit, UnitId, UnitState,
 };

@@ -5,8 +5,8 @@ use std::ops::Bound;
 use async_trait::async_trait;
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::store::{
-    FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList,
-    ScheduleSwitch, Schedules, SendResult, parse_schedule_cursor, schedule_cursor,
+    FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch,
+    Schedules, SendResult, parse_schedule_cursor, schedule_cursor,
 };
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 
@@ -77,18 +77,10 @@ impl Schedules for MemoryStore {
 }
 
 impl State {
-    fn put_schedule(
-        &mut self,
-        new: NewSchedule,
-        if_there: IfExists,
-        now: Timestamp,
-    ) -> PutScheduleResult {
+    fn put_schedule(&mut self, new: NewSchedule, if_there: IfExists, now: Timestamp) -> PutScheduleResult {
         let key = (new.tenant.clone(), new.name.clone());
-        let placed =
-            PutScheduleResult::decide(new, self.schedules.get(&key).cloned(), if_there, now);
-        if let PutScheduleResult::Created(schedule) | PutScheduleResult::Replaced(schedule) =
-            &placed
-        {
+        let placed = PutScheduleResult::decide(new, self.schedules.get(&key).cloned(), if_there, now);
+        if let PutScheduleResult::Created(schedule) | PutScheduleResult::Replaced(schedule) = &placed {
             self.schedules.insert(key, schedule.clone());
         }
         placed
@@ -111,8 +103,7 @@ impl State {
         if let Some(answer) = firing.answer_without_send(schedule) {
             return Ok(answer);
         }
-        let known: Vec<_> =
-            firing.units.iter().map(|unit| self.units.contains_key(&unit.id)).collect();
+        let known: Vec<_> = firing.units.iter().map(|unit| self.units.contains_key(&unit.id)).collect();
         let mut answers = Vec::new();
         for unit in &firing.units {
             answers.push(self.enqueue(unit.clone(), None, now));

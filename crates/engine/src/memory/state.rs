@@ -11,8 +11,8 @@ use longshore_core::store::{Capacity, Tenant};
 use longshore_core::unit_state::{Event, InvalidTransition, runs_alone};
 use longshore_core::worker_session::{NewSession, WorkerCommand};
 use longshore_core::{
-    Batch, BatchId, Counts, Payload, Policy, QueueName, Schedule, SessionId, TenantId, Timestamp,
-    UnitId, UnitState,
+    Batch, BatchId, Counts, Payload, Policy, QueueName, Schedule, SessionId, TenantId, Timestamp, UnitId,
+    UnitState,
 };
 
 use super::change_feed::ChangeFeed;
@@ -319,9 +319,8 @@ impl State {
         if let Some(lane) = self.lanes.get_mut(&record.lane()) {
             // The end of a lease may unblock another unit of a capped lane, tenant or key.
             let tenant = self.tenants.get(&unit.tenant);
-            let capped = lane.cap.is_some()
-                || unit.cap.is_some()
-                || tenant.is_some_and(|tenant| tenant.cap.is_some());
+            let capped =
+                lane.cap.is_some() || unit.cap.is_some() || tenant.is_some_and(|tenant| tenant.cap.is_some());
             self.dirty.claimable |= capped && unit.state == UnitState::Leased;
             lane.remove(record);
         }
@@ -355,8 +354,6 @@ impl State {
     pub(super) fn is_runnable(&self, record: &UnitRecord) -> bool {
         let open = |id| self.batches.get(id).is_none_or(|found| found.batch.status.is_open());
         let unit = &record.unit;
-        self.is_lane_active(&record.lane())
-            && unit.batch.as_ref().is_none_or(open)
-            && !unit.cancel_requested
+        self.is_lane_active(&record.lane()) && unit.batch.as_ref().is_none_or(open) && !unit.cancel_requested
     }
 }

@@ -10,12 +10,7 @@ use super::state::{LaneState, State};
 
 #[async_trait]
 impl Tenants for MemoryStore {
-    async fn put_tenant(
-        &self,
-        scope: &Scope,
-        id: &TenantId,
-        change: TenantChange,
-    ) -> Result<Tenant> {
+    async fn put_tenant(&self, scope: &Scope, id: &TenantId, change: TenantChange) -> Result<Tenant> {
         require_admin_scope(scope, id)?;
         change.check()?;
         Ok(self.write(|state, now| {

@@ -84,9 +84,7 @@ impl State {
                 format!("unit {} is {} and waits for {waits:?}", unit.id, unit.state)
             });
         }
-        found.expect("no_unit_lost", fresh == self.index, || {
-            "an index does not match the units".into()
-        });
+        found.expect("no_unit_lost", fresh == self.index, || "an index does not match the units".into());
     }
 
     fn verify_ledger(&self, found: &mut Violations) {

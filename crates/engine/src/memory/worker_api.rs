@@ -44,9 +44,7 @@ impl WorkerApi for MemoryStore {
     }
 
     async fn start(&self, session: SessionId, leases: &[Lease]) -> Result<Vec<Option<Timestamp>>> {
-        Ok(self.write(|state, now| {
-            leases.iter().map(|lease| state.start(session, *lease, now)).collect()
-        }))
+        Ok(self.write(|state, now| leases.iter().map(|lease| state.start(session, *lease, now)).collect()))
     }
 
     async fn release(&self, session: SessionId, leases: &[Lease]) -> Result<()> {
@@ -58,12 +56,7 @@ impl WorkerApi for MemoryStore {
         Ok(())
     }
 
-    async fn checkpoint(
-        &self,
-        session: SessionId,
-        lease: Lease,
-        kept: CheckpointRequest,
-    ) -> Result<bool> {
+    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: CheckpointRequest) -> Result<bool> {
         let CheckpointRequest { state: payload, sums, calls } = kept;
         check_size("checkpoint", &payload)?;
         check_calls(&calls)?;
@@ -85,18 +78,13 @@ impl WorkerApi for MemoryStore {
         }))
     }
 
-    async fn finish(
-        &self,
-        session: SessionId,
-        finishes: Vec<FinishRequest>,
-    ) -> Result<Vec<FinishResult>> {
+    async fn finish(&self, session: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>> {
         for finish in &finishes {
             finish.check_sizes()?;
             check_calls(&finish.calls)?;
         }
-        Ok(self.write(|state, now| {
-            finishes.iter().map(|finish| state.finish(session, finish, now)).collect()
-        }))
+        Ok(self
+            .write(|state, now| finishes.iter().map(|finish| state.finish(session, finish, now)).collect()))
     }
 
     async fn leases_of(&self, session: SessionId) -> Result<Vec<Lease>> {
@@ -112,18 +100,12 @@ impl State {
     fn open_session(&mut self, new: NewSession, now: Timestamp) {
         let id = new.id;
         let (order, held) = (WorkerCommand::Work, BTreeSet::new());
-        let fresh =
-            SessionRecord { new, beats: 0, opened_at: now, beat_at: now, cpu: None, order, held };
+        let fresh = SessionRecord { new, beats: 0, opened_at: now, beat_at: now, cpu: None, order, held };
         self.sessions.entry(id).or_insert(fresh);
         self.dirty.sessions.insert(id);
     }
 
-    fn beat(
-        &mut self,
-        session: SessionId,
-        beat: &Heartbeat,
-        now: Timestamp,
-    ) -> Result<HeartbeatReply> {
+    fn beat(&mut self, session: SessionId, beat: &Heartbeat, now: Timestamp) -> Result<HeartbeatReply> {
         self.note_progress(session, &beat.progress);
         let known = self.sessions.get_mut(&session).ok_or(Error::SessionGone(session))?;
         known.beats += 1;
@@ -150,12 +132,7 @@ impl State {
     }
 
     /// Revokes a lease: raises the fence and applies `event`.
-    pub(super) fn revoke(
-        &mut self,
-        id: UnitId,
-        event: &Event<'_>,
-        now: Timestamp,
-    ) -> Option<UnitState> {
+    pub(super) fn revoke(&mut self, id: UnitId, event: &Event<'_>, now: Timestamp) -> Option<UnitState> {
         self.amend(id, |record| record.unit.fence += 1);
         self.apply_event(id, event, now).ok()
     }
@@ -225,19 +202,13 @@ impl State {
         }
     }
 
-    fn finish(
-        &mut self,
-        session: SessionId,
-        finish: &FinishRequest,
-        now: Timestamp,
-    ) -> FinishResult {
+    fn finish(&mut self, session: SessionId, finish: &FinishRequest, now: Timestamp) -> FinishResult {
         let lease = finish.lease;
         let Some(unit) = self.units.get(&lease.unit).map(|record| &record.unit) else {
             return FinishResult::LeaseLost;
         };
         let (fence, state) = (unit.fence, unit.state);
-        if let Some(answer) = finish.answer_without_write(Some(session), fence, state, unit.session)
-        {
+        if let Some(answer) = finish.answer_without_write(Some(session), fence, state, unit.session) {
             return answer;
         }
         if !finish.effects.is_empty() {

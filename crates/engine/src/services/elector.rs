@@ -62,9 +62,7 @@ impl Elector {
     async fn request(&self, session: Option<SessionId>) -> Result<bool> {
         let requested_at = Instant::now();
         let granted = match session {
-            Some(session) => {
-                self.store.acquire_leadership(&self.role, session, LEADERSHIP_TERM).await?
-            }
+            Some(session) => self.store.acquire_leadership(&self.role, session, LEADERSHIP_TERM).await?,
             None => false,
         };
         let term_end = granted.then(|| requested_at + LEADERSHIP_TERM);

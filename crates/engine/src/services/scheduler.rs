@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_core::schedule::{
-    FiringScope, OverlapPolicy, PreviousFiring, Schedule, ScheduleDecision, firing_batch_id,
-    firing_unit_id,
+    FiringScope, OverlapPolicy, PreviousFiring, Schedule, ScheduleDecision, firing_batch_id, firing_unit_id,
 };
 use longshore_core::schedule::{ScheduleStep, decide};
 use longshore_core::store::{FireResult, Firing, ScheduleFilter};
@@ -49,11 +48,7 @@ impl Scheduler {
     }
 
     /// Advances a schedule until nothing is due, it is blocked, or it has used its share of steps.
-    async fn advance(
-        &mut self,
-        mut schedule: Schedule,
-        now: Timestamp,
-    ) -> Result<(u64, ScheduleProgress)> {
+    async fn advance(&mut self, mut schedule: Schedule, now: Timestamp) -> Result<(u64, ScheduleProgress)> {
         let Some(times) = self.cron_of(&schedule) else {
             return Ok((0, ScheduleProgress::Blocked));
         };
@@ -145,16 +140,14 @@ impl Service for Scheduler {
                 break;
             }
         }
-        report.next =
-            soonest.filter(|wait| *wait < self.interval()).map(|wait| wait.max(MIN_INTERVAL));
+        report.next = soonest.filter(|wait| *wait < self.interval()).map(|wait| wait.max(MIN_INTERVAL));
         Ok(report)
     }
 }
 
 /// The state of the unit or batch that the schedule started last, if its overlap policy needs it.
 async fn previous(store: &dyn Store, schedule: &Schedule) -> Result<PreviousFiring> {
-    let Some(at) = schedule.last_fire.filter(|_| schedule.plan.overlap != OverlapPolicy::Allow)
-    else {
+    let Some(at) = schedule.last_fire.filter(|_| schedule.plan.overlap != OverlapPolicy::Allow) else {
         return Ok(PreviousFiring::Absent);
     };
     let Schedule { tenant, name, plan, .. } = schedule;
@@ -169,9 +162,7 @@ async fn previous(store: &dyn Store, schedule: &Schedule) -> Result<PreviousFiri
         return Ok(unit);
     }
     match store.batch(&scope, &firing_batch_id(tenant, name, at)).await {
-        Ok(batch) if !batch.status.is_final() || batch.counts.live() > 0 => {
-            Ok(PreviousFiring::Live)
-        }
+        Ok(batch) if !batch.status.is_final() || batch.counts.live() > 0 => Ok(PreviousFiring::Live),
         Ok(batch) => Ok(batch.completed_at.map_or(unit, PreviousFiring::Ended)),
         // The batch was never opened, or is pruned.
         Err(Error::NotFound { .. }) => Ok(unit),

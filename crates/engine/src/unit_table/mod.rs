@@ -153,11 +153,7 @@ impl UnitTable {
 
     /// Reserves slots and resources for a claim within `limit`, with up to `target` units
     /// prefetched. `None` if nothing may be claimed now.
-    pub(crate) fn reserve_claim(
-        &self,
-        target: usize,
-        limit: ClaimLimit,
-    ) -> Option<ClaimReservation> {
+    pub(crate) fn reserve_claim(&self, target: usize, limit: ClaimLimit) -> Option<ClaimReservation> {
         let target = if limit.is_unlimited() { target } else { 0 };
         let mut state = self.state();
         // Prefetch again well before the buffer is empty: the rest must last until the claim
@@ -171,8 +167,7 @@ impl UnitTable {
             return None;
         }
         // Prefetched units have priority on free slots; started units already have theirs.
-        let free =
-            if state.prefetched.is_empty() { state.usable_slots().min(start_budget) } else { 0 };
+        let free = if state.prefetched.is_empty() { state.usable_slots().min(start_budget) } else { 0 };
         let free = free.min(limit.max_units);
         let low = state.prefetched.len() <= state.low_watermark;
         let prefetch = if low && !state.drain_for_exclusive && !state.heavy_waiting {
@@ -185,8 +180,7 @@ impl UnitTable {
         }
         state.free -= free;
         state.claiming = true;
-        let resources =
-            if free > 0 { std::mem::take(&mut state.resources) } else { BTreeMap::new() };
+        let resources = if free > 0 { std::mem::take(&mut state.resources) } else { BTreeMap::new() };
         let prefetch = u32::try_from(prefetch).unwrap_or(u32::MAX);
         Some(ClaimReservation {
             session,
@@ -258,8 +252,7 @@ impl UnitTable {
             }
         }
         state.running += next.run.len();
-        let idle =
-            !next.start.is_empty() && state.prefetched.is_empty() && state.usable_slots() > 0;
+        let idle = !next.start.is_empty() && state.prefetched.is_empty() && state.usable_slots() > 0;
         drop(state);
         if idle {
             self.claim_hint.notify_one();
@@ -376,18 +369,13 @@ impl UnitTable {
 
     /// Takes the unstarted ones of `units` out of the table, to be released.
     pub(crate) fn take_prefetched_of(&self, units: &[UnitId]) -> Vec<Lease> {
-        if units.is_empty() {
-            Vec::new()
-        } else {
-            self.take_prefetched_if(|id| units.contains(&id))
-        }
+        if units.is_empty() { Vec::new() } else { self.take_prefetched_if(|id| units.contains(&id)) }
     }
 
     fn take_prefetched_if(&self, wanted: impl Fn(UnitId) -> bool) -> Vec<Lease> {
         let mut state = self.state();
-        let (out, keep): (VecDeque<_>, _) = std::mem::take(&mut state.prefetched)
-            .into_iter()
-            .partition(|held| wanted(held.unit.id));
+        let (out, keep): (VecDeque<_>, _) =
+            std::mem::take(&mut state.prefetched).into_iter().partition(|held| wanted(held.unit.id));
         state.prefetched = keep;
         let leases: Vec<Lease> = out.iter().map(|held| held.lease).collect();
         leases.iter().for_each(|lease| state.remove(*lease));
@@ -425,8 +413,7 @@ impl UnitTable {
     pub(crate) fn interrupt_running(&self) {
         let mut state = self.state();
         let running = |entry: &&UnitEntry| matches!(entry.stage, Stage::Running(_));
-        let leases: Vec<Lease> =
-            state.units.values().filter(running).map(|entry| entry.lease).collect();
+        let leases: Vec<Lease> = state.units.values().filter(running).map(|entry| entry.lease).collect();
         for lease in leases {
             state.complete(lease, Outcome::Interrupted.into());
         }
@@ -475,9 +462,7 @@ impl UnitTable {
     pub(crate) fn restore_progress(&self, notes: Vec<ProgressNote>) {
         let mut state = self.state();
         for note in notes {
-            if let Some(UnitEntry { stage: Stage::Running(run_control), .. }) =
-                state.entry(note.lease)
-            {
+            if let Some(UnitEntry { stage: Stage::Running(run_control), .. }) = state.entry(note.lease) {
                 run_control.restore_progress(note.progress);
             }
         }

@@ -165,12 +165,7 @@ impl State {
 
     /// Queues a held unit's answer with the span that closes when it is recorded. Returns false if
     /// the lease is lost or the unit is complete already.
-    pub(super) fn complete_traced(
-        &mut self,
-        lease: Lease,
-        answer: RunOutcome,
-        finish_span: Span,
-    ) -> bool {
+    pub(super) fn complete_traced(&mut self, lease: Lease, answer: RunOutcome, finish_span: Span) -> bool {
         let Some(entry) = self.entry(lease) else {
             return false;
         };
@@ -180,13 +175,7 @@ impl State {
         entry.stage = Stage::Completing;
         self.uncompleted += 1;
         let RunOutcome { outcome, commit } = answer;
-        self.completions.push_back(Completion {
-            lease,
-            outcome,
-            commit,
-            is_replacement: false,
-            finish_span,
-        });
+        self.completions.push_back(Completion { lease, outcome, commit, is_replacement: false, finish_span });
         true
     }
 

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use longshore::store::{Capacity, Queries, QueueChange, SendRejection, SendResult};
 use longshore::{
-    BatchId, BatchStatus, NewBatch, NewUnit, QueueName, Scope, SendError, UnitState, WaitError,
-    WhenFull,
+    BatchId, BatchStatus, NewBatch, NewUnit, QueueName, Scope, SendError, UnitState, WaitError, WhenFull,
 };
 use longshore_testkit::Fault;
 use serde_json::json;
@@ -44,9 +43,7 @@ async fn a_send_gives_up_when_its_patience_ends() {
     let client = harness.client.clone().with_retry_timeout(Duration::from_secs(10));
     let error = client.send(unit(&Script::Cancel)).await.unwrap_err();
     assert!(matches!(error, SendError::Store(error) if error.is_retryable()));
-    assert!(
-        began.elapsed() >= Duration::from_secs(10) && began.elapsed() < Duration::from_secs(16)
-    );
+    assert!(began.elapsed() >= Duration::from_secs(10) && began.elapsed() < Duration::from_secs(16));
 }
 
 #[tokio::test(start_paused = true)]
@@ -67,8 +64,7 @@ async fn a_full_queue_refuses_or_makes_the_sender_wait_as_it_chose() {
 
     let calls = harness.store.calls("send");
     let worker = harness.worker(1).until_idle(true).build().unwrap();
-    let (sent, report) =
-        tokio::join!(harness.client.send_many(units(10), WhenFull::Wait), worker.run());
+    let (sent, report) = tokio::join!(harness.client.send_many(units(10), WhenFull::Wait), worker.run());
     assert!(sent.unwrap().iter().all(|sent| matches!(sent, SendResult::Created(_))));
     assert!(report.unwrap().done >= 11);
     assert!(harness.store.calls("send") - calls < 60, "it waits for news, it does not poll");
@@ -166,10 +162,8 @@ async fn a_chunk_whose_answer_was_lost_is_not_added_twice() {
     let batch = writer.seal().await.unwrap();
     assert_eq!(batch.counts.total(), 2);
 
-    let mut stranger =
-        harness.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
-    let mut other =
-        harness.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
+    let mut stranger = harness.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
+    let mut other = harness.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
     stranger.add(vec![unit(&Script::Cancel)], "1".into()).await.unwrap();
     let error = other.add(vec![unit(&Script::Cancel)], "1".into()).await.unwrap_err();
     assert!(matches!(error, SendError::CursorMoved(at) if at == "1"));

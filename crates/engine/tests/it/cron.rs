@@ -18,8 +18,7 @@ fn coming(expression: &str, zone: &str, start: &str, count: usize) -> Vec<String
 fn a_time_that_does_not_exist_fires_once_at_the_shift() {
     // Berlin, 29 March 2026: 02:00 becomes 03:00.
     let nights = coming("30 2 * * *", "Europe/Berlin", "2026-03-28T00:00:00Z", 3);
-    let expected =
-        ["2026-03-28T02:30:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"];
+    let expected = ["2026-03-28T02:30:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"];
     assert_eq!(nights, expected);
     let several = coming("0,15,30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2);
     let expected = ["2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"];
@@ -40,8 +39,7 @@ fn times_beside_the_shift_fire_as_on_every_day() {
     let spring = coming("0 1 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2);
     assert_eq!(spring, ["2026-03-29T01:00:00+01:00", "2026-03-30T01:00:00+02:00"]);
     let both = coming("30 1,2,3 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 3);
-    let expected =
-        ["2026-03-29T01:30:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-29T03:30:00+02:00"];
+    let expected = ["2026-03-29T01:30:00+01:00", "2026-03-29T03:00:00+02:00", "2026-03-29T03:30:00+02:00"];
     assert_eq!(both, expected);
     let at_the_shift = coming("0 2,3 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2);
     let expected = ["2026-03-29T03:00:00+02:00", "2026-03-30T02:00:00+02:00"];
@@ -104,15 +102,9 @@ fn special_days() {
     ] {
         assert_eq!(coming(expression, "UTC", start, 1), [next], "{expression}");
     }
-    for wrong in [
-        "5-1 * * * *",
-        "*/0 * * * *",
-        "* * 0 * *",
-        "* * * * fri#6",
-        "* * 40W * *",
-        "+5 * * * *",
-        ", * * * *",
-    ] {
+    for wrong in
+        ["5-1 * * * *", "*/0 * * * *", "* * 0 * *", "* * * * fri#6", "* * 40W * *", "+5 * * * *", ", * * * *"]
+    {
         assert!(CronSchedule::new(wrong, "UTC").is_err(), "{wrong}");
     }
 }
@@ -121,8 +113,7 @@ fn special_days() {
 fn the_last_times_of_a_year_may_be_in_the_repeated_hour() {
     // Berlin, 25 October 2026: 03:00 becomes 02:00.
     let last = coming("0 */30 2 25 10 * 2026", "Europe/Berlin", "2026-10-25T00:15:00Z", 9);
-    let expected =
-        ["2026-10-25T02:30:00+02:00", "2026-10-25T02:00:00+01:00", "2026-10-25T02:30:00+01:00"];
+    let expected = ["2026-10-25T02:30:00+02:00", "2026-10-25T02:00:00+01:00", "2026-10-25T02:30:00+01:00"];
     assert_eq!(last, expected);
 }
 
@@ -131,10 +122,7 @@ fn an_expression_in_words() {
     for (expression, words) in [
         ("30 2 * * *", "At 02:30."),
         ("*/20 9-17 * * mon-fri", "Every 20 minutes, at hour 9 to 17, on Monday to Friday."),
-        (
-            "0 0 L * fri#2",
-            "At 00:00, on the last day of the month or on the second Friday of the month.",
-        ),
+        ("0 0 L * fri#2", "At 00:00, on the last day of the month or on the second Friday of the month."),
         ("0 9,12 * jan-mar *", "At 09:00 and 12:00, in January to March."),
         ("0-30/5 * * * *", "Every 5 minutes from 0 to 30."),
         ("@hourly", "At minute 0 past every hour."),

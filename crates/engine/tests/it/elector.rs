@@ -68,10 +68,7 @@ async fn a_killed_leaders_successor_begins_after_its_term() {
     second.leads.wait_gained().await;
     let took = began.elapsed();
     assert!(took >= LEADERSHIP_TERM / 2 && took <= LEADERSHIP_TERM + POLL_INTERVAL, "{took:?}");
-    assert!(
-        LEADERSHIP_TERM + POLL_INTERVAL <= Duration::from_secs(6),
-        "a role does not rest for longer"
-    );
+    assert!(LEADERSHIP_TERM + POLL_INTERVAL <= Duration::from_secs(6), "a role does not rest for longer");
 }
 
 #[tokio::test(start_paused = true)]

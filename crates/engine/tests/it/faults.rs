@@ -15,8 +15,8 @@ use longshore::store::{
 };
 use longshore::worker_session::{Lease, NewSession, WorkerCommand};
 use longshore::{
-    BatchId, BatchStatus, Counts, Error, Kind, NewBatch, NewUnit, Outcome, Policy, QueueName,
-    Result, RetryPolicy, Scope, SendError, SessionId, TenantId, UnitId, UnitState,
+    BatchId, BatchStatus, Counts, Error, Kind, NewBatch, NewUnit, Outcome, Policy, QueueName, Result,
+    RetryPolicy, Scope, SendError, SessionId, TenantId, UnitId, UnitState,
 };
 use longshore_testkit::Fault;
 use serde_json::json;

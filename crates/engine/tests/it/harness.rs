@@ -8,8 +8,8 @@ use std::time::Duration;
 use longshore::store::Queries;
 use longshore::{
     Client, Clock, Context, Effect, Handler, HandlerReply, HandlerResult, HeartbeatRequest, Kind,
-    MemoryStore, NewUnit, Payload, Policy, RetryPolicy, Scope, Timestamp, Unit, UnitId, Verdict,
-    Worker, WorkerBuilder,
+    MemoryStore, NewUnit, Payload, Policy, RetryPolicy, Scope, Timestamp, Unit, UnitId, Verdict, Worker,
+    WorkerBuilder,
 };
 use longshore_testkit::{Fault, FaultyStore, ManualClock};
 use serde::{Deserialize, Serialize};

@@ -96,10 +96,7 @@ async fn input_that_does_not_parse_fails_the_unit_without_running_it() {
     harness.worker(2).until_idle(true).build().unwrap().run().await.unwrap();
     for id in ids {
         let unit = harness.unit(id).await;
-        assert_eq!(
-            (unit.state, unit.failure.unwrap().code.as_str()),
-            (UnitState::Failed, "bad-input")
-        );
+        assert_eq!((unit.state, unit.failure.unwrap().code.as_str()), (UnitState::Failed, "bad-input"));
     }
     assert_eq!(harness.log.runs(), 0);
     harness.assert_clean().await;
@@ -136,11 +133,9 @@ async fn closures_may_return_a_plain_error_or_a_verdict() {
         .until_idle(true)
         .build()
         .unwrap();
-    let send = async |name: &str, n: u8| {
-        harness.client.send(NewUnit::new(named(name), json!(n))).await.unwrap()
-    };
-    let (plain, verdict, fine) =
-        (send("plain", 0).await, send("verdict", 0).await, send("plain", 3).await);
+    let send =
+        async |name: &str, n: u8| harness.client.send(NewUnit::new(named(name), json!(n))).await.unwrap();
+    let (plain, verdict, fine) = (send("plain", 0).await, send("verdict", 0).await, send("plain", 3).await);
     worker.run().await.unwrap();
     let code = async |id| harness.unit(id).await.failure.map(|failure| failure.code);
     assert_eq!(code(plain).await.as_deref(), Some("error"));

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::store::{Admin, UnitAction, UnitSelection};
-use longshore::{
-    BoundedPool, MemoryPermits, Permits, Policy, PoolName, RetryPolicy, Scope, UnitState,
-};
+use longshore::{BoundedPool, MemoryPermits, Permits, Policy, PoolName, RetryPolicy, Scope, UnitState};
 use serde_json::json;
 
 use crate::harness::{Harness, Script, kind, unit};
@@ -29,15 +27,8 @@ async fn in_use(pool: &BoundedPool) -> u32 {
 async fn workers_together_run_no_more_than_there_are_permits() {
     let (harness, (pool, _)) = (Harness::new(), pool(2, FOR_EVER));
     harness.send_all(60, Script::Sleep(7)).await;
-    let worker = || {
-        harness
-            .worker(5)
-            .require_permit(kind(), pool.clone())
-            .until_idle(true)
-            .build()
-            .unwrap()
-            .run()
-    };
+    let worker =
+        || harness.worker(5).require_permit(kind(), pool.clone()).until_idle(true).build().unwrap().run();
     let (one, two, three) = tokio::join!(worker(), worker(), worker());
     assert_eq!(one.unwrap().done + two.unwrap().done + three.unwrap().done, 60);
     assert_eq!(harness.log.peak(), 2);
@@ -51,8 +42,7 @@ async fn a_unit_without_a_permit_comes_again_and_has_used_no_attempt() {
     let (harness, (pool, _)) = (Harness::new(), pool(1, Duration::from_millis(50)));
     let held = pool.acquire().await.unwrap();
     let id = harness.send(Script::Ok(json!(1))).await;
-    let worker =
-        harness.worker(1).require_permit(kind(), pool.clone()).until_idle(true).build().unwrap();
+    let worker = harness.worker(1).require_permit(kind(), pool.clone()).until_idle(true).build().unwrap();
     let release = async {
         // After five timeouts.
         harness.until(async || pool.stats().await.pool.unwrap().timeouts >= 5).await;
@@ -75,8 +65,7 @@ async fn the_time_of_a_run_begins_with_its_permit() {
     late.deadline = Some(harness.now() + Duration::from_secs(5));
     let brief = harness.client.send(brief).await.unwrap();
     let late = harness.client.send(late).await.unwrap();
-    let worker =
-        harness.worker(2).require_permit(kind(), pool.clone()).until_idle(true).build().unwrap();
+    let worker = harness.worker(2).require_permit(kind(), pool.clone()).until_idle(true).build().unwrap();
     let release = async {
         tokio::time::sleep(Duration::from_secs(10)).await;
         drop(held);
@@ -93,8 +82,7 @@ async fn the_time_of_a_run_begins_with_its_permit() {
 async fn a_run_that_loses_its_permit_is_dropped_and_tried_again() {
     let (harness, (pool, _)) = (Harness::new(), pool(1, FOR_EVER));
     let id = harness.send(Script::Sleep(60_000)).await;
-    let worker =
-        harness.worker(1).require_permit(kind(), pool.clone()).until_idle(true).build().unwrap();
+    let worker = harness.worker(1).require_permit(kind(), pool.clone()).until_idle(true).build().unwrap();
     let taken = async {
         harness.until(async || harness.log.runs() == 1).await;
         pool.reset().await.unwrap();

@@ -7,13 +7,13 @@ use std::time::Duration;
 use longshore::failure_detector::StalledSession;
 use longshore::outcome::Params;
 use longshore::store::{
-    Admin, Capacity, ClaimRequest, LaneChange, Maintenance, Queries, QueueChange, Queues,
-    SendResult, WorkerApi,
+    Admin, Capacity, ClaimRequest, LaneChange, Maintenance, Queries, QueueChange, Queues, SendResult,
+    WorkerApi,
 };
 use longshore::worker_session::{NewSession, WorkerCommand};
 use longshore::{
-    Client, Context, Effect, HeartbeatRequest, Kind, MemoryStore, NewBatch, NewUnit, Policy,
-    QueueName, Scope, SendError, SessionId, TenantId, UnitId, UnitState, Verdict, WhenFull, Worker,
+    Client, Context, Effect, HeartbeatRequest, Kind, MemoryStore, NewBatch, NewUnit, Policy, QueueName,
+    Scope, SendError, SessionId, TenantId, UnitId, UnitState, Verdict, WhenFull, Worker,
 };
 use longshore_testkit::Fault;
 use serde_json::json;
@@ -66,8 +66,7 @@ async fn a_resource_that_comes_free_is_given_on_at_once() {
     };
     let first = harness.client.send(on_gpu(1_000)).await.unwrap();
     let second = harness.client.send(on_gpu(1_000)).await.unwrap();
-    let worker =
-        harness.worker(4).resources(BTreeMap::from([("gpu".to_owned(), 1)])).until_idle(true);
+    let worker = harness.worker(4).resources(BTreeMap::from([("gpu".to_owned(), 1)])).until_idle(true);
     worker.build().unwrap().run().await.unwrap();
     let (first, second) = (harness.unit(first).await, harness.unit(second).await);
     let gap = second.since.since(first.since);
@@ -77,10 +76,8 @@ async fn a_resource_that_comes_free_is_given_on_at_once() {
 /// Opens a session that claims one unit and dies.
 async fn die_with_one(harness: &Harness) {
     let id = SessionId::new();
-    let session = NewSession {
-        kinds: BTreeMap::from([(kind(), Policy::default())]),
-        ..NewSession::new(id, "doomed")
-    };
+    let session =
+        NewSession { kinds: BTreeMap::from([(kind(), Policy::default())]), ..NewSession::new(id, "doomed") };
     harness.store.open_session(session).await.unwrap();
     let claim = ClaimRequest::new(id, vec![kind()], 1);
     assert_eq!(harness.store.claim(claim).await.unwrap().units.len(), 1);
@@ -193,19 +190,12 @@ async fn an_operators_quiet_outlives_the_session_it_was_given_to() {
         harness.until(async || !harness.store.sessions().await.unwrap().is_empty()).await;
         make_quiet(&harness, &control).await;
         let old = harness.store.sessions().await.unwrap().remove(0);
-        harness
-            .store
-            .reclaim(&[StalledSession { session: old.id, beats: old.beats }])
-            .await
-            .unwrap();
+        harness.store.reclaim(&[StalledSession { session: old.id, beats: old.beats }]).await.unwrap();
         let id = harness.send(Script::Ok(json!(1))).await;
         tokio::time::sleep(Duration::from_secs(30)).await;
         let sessions = harness.store.sessions().await.unwrap();
         assert_ne!(sessions[0].id, old.id);
-        assert_eq!(
-            (sessions[0].command, control.order()),
-            (WorkerCommand::Quiet, WorkerCommand::Quiet)
-        );
+        assert_eq!((sessions[0].command, control.order()), (WorkerCommand::Quiet, WorkerCommand::Quiet));
         assert_eq!(harness.unit(id).await.state, UnitState::Ready);
         lift_quiet(&harness).await;
         harness.client.wait(id, None).await.unwrap();

@@ -7,12 +7,8 @@ use longshore::schedule::{
     firing_batch_id, firing_unit_id,
 };
 use longshore::services::{Scheduler, Service};
-use longshore::store::{
-    Admin, Capacity, Enqueue, IfExists, Queries, QueueChange, ScheduleSwitch, Schedules,
-};
-use longshore::{
-    CronSchedule, NewBatch, Payload, QueueName, ScheduleName, Scope, TenantId, Timestamp, Unit,
-};
+use longshore::store::{Admin, Capacity, Enqueue, IfExists, Queries, QueueChange, ScheduleSwitch, Schedules};
+use longshore::{CronSchedule, NewBatch, Payload, QueueName, ScheduleName, Scope, TenantId, Timestamp, Unit};
 use longshore_testkit::Fault;
 use serde_json::json;
 use tokio::time::Instant;
@@ -193,11 +189,7 @@ async fn a_schedule_may_be_removed_or_paused_while_it_fires() {
             tokio::time::sleep(secs(1)).await;
             let (tenant, name) = (TenantId::default(), name("s"));
             if removed {
-                harness
-                    .store
-                    .switch_schedule(&ALL, &tenant, &name, ScheduleSwitch::Remove)
-                    .await
-                    .unwrap();
+                harness.store.switch_schedule(&ALL, &tenant, &name, ScheduleSwitch::Remove).await.unwrap();
             } else {
                 let pause = ScheduleSwitch::Pause;
                 harness.store.switch_schedule(&ALL, &tenant, &name, pause).await.unwrap();
@@ -239,8 +231,7 @@ async fn a_long_run_makes_the_next_times_skip_or_wait() {
     let control = worker.control();
     let clock = async {
         tokio::time::sleep(secs(125)).await;
-        let seen =
-            (harness.look("skip").await, harness.look("wait").await, harness.look("allow").await);
+        let seen = (harness.look("skip").await, harness.look("wait").await, harness.look("allow").await);
         control.stop();
         seen
     };

@@ -82,8 +82,7 @@ async fn quiet_gives_back_what_was_claimed_ahead_and_the_worker_stays() {
         let ran = harness.log.runs();
         for id in &ids {
             let unit = harness.unit(*id).await;
-            let ok = unit.state == UnitState::Done
-                || (unit.state, unit.attempt) == (UnitState::Ready, 0);
+            let ok = unit.state == UnitState::Done || (unit.state, unit.attempt) == (UnitState::Ready, 0);
             assert!(ok, "{unit:?}");
         }
         assert!(ran < 500);

@@ -95,8 +95,7 @@ async fn a_unit_that_was_lost_twice_runs_alone() {
     harness
         .until(async || {
             // A helper must detect the second dead worker.
-            let helper =
-                harness.worker(1).queues(longshore::store::Queues::Named(vec![])).build().unwrap();
+            let helper = harness.worker(1).queues(longshore::store::Queues::Named(vec![])).build().unwrap();
             let control = helper.control();
             let lost = async {
                 harness.until(async || harness.unit(suspect).await.lost == 2).await;

@@ -2,8 +2,7 @@
 
 use longshore::store::{Capacity, SendRejection, TenantChange};
 use longshore::{
-    BatchId, Client, Enqueue, NewBatch, NewUnit, QueueName, Scope, SendError, TenantId, Tenants,
-    WhenFull,
+    BatchId, Client, Enqueue, NewBatch, NewUnit, QueueName, Scope, SendError, TenantId, Tenants, WhenFull,
 };
 use serde_json::json;
 
@@ -39,8 +38,7 @@ async fn a_sender_waits_until_any_queue_of_its_tenant_makes_room() {
     harness.store.send(&Scope::All, here).await.unwrap();
     let worker = harness.worker(1).until_idle(true).build().unwrap();
     let there: Vec<NewUnit> = (0..9).map(|_| theirs("two")).collect();
-    let (sent, report) =
-        tokio::join!(harness.client.send_many(there, WhenFull::Wait), worker.run());
+    let (sent, report) = tokio::join!(harness.client.send_many(there, WhenFull::Wait), worker.run());
     assert_eq!(sent.unwrap().len(), 9);
     // The last units may have arrived after the worker found nothing more.
     let rest = harness.worker(1).until_idle(true).build().unwrap().run().await.unwrap();

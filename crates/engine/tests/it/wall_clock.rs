@@ -46,8 +46,7 @@ async fn a_clock_that_jumps_an_hour_takes_nobodys_lease() {
 
 /// Sends a unit that is due `from_now` by the store's clock.
 async fn send_for(harness: &Harness, from_now: Duration) -> UnitId {
-    let later =
-        NewUnit { not_before: Some(harness.now() + from_now), ..unit(&Script::Ok(json!(1))) };
+    let later = NewUnit { not_before: Some(harness.now() + from_now), ..unit(&Script::Ok(json!(1))) };
     harness.client.send(later).await.unwrap()
 }
 

@@ -68,13 +68,9 @@ impl Compiler {
     }
 
     async fn render(&self, template: &MjmlTemplate) -> Result<RenderedPage, RenderError> {
-        let timed_out = |_| RenderError::Timeout {
-            renderer: self.renderer.name().to_owned(),
-            limit: self.timeout,
-        };
-        tokio::time::timeout(self.timeout, self.renderer.render(template))
-            .await
-            .map_err(timed_out)?
+        let timed_out =
+            |_| RenderError::Timeout { renderer: self.renderer.name().to_owned(), limit: self.timeout };
+        tokio::time::timeout(self.timeout, self.renderer.render(template)).await.map_err(timed_out)?
     }
 
     fn cache(&self) -> std::sync::MutexGuard<'_, Cache<RenderedPage>> {

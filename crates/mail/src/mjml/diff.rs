@@ -26,8 +26,7 @@ pub fn differences(first: &str, second: &str) -> Vec<Difference> {
         }
     }
     let differs = counts.into_iter().filter(|(_, more)| *more != 0);
-    let mut all: Vec<_> =
-        differs.map(|(what, more)| Difference { text: what, excess: more }).collect();
+    let mut all: Vec<_> = differs.map(|(what, more)| Difference { text: what, excess: more }).collect();
     all.sort_by_key(|one| (std::cmp::Reverse(one.excess.abs()), one.text.clone()));
     all
 }
@@ -105,8 +104,7 @@ fn normalise_values(text: &str) -> String {
 
 fn style(value: &str) -> String {
     let tidy = |part: &str| collapse_spaces(part).replace(": ", ":");
-    let mut parts: Vec<String> =
-        value.split(';').map(tidy).filter(|part| !part.is_empty()).collect();
+    let mut parts: Vec<String> = value.split(';').map(tidy).filter(|part| !part.is_empty()).collect();
     parts.sort_unstable();
     parts.join(";")
 }
@@ -120,8 +118,7 @@ mod tests {
         let one = "<!-- x --><P class=\"a  b\" style=\"color: red; top:0\">hello\n world</P>";
         let two = "<p style='top: 0;color:red;' class='a b'>hello world<!-- y --></p>";
         assert_eq!(differences(one, two), []);
-        let one =
-            "<style>a , b { width:33.333332% }</style><i class='b c-33-333332' style='color:#fff'>";
+        let one = "<style>a , b { width:33.333332% }</style><i class='b c-33-333332' style='color:#fff'>";
         let two = "<style>a,b{ width: 33.3333333%; }</style><i class='c-33-33333 b' style='color:#ffffff'>";
         assert_eq!(differences(one, two), []);
         assert_ne!(differences("<i style='width:33px'>", "<i style='width:34px'>"), []);
@@ -130,8 +127,7 @@ mod tests {
     #[test]
     fn what_one_has_and_the_other_has_not_is_listed() {
         let differences = differences("<p>a</p><p>b</p>", "<p>a</p><i>b</i>");
-        let listed: Vec<_> =
-            differences.iter().map(|one| (one.text.as_str(), one.excess)).collect();
+        let listed: Vec<_> = differences.iter().map(|one| (one.text.as_str(), one.excess)).collect();
         assert_eq!(listed, [("i", 1), ("p", -1)]);
     }
 }

@@ -84,8 +84,5 @@ impl RenderError {
 /// An error and its chain of causes, in one line.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
-    std::iter::once(error.to_string())
-        .chain(causes.map(ToString::to_string))
-        .collect::<Vec<_>>()
-        .join(": ")
+    std::iter::once(error.to_string()).chain(causes.map(ToString::to_string)).collect::<Vec<_>>().join(": ")
 }

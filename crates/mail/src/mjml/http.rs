@@ -64,12 +64,11 @@ impl HttpRenderer {
         let request = self.client.post(self.url.clone());
         let request = match self.form {
             // The raw server answers 500 to a request without a content type.
-            HttpFormat::Raw => request
-                .header(CONTENT_TYPE, "text/plain; charset=utf-8")
-                .body(template.text().to_owned()),
+            HttpFormat::Raw => {
+                request.header(CONTENT_TYPE, "text/plain; charset=utf-8").body(template.text().to_owned())
+            }
             HttpFormat::Json => {
-                let body = serde_json::to_vec(&RenderRequest { mjml: template.text() })
-                    .unwrap_or_default();
+                let body = serde_json::to_vec(&RenderRequest { mjml: template.text() }).unwrap_or_default();
                 request.header(CONTENT_TYPE, "application/json").body(body)
             }
         };
@@ -94,9 +93,7 @@ impl HttpRenderer {
 
     fn parse(&self, body: Vec<u8>, template: &MjmlTemplate) -> Result<RenderedPage, RenderError> {
         if body.len() > MAX_RESPONSE_BYTES {
-            return Err(
-                self.rejected(format!("its response is larger than {MAX_RESPONSE_BYTES} bytes"))
-            );
+            return Err(self.rejected(format!("its response is larger than {MAX_RESPONSE_BYTES} bytes")));
         }
         let (html, warnings) = match self.form {
             HttpFormat::Raw => (String::from_utf8(body).unwrap_or_default(), Vec::new()),
@@ -105,8 +102,7 @@ impl HttpRenderer {
                     self.rejected(format!("its response is not the expected JSON: {cause}"))
                 })?;
                 let warnings = response.errors.into_iter();
-                let warnings =
-                    warnings.map(|one| template.error(one.line.unwrap_or(1), one.message));
+                let warnings = warnings.map(|one| template.error(one.line.unwrap_or(1), one.message));
                 (response.html.unwrap_or_default(), warnings.collect())
             }
         };
@@ -127,17 +123,15 @@ impl Renderer for HttpRenderer {
     async fn render(&self, template: &MjmlTemplate) -> Result<RenderedPage, RenderError> {
         template.reject_includes()?;
         let response = self.post(template).await;
-        let (status, body) =
-            response.map_err(|error| self.unavailable(chain(&error.without_url())))?;
+        let (status, body) = response.map_err(|error| self.unavailable(chain(&error.without_url())))?;
         if status.is_success() {
             return self.parse(body, template);
         }
-        let text: String =
-            String::from_utf8_lossy(&body).trim().chars().take(MAX_ERROR_CHARS).collect();
+        let text: String = String::from_utf8_lossy(&body).trim().chars().take(MAX_ERROR_CHARS).collect();
         match status {
-            StatusCode::BAD_REQUEST
-            | StatusCode::UNPROCESSABLE_ENTITY
-            | StatusCode::PAYLOAD_TOO_LARGE => Err(self.rejected(text)),
+            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::PAYLOAD_TOO_LARGE => {
+                Err(self.rejected(text))
+            }
             _ => Err(self.unavailable(format!("it answered {status}: {text}"))),
         }
     }

@@ -21,11 +21,9 @@ pub(super) fn expand(
     text: &str,
     roots: &Roots,
 ) -> Result<MjmlTemplate, MjmlError> {
-    let mut writer =
-        Writer { text: String::new(), locations: Vec::new(), roots, stack: Vec::new() };
+    let mut writer = Writer { text: String::new(), locations: Vec::new(), roots, stack: Vec::new() };
     writer.start_line(&file, 1);
-    let source =
-        Source { file, folder: folder.map(Path::to_path_buf), text: normalise_line_ends(text) };
+    let source = Source { file, folder: folder.map(Path::to_path_buf), text: normalise_line_ends(text) };
     writer.add(&source, IncludedPart::Whole)?;
     Ok(MjmlTemplate::new(writer.text, writer.locations))
 }
@@ -93,9 +91,8 @@ impl Writer<'_> {
             location: MjmlLocation { file: source.file.clone(), line },
             message,
         };
-        let missing_end = |error: super::lexer::MissingEnd| {
-            error_at(error.line, format!("a {} that never ends", error.of))
-        };
+        let missing_end =
+            |error: super::lexer::MissingEnd| error_at(error.line, format!("a {} that never ends", error.of));
         let tokens = tokenise(&source.text).map_err(missing_end)?;
         let tokens = match part {
             IncludedPart::Whole => &tokens[..],
@@ -138,24 +135,18 @@ impl Writer<'_> {
         let here = MjmlLocation { file: from.file.clone(), line };
         let error_at = |message: String| MjmlError { location: here.clone(), message };
         let attribute = |name| attributes.iter().find(|one| one.name == name).map(|one| one.value);
-        let path =
-            attribute("path").ok_or_else(|| error_at("an mj-include without a path".into()))?;
+        let path = attribute("path").ok_or_else(|| error_at("an mj-include without a path".into()))?;
         let path = from.folder.as_deref().unwrap_or(Path::new("")).join(path);
         let path = self.roots.resolve(&path).map_err(error_at)?;
         if self.stack.contains(&path) || self.stack.len() >= MAX_DEPTH {
-            return Err(error_at(format!(
-                "{} includes itself, or is nested too deep",
-                path.display()
-            )));
+            return Err(error_at(format!("{} includes itself, or is nested too deep", path.display())));
         }
         let text = std::fs::read_to_string(&path);
-        let text =
-            text.map_err(|cause| error_at(format!("cannot include {}: {cause}", path.display())))?;
+        let text = text.map_err(|cause| error_at(format!("cannot include {}: {cause}", path.display())))?;
         if self.text.len() + text.len() > MAX_BYTES {
             return Err(error_at(format!("with {} the template is too large", path.display())));
         }
-        let (kind, inline) =
-            (attribute("type").unwrap_or("mjml"), attribute("css-inline") == Some("inline"));
+        let (kind, inline) = (attribute("type").unwrap_or("mjml"), attribute("css-inline") == Some("inline"));
         let source = Source {
             file: Some(path.as_path().into()),
             folder: path.parent().map(Path::to_path_buf),
@@ -174,9 +165,7 @@ impl Writer<'_> {
             ("css", _) => return Err(error_at("styles are included in mj-head".into())),
             ("html", _) => self.wrapped(&source, "<mj-raw>", "</mj-raw>").map_err(error_at)?,
             _ => {
-                return Err(error_at(format!(
-                    "`{kind}` is no type of include: use mjml, css or html"
-                )));
+                return Err(error_at(format!("`{kind}` is no type of include: use mjml, css or html")));
             }
         }
         self.stack.pop();
@@ -202,18 +191,15 @@ fn inside<'p, 't>(
     tokens: &'p [MarkupToken<'t>],
     section: &str,
 ) -> Result<&'p [MarkupToken<'t>], (usize, String)> {
-    let is_document =
-        tokens.iter().any(|token| matches!(token.kind, MarkupKind::Open { name: "mjml", .. }));
+    let is_document = tokens.iter().any(|token| matches!(token.kind, MarkupKind::Open { name: "mjml", .. }));
     if !is_document {
         return Ok(tokens);
     }
     let other = if section == "mj-head" { "mj-body" } else { "mj-head" };
-    let dropped =
-        between(tokens, other).iter().find(|token| matches!(token.kind, MarkupKind::Open { .. }));
+    let dropped = between(tokens, other).iter().find(|token| matches!(token.kind, MarkupKind::Open { .. }));
     match dropped {
         Some(token) => {
-            let why =
-                format!("this document is included in {section}, and its {other} would be lost");
+            let why = format!("this document is included in {section}, and its {other} would be lost");
             Err((token.line, why))
         }
         None => Ok(between(tokens, section)),
@@ -222,7 +208,8 @@ fn inside<'p, 't>(
 
 fn between<'p, 't>(tokens: &'p [MarkupToken<'t>], section: &str) -> &'p [MarkupToken<'t>] {
     let opens = |token: &MarkupToken<'_>| matches!(token.kind, MarkupKind::Open { name, closed: false, .. } if name == section);
-    let closes = |token: &MarkupToken<'_>| matches!(token.kind, MarkupKind::Close { name } if name == section);
+    let closes =
+        |token: &MarkupToken<'_>| matches!(token.kind, MarkupKind::Close { name } if name == section);
     let Some(from) = tokens.iter().position(opens) else { return &[] };
     let to = tokens.iter().rposition(closes).unwrap_or(tokens.len());
     tokens.get(from + 1..to).unwrap_or(&[])

@@ -68,16 +68,13 @@ impl<'a> Lexer<'a> {
         let rest = self.rest;
         let after = rest.as_bytes().get(1).copied().unwrap_or(b' ');
         match rest.as_bytes().first() {
-            Some(b'<') if rest.starts_with("<!--") => {
-                self.until("-->", MarkupKind::Comment, "comment")
-            }
+            Some(b'<') if rest.starts_with("<!--") => self.until("-->", MarkupKind::Comment, "comment"),
             Some(b'<') if after == b'!' => self.until(">", MarkupKind::Declaration, "declaration"),
             Some(b'<') if after == b'?' => self.until("?>", MarkupKind::Declaration, "declaration"),
             Some(b'<') if after == b'/' => self.close(),
             Some(b'<') if after.is_ascii_alphabetic() => self.open(),
             _ => {
-                let begins =
-                    |(at, _): &(usize, &str)| *at > 0 && begins_markup(&rest.as_bytes()[*at..]);
+                let begins = |(at, _): &(usize, &str)| *at > 0 && begins_markup(&rest.as_bytes()[*at..]);
                 let end = rest.match_indices('<').find(begins).map_or(rest.len(), |(at, _)| at);
                 self.push(end, MarkupKind::Text);
                 Ok(())
@@ -92,12 +89,7 @@ impl<'a> Lexer<'a> {
         self.rest = rest;
     }
 
-    fn until(
-        &mut self,
-        end: &str,
-        kind: MarkupKind<'a>,
-        name: &'static str,
-    ) -> Result<(), MissingEnd> {
+    fn until(&mut self, end: &str, kind: MarkupKind<'a>, name: &'static str) -> Result<(), MissingEnd> {
         let at = self.rest.find(end).ok_or(MissingEnd { of: name, line: self.line })?;
         self.push(at + end.len(), kind);
         Ok(())

@@ -46,10 +46,7 @@ impl EmbeddedRenderer {
     }
 
     /// Renders via the skeleton cache where possible.
-    fn render_cached(
-        skeletons: &SkeletonCache,
-        template: &MjmlTemplate,
-    ) -> Result<RenderedPage, MjmlError> {
+    fn render_cached(skeletons: &SkeletonCache, template: &MjmlTemplate) -> Result<RenderedPage, MjmlError> {
         let without_warnings = |page: &str| {
             let page = MjmlTemplate::from_text(page, &Roots::default()).ok()?;
             Self::render_blocking(&page).ok().filter(|page| page.warnings.is_empty())
@@ -106,22 +103,16 @@ fn unavailable(error: CallError) -> RenderError {
 }
 
 /// Translates mrml's parse error, replacing byte positions by template lines.
-fn parse_error(
-    error: &ParseError,
-    normalised: &NormalisedTemplate,
-    template: &MjmlTemplate,
-) -> MjmlError {
+fn parse_error(error: &ParseError, normalised: &NormalisedTemplate, template: &MjmlTemplate) -> MjmlError {
     let at = |start: usize| normalised.line(start);
-    let source_text =
-        |start: usize, end: usize| normalised.text.get(start..end).unwrap_or("").trim();
+    let source_text = |start: usize, end: usize| normalised.text.get(start..end).unwrap_or("").trim();
     let (line, what) = match error {
         ParseError::UnexpectedElement { position, .. } => (
             at(position.start),
             format!("<{}> is not allowed here", source_text(position.start, position.end)),
         ),
         ParseError::UnexpectedToken { position, .. } => {
-            let source_text: String =
-                source_text(position.start, position.end).chars().take(40).collect();
+            let source_text: String = source_text(position.start, position.end).chars().take(40).collect();
             (at(position.start), format!("`{source_text}` is not allowed here"))
         }
         ParseError::MissingAttribute { name, position, .. } => {

@@ -71,17 +71,14 @@ const COMPONENTS: [&str; 33] = [
 /// Elements that only npm's mjml supports.
 const NPM_ONLY: [&str; 3] = ["mj-html-attributes", "mj-selector", "mj-html-attribute"];
 /// HTML elements without an end tag.
-const VOID_ELEMENTS: [&str; 13] = [
-    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track",
-    "wbr",
-];
+const VOID_ELEMENTS: [&str; 13] =
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"];
 
 /// Rewrites a template for mrml.
 pub(super) fn normalise(template: &str) -> Result<NormalisedTemplate, LineError> {
-    let tokens = tokenise(template)
-        .map_err(|error| (error.line, format!("a {} that never ends", error.of)))?;
-    let mut normalised =
-        NormalisedTemplate { text: String::with_capacity(template.len()), lines: vec![1] };
+    let tokens =
+        tokenise(template).map_err(|error| (error.line, format!("a {} that never ends", error.of)))?;
+    let mut normalised = NormalisedTemplate { text: String::with_capacity(template.len()), lines: vec![1] };
     let mut open: Vec<(String, usize)> = Vec::new();
     for token in &tokens {
         normalised.add(token, &mut open)?;
@@ -93,11 +90,7 @@ pub(super) fn normalise(template: &str) -> Result<NormalisedTemplate, LineError>
 }
 
 impl NormalisedTemplate {
-    fn add(
-        &mut self,
-        token: &MarkupToken<'_>,
-        open: &mut Vec<(String, usize)>,
-    ) -> Result<(), LineError> {
+    fn add(&mut self, token: &MarkupToken<'_>, open: &mut Vec<(String, usize)>) -> Result<(), LineError> {
         match &token.kind {
             // mrml rejects any text outside of the document, including white space.
             MarkupKind::Text if open.is_empty() && token.raw.trim().is_empty() => {
@@ -137,12 +130,7 @@ impl NormalisedTemplate {
         Ok(())
     }
 
-    fn close(
-        &mut self,
-        name: &str,
-        line: usize,
-        open: &mut Vec<(String, usize)>,
-    ) -> Result<(), LineError> {
+    fn close(&mut self, name: &str, line: usize, open: &mut Vec<(String, usize)>) -> Result<(), LineError> {
         if VOID_ELEMENTS.contains(&name) {
             return Ok(());
         }
@@ -224,8 +212,7 @@ pub(super) fn push_escaped_text(text: &str, into: &mut String) {
 }
 
 fn needs_escape(c: char) -> bool {
-    matches!(c, '<' | '>' | '\u{fffe}' | '\u{ffff}')
-        || (c < ' ' && !matches!(c, '\t' | '\n' | '\r'))
+    matches!(c, '<' | '>' | '\u{fffe}' | '\u{ffff}') || (c < ' ' && !matches!(c, '\t' | '\n' | '\r'))
 }
 
 /// Escapes an attribute value so that `Debug` formatting does not change it.
@@ -256,10 +243,7 @@ fn check_supported(name: &str, attributes: &[Attribute<'_>]) -> Result<(), Strin
     if NPM_ONLY.contains(&name) {
         return Err(format!("<{name}>: {npm_only}"));
     }
-    if name.starts_with("mj")
-        && (name.starts_with("mj-") || name == "mjml")
-        && !COMPONENTS.contains(&name)
-    {
+    if name.starts_with("mj") && (name.starts_with("mj-") || name == "mjml") && !COMPONENTS.contains(&name) {
         return Err(format!("<{name}> is no component of MJML"));
     }
     let file_start = |one: &Attribute<'_>| one.name == "position" && one.value == "file-start";
@@ -304,10 +288,7 @@ mod tests {
     #[test]
     fn what_is_said_twice_is_said_once() {
         assert_eq!(normalised_text("<a b=\"1\" b=\"2\">x</a>"), "<a b=\"1\">x</a>");
-        assert_eq!(
-            normalised_text("<a mj-class=\"one two\">x</a>"),
-            "<a mj-class=\"two one\">x</a>"
-        );
+        assert_eq!(normalised_text("<a mj-class=\"one two\">x</a>"), "<a mj-class=\"two one\">x</a>");
     }
 
     #[test]
@@ -320,10 +301,7 @@ mod tests {
     #[test]
     fn what_cannot_be_said_is_refused_with_its_line() {
         let refused = |text: &str| normalise(text).expect_err("it is refused");
-        assert_eq!(
-            refused("<mjml>\n<mj-chart/></mjml>"),
-            (2, "<mj-chart> is no component of MJML".into())
-        );
+        assert_eq!(refused("<mjml>\n<mj-chart/></mjml>"), (2, "<mj-chart> is no component of MJML".into()));
         assert_eq!(
             refused("<mj-text>\n<p>one\n</mj-text>"),
             (2, "<p> is not closed before </mj-text> of line 3".into())

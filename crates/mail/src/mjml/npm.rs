@@ -72,10 +72,8 @@ impl Renderer for NpmRenderer {
 
     async fn render(&self, template: &MjmlTemplate) -> Result<RenderedPage, RenderError> {
         template.reject_includes()?;
-        let response = self
-            .pool
-            .call::<_, RenderResponse>("render", &RenderRequest { mjml: template.text() })
-            .await;
+        let response =
+            self.pool.call::<_, RenderResponse>("render", &RenderRequest { mjml: template.text() }).await;
         let response = response.map_err(|error| self.render_error(error))?;
         let warnings = response.errors.iter().map(|warning| {
             let tag = warning.tag.as_ref().map_or(String::new(), |tag| format!("<{tag}>: "));

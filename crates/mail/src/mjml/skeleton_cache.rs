@@ -48,11 +48,7 @@ impl Default for SkeletonCache {
 impl SkeletonCache {
     /// Assembles the page from a cached skeleton, or returns `None`. `render` renders the marker page that a
     /// new skeleton is made from.
-    pub(super) fn render(
-        &self,
-        page: &str,
-        render: impl Fn(&str) -> Option<String>,
-    ) -> Option<String> {
+    pub(super) fn render(&self, page: &str, render: impl Fn(&str) -> Option<String>) -> Option<String> {
         let split = SplitPage::new(page)?;
         let key = shape_key(&split);
         let entry = self.cache().get(&key);
@@ -62,8 +58,8 @@ impl SkeletonCache {
                 return None;
             }
             Some(CacheEntry::SeenOnce) => {
-                let built = Skeleton::build(&split, render)
-                    .map_or(CacheEntry::NotCacheable, CacheEntry::Skeleton);
+                let built =
+                    Skeleton::build(&split, render).map_or(CacheEntry::NotCacheable, CacheEntry::Skeleton);
                 let built = Arc::new(built);
                 self.cache().insert(key, &built);
                 built
@@ -294,8 +290,7 @@ mod tests {
     }
 
     fn page(title: &str, sections: &[(u8, String, String)]) -> String {
-        let body: String =
-            sections.iter().map(|(kind, word, link)| section(*kind, word, link)).collect();
+        let body: String = sections.iter().map(|(kind, word, link)| section(*kind, word, link)).collect();
         format!(
             "<mjml>\n<mj-head><mj-title>{title}</mj-title><mj-preview>{title} new</mj-preview>\
 <mj-attributes><mj-all color=\"red\"/><mj-class name=\"small\" font-size=\"9px\"/></mj-attributes>\

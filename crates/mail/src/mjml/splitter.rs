@@ -56,8 +56,7 @@ impl<'a> SplitPage<'a> {
             return None;
         }
         let mut splitter = Splitter::default();
-        let mut split =
-            Self { head: Part::default(), shapes: Vec::new(), parts: Vec::new(), tail: "" };
+        let mut split = Self { head: Part::default(), shapes: Vec::new(), parts: Vec::new(), tail: "" };
         let mut at = 0;
         for token in tokenise(page).ok()? {
             let boundary = splitter.add(&token)?;

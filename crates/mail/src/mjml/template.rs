@@ -22,19 +22,14 @@ pub struct Roots(Vec<PathBuf>);
 impl Roots {
     /// Allows these folders and everything below them.
     pub fn new<P: AsRef<Path>>(folders: impl IntoIterator<Item = P>) -> io::Result<Self> {
-        folders
-            .into_iter()
-            .map(|folder| folder.as_ref().canonicalize())
-            .collect::<Result<_, _>>()
-            .map(Self)
+        folders.into_iter().map(|folder| folder.as_ref().canonicalize()).collect::<Result<_, _>>().map(Self)
     }
 
     /// The canonical path of an include; an error if it is outside of all roots. Symbolic links are resolved
     /// first.
     pub(super) fn resolve(&self, path: &Path) -> Result<PathBuf, String> {
         let shown = path.display();
-        let real =
-            path.canonicalize().map_err(|cause| format!("cannot include {shown}: {cause}"))?;
+        let real = path.canonicalize().map_err(|cause| format!("cannot include {shown}: {cause}"))?;
         if !self.0.iter().any(|root| real.starts_with(root)) {
             return Err(format!("cannot include {shown}: it is outside of the allowed folders"));
         }

@@ -69,8 +69,7 @@ async fn start_tls(tcp: &mut TcpStream, hello: &str) -> io::Result<()> {
     expect(tcp, "220").await?;
     tcp.write_all(format!("EHLO {hello}\r\n").as_bytes()).await?;
     let offers = expect(tcp, "250").await?;
-    let offered =
-        |line: &str| line.get(4..).is_some_and(|word| word.trim().eq_ignore_ascii_case("STARTTLS"));
+    let offered = |line: &str| line.get(4..).is_some_and(|word| word.trim().eq_ignore_ascii_case("STARTTLS"));
     if !offers.lines().any(offered) {
         return Err(io::Error::other("the server does not offer STARTTLS"));
     }
@@ -109,11 +108,7 @@ impl AsyncTokioStream for SmtpStream {
 }
 
 impl AsyncRead for SmtpStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.greeting.is_empty() {
             let (now, later) = this.greeting.split_at(this.greeting.len().min(buf.remaining()));
@@ -129,11 +124,7 @@ impl AsyncRead for SmtpStream {
 }
 
 impl AsyncWrite for SmtpStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.get_mut().socket {
             Socket::Plain(tcp) => Pin::new(tcp).poll_write(cx, bytes),
             Socket::Tls(tls) => Pin::new(tls).poll_write(cx, bytes),

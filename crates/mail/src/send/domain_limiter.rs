@@ -86,12 +86,7 @@ impl DomainLimiter {
 
     /// Takes a token of each recipient domain. If any domain has none, takes no token, and returns the time
     /// to postpone the message to.
-    pub(super) fn reserve(
-        &mut self,
-        to: &[&str],
-        class: WaitClass,
-        now: Timestamp,
-    ) -> Option<Timestamp> {
+    pub(super) fn reserve(&mut self, to: &[&str], class: WaitClass, now: Timestamp) -> Option<Timestamp> {
         let rate = self.rate?;
         if self.domains.len() >= MAX_DOMAINS {
             self.domains.retain(|_, domain| domain.is_busy(rate, now));
@@ -159,12 +154,7 @@ mod tests {
     }
 
     /// Seconds from the start until the message may go.
-    fn waits(
-        domains: &mut DomainLimiter,
-        to: &[&str],
-        class: WaitClass,
-        now: Timestamp,
-    ) -> Option<u64> {
+    fn waits(domains: &mut DomainLimiter, to: &[&str], class: WaitClass, now: Timestamp) -> Option<u64> {
         domains.reserve(to, class, now).map(|until| until.since(at(0)).as_secs())
     }
 
@@ -193,11 +183,7 @@ mod tests {
         }
         let mut later = 100;
         while let Some((due, n)) = line.pop_first() {
-            assert_eq!(
-                domains.reserve(&["a@x.org"], WaitClass::Postponed, due),
-                None,
-                "{n} has waited"
-            );
+            assert_eq!(domains.reserve(&["a@x.org"], WaitClass::Postponed, due), None, "{n} has waited");
             sent.push(n);
             if later < 150 {
                 // One message arrives for each one sent.
@@ -210,12 +196,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_urgent_does_not_wait_behind_a_backlog_and_whose_turn_it_took_is_not_sent_to_its_end()
-    {
+    fn what_is_urgent_does_not_wait_behind_a_backlog_and_whose_turn_it_took_is_not_sent_to_its_end() {
         let mut domains = domains(60.0, 1.0);
         let high = WaitClass::New(Priority::HIGH);
-        let backlog: Vec<_> =
-            (0..50).map(|_| waits(&mut domains, &["a@x.org"], NEW, at(0))).collect();
+        let backlog: Vec<_> = (0..50).map(|_| waits(&mut domains, &["a@x.org"], NEW, at(0))).collect();
         assert_eq!((backlog[0], backlog[49]), (None, Some(49)));
         assert_eq!(waits(&mut domains, &["a@x.org"], high, at(0)), Some(1));
         assert_eq!(waits(&mut domains, &["a@x.org"], high, at(0)), Some(2));

@@ -33,13 +33,12 @@ impl MailTransaction for FileTransport {
         let name = format!("{}.eml", message.message_id.replace(['/', '\0'], "_"));
         let (path, part) = (self.0.join(&name), self.0.join(format!(".{name}.part")));
         // Rename when complete, so that readers never see a partial message.
-        let written =
-            std::fs::write(&part, &message.body).and_then(|()| std::fs::rename(&part, &path));
+        let written = std::fs::write(&part, &message.body).and_then(|()| std::fs::rename(&part, &path));
         match written {
             Ok(()) => DeliveryOutcome::Accepted { answer: format!("written to {name}") },
-            Err(error) => DeliveryOutcome::Deferred {
-                why: format!("cannot write {}: {error}", path.display()),
-            },
+            Err(error) => {
+                DeliveryOutcome::Deferred { why: format!("cannot write {}: {error}", path.display()) }
+            }
         }
     }
 }

@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout_at};
 use super::Transport;
 use super::domain_limiter::{DomainLimiter, DomainRate, WaitClass};
 use crate::spool::{
-    DeliveryOutcome, DeliveryPolicy, DueMessages, FileName, LeasedMessage, NextState,
-    RecoveryReport, Shard, SpoolError, SpooledMessage,
+    DeliveryOutcome, DeliveryPolicy, DueMessages, FileName, LeasedMessage, NextState, RecoveryReport, Shard,
+    SpoolError, SpooledMessage,
 };
 
 /// Settings of a sender.
@@ -34,12 +34,7 @@ pub struct SenderSettings {
 
 impl Default for SenderSettings {
     fn default() -> Self {
-        Self {
-            connections: 8,
-            policy: DeliveryPolicy::default(),
-            per_domain: None,
-            scan_limit: 1_000,
-        }
+        Self { connections: 8, policy: DeliveryPolicy::default(), per_domain: None, scan_limit: 1_000 }
     }
 }
 
@@ -137,8 +132,7 @@ impl Sender {
     }
 
     async fn recover(&self) -> Result<(), SpoolError> {
-        let (shard, policy, now) =
-            (Arc::clone(&self.shard), self.settings.policy.clone(), self.clock.now());
+        let (shard, policy, now) = (Arc::clone(&self.shard), self.settings.policy.clone(), self.clock.now());
         let _all = self.disk_lock.write().await;
         let found = blocking(move || shard.recover(&policy, now)).await?;
         if found != RecoveryReport::default() {
@@ -201,8 +195,7 @@ impl Sender {
     }
 
     async fn scan(&self) -> Result<DueList, SpoolError> {
-        let (shard, now, limit) =
-            (Arc::clone(&self.shard), self.clock.now(), self.settings.scan_limit);
+        let (shard, now, limit) = (Arc::clone(&self.shard), self.clock.now(), self.settings.scan_limit);
         let due = blocking(move || {
             // Writers may crash at any time, not only before a sender starts.
             shard.spool().move_committed(now)?;
@@ -218,18 +211,13 @@ impl Sender {
             return Ok(MailSendResult::Gone);
         };
         if let Some(until) = self.postpone_until(leased.message(), due) {
-            return self
-                .on_disk(move || leased.postpone(until))
-                .await
-                .map(|()| MailSendResult::Postponed);
+            return self.on_disk(move || leased.postpone(until)).await.map(|()| MailSendResult::Postponed);
         }
         let (leased, outcome) = match self.carrier.begin(leased.message()).await {
             Err(outcome) => (leased, outcome),
             Ok(transaction) => {
-                let (mut leased, policy, now) =
-                    (leased, self.settings.policy.clone(), self.clock.now());
-                let leased =
-                    self.on_disk(move || leased.record_data(&policy, now).map(|()| leased)).await?;
+                let (mut leased, policy, now) = (leased, self.settings.policy.clone(), self.clock.now());
+                let leased = self.on_disk(move || leased.record_data(&policy, now).map(|()| leased)).await?;
                 let outcome = transaction.send_data(leased.message()).await;
                 (leased, outcome)
             }
@@ -263,11 +251,7 @@ impl Sender {
         domains.reserve(&message.remaining(), class, self.clock.now())
     }
 
-    async fn settle(
-        &self,
-        leased: LeasedMessage,
-        outcome: DeliveryOutcome,
-    ) -> Result<NextState, SpoolError> {
+    async fn settle(&self, leased: LeasedMessage, outcome: DeliveryOutcome) -> Result<NextState, SpoolError> {
         let (policy, now) = (self.settings.policy.clone(), self.clock.now());
         let (key, result) = (leased.message().name.key.clone(), format!("{outcome:?}"));
         let next = self.on_disk(move || leased.settle(outcome, &policy, now)).await?;

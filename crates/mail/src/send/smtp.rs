@@ -123,14 +123,12 @@ impl Smtp {
         let SmtpSettings { host, port, security, hello, .. } = settings;
         let connect = async {
             let stream = SmtpStream::connect(host, *port, *security, tls.as_ref(), hello).await;
-            let stream =
-                stream.map_err(|error| SmtpFailure { code: None, text: error.to_string() })?;
+            let stream = stream.map_err(|error| SmtpFailure { code: None, text: error.to_string() })?;
             let hello = ClientId::Domain(hello.clone());
             let smtp = AsyncSmtpConnection::connect_with_transport(Box::new(stream), &hello).await;
             let mut smtp = smtp.map_err(|error| smtp_failure(&error))?;
             if let Some(Credentials { user, password }) = &settings.credentials {
-                let login =
-                    LettreCredentials::new(user.clone(), password.expose_secret().to_owned());
+                let login = LettreCredentials::new(user.clone(), password.expose_secret().to_owned());
                 let reply = smtp.auth(&[Mechanism::Plain, Mechanism::Login], &login).await;
                 reply.map_err(|error| smtp_failure(&error))?;
             }
@@ -171,8 +169,7 @@ impl Smtp {
         if utf8 && (from_non_ascii || message.remaining().iter().any(|to| !to.is_ascii())) {
             options.push(MailParameter::SmtpUtfEight);
         }
-        if !message.body.is_ascii() && smtp.server_info().supports_feature(Extension::EightBitMime)
-        {
+        if !message.body.is_ascii() && smtp.server_info().supports_feature(Extension::EightBitMime) {
             options.push(MailParameter::Body(MailBodyParameter::EightBitMime));
         }
         // The timeout applies to each reply.
@@ -220,19 +217,12 @@ impl Smtp {
 
 #[async_trait]
 impl Transport for Smtp {
-    async fn begin(
-        &self,
-        message: &SpooledMessage,
-    ) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
         let idle = self.idle().pop();
         if let Some(mut connection) = idle {
             match self.send_envelope(&mut connection, message).await {
                 Ok(replies) => {
-                    return Ok(Box::new(SmtpTransaction {
-                        smtp: self.clone(),
-                        connection,
-                        replies,
-                    }));
+                    return Ok(Box::new(SmtpTransaction { smtp: self.clone(), connection, replies }));
                 }
                 // A reply concerns the message. Without one, the server closed the idle connection: connect
                 // again.
@@ -245,9 +235,7 @@ impl Transport for Smtp {
         let connection = self.connect().await;
         let mut connection = connection.map_err(|failure| classify(Stage::Connect, failure))?;
         match self.send_envelope(&mut connection, message).await {
-            Ok(replies) => {
-                Ok(Box::new(SmtpTransaction { smtp: self.clone(), connection, replies }))
-            }
+            Ok(replies) => Ok(Box::new(SmtpTransaction { smtp: self.clone(), connection, replies })),
             Err(failure) => Err(self.reset(connection, failure).await),
         }
     }
@@ -333,9 +321,7 @@ impl MailTransaction for SmtpTransaction {
 }
 
 /// Sends a command and expects a positive reply.
-async fn expect_ok(
-    command: impl Future<Output = Result<Response, Error>>,
-) -> Result<(), SmtpFailure> {
+async fn expect_ok(command: impl Future<Output = Result<Response, Error>>) -> Result<(), SmtpFailure> {
     command.await.map(drop).map_err(|error| smtp_failure(&error))
 }
 
@@ -349,8 +335,7 @@ async fn timed<T>(
 
 fn address(text: &str) -> Result<Address, SmtpFailure> {
     // The code for an invalid mailbox, which is permanent.
-    text.parse()
-        .map_err(|_| SmtpFailure { code: Some(553), text: format!("`{text}` is no address") })
+    text.parse().map_err(|_| SmtpFailure { code: Some(553), text: format!("`{text}` is no address") })
 }
 
 fn smtp_failure(error: &Error) -> SmtpFailure {

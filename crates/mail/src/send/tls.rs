@@ -32,8 +32,7 @@ impl TlsConfig {
     /// Verifies the server's certificate against this name and these authorities.
     pub(super) fn new(host: &str, authorities: Option<&Path>) -> Result<Self, SmtpTlsError> {
         let error = |why: String| SmtpTlsError { host: host.to_owned(), why };
-        let name =
-            ServerName::try_from(host.to_owned()).map_err(|cause| error(cause.to_string()))?;
+        let name = ServerName::try_from(host.to_owned()).map_err(|cause| error(cause.to_string()))?;
         let roots = load_roots(authorities).map_err(error)?;
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -49,8 +48,7 @@ fn load_roots(authorities: Option<&Path>) -> Result<RootCertStore, String> {
     let path = authorities.map(Path::to_path_buf).or_else(system);
     let path = path.ok_or("no file of certificate authorities found: set `authorities`")?;
     let error = |why: String| format!("{}: {why}", path.display());
-    let certificates =
-        CertificateDer::pem_file_iter(&path).map_err(|cause| error(cause.to_string()))?;
+    let certificates = CertificateDer::pem_file_iter(&path).map_err(|cause| error(cause.to_string()))?;
     let mut store = RootCertStore::empty();
     let (added, _) = store.add_parsable_certificates(certificates.filter_map(Result::ok));
     match added {

@@ -83,8 +83,7 @@ impl Spool {
         let mut retried = 0;
         for name in self.names(State::Failed)? {
             // A message that cannot be read would fail again.
-            let one =
-                self.skip_bad_file(&self.at(State::Failed, &name), self.retry_file(&name, now))?;
+            let one = self.skip_bad_file(&self.at(State::Failed, &name), self.retry_file(&name, now))?;
             retried += usize::from(one);
         }
         Ok(retried)

@@ -126,11 +126,7 @@ mod tests {
         let at = Timestamp::from_micros;
         let idle = DueMessages { next: Some(at(50)), ..DueMessages::default() };
         scan_cache.remember(Some(at(1)), began, &idle);
-        assert_eq!(
-            scan_cache.idle(Some(at(1)), at(40)),
-            None,
-            "something may have come at that moment"
-        );
+        assert_eq!(scan_cache.idle(Some(at(1)), at(40)), None, "something may have come at that moment");
         scan_cache.remember(Some(at(1)), began + MIN_UNCHANGED, &idle);
         assert_eq!(scan_cache.idle(Some(at(1)), at(40)), Some(idle.clone()));
         assert_eq!(scan_cache.idle(Some(at(1)), at(50)), None, "the next is due");
@@ -144,11 +140,7 @@ mod tests {
     fn what_is_urgent_goes_first_and_what_is_low_is_not_overtaken_for_ever() {
         let now = Timestamp::from_micros(1_763_300_000_000_000);
         let name = |ago: u64, priority: Priority, key: &str| {
-            FileName::new(
-                now - Duration::from_secs(ago),
-                priority,
-                MessageKey::new(key).expect("a key"),
-            )
+            FileName::new(now - Duration::from_secs(ago), priority, MessageKey::new(key).expect("a key"))
         };
         let later = FileName::new(
             now + Duration::from_secs(9),

@@ -50,11 +50,7 @@ impl Spool {
     /// may be stored; it is safe to enqueue all of them again.
     ///
     /// The number of disk syncs does not grow with the number of messages: enqueue many at a time.
-    pub fn enqueue(
-        &self,
-        letters: &[NewMessage],
-        now: Timestamp,
-    ) -> Result<Vec<EnqueueResult>, SpoolError> {
+    pub fn enqueue(&self, letters: &[NewMessage], now: Timestamp) -> Result<Vec<EnqueueResult>, SpoolError> {
         // Avoid syncing for an empty group.
         if letters.is_empty() {
             return Ok(Vec::new());
@@ -123,9 +119,7 @@ impl Spool {
         self.step("commit");
         match fs::hard_link(&one.path, self.key(&one.name.key)) {
             Ok(()) => Ok(EnqueueResult::Created),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Ok(EnqueueResult::Existing)
-            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(EnqueueResult::Existing),
             Err(error) => Err(error).context("link", &one.path),
         }
     }
@@ -163,10 +157,7 @@ impl Spool {
     }
 
     /// The message of a key, unless it reached its final state: then its other link was removed on purpose.
-    pub(super) fn active_message(
-        &self,
-        key: &MessageKey,
-    ) -> Result<Option<SpooledMessage>, SpoolError> {
+    pub(super) fn active_message(&self, key: &MessageKey) -> Result<Option<SpooledMessage>, SpoolError> {
         let path = self.key(key);
         let Some(message) = self.skip_bad_file(&path, self.read(&path).map(Some))? else {
             return Ok(None);

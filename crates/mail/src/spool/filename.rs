@@ -169,8 +169,7 @@ impl FromStr for FileName {
 
 fn time(millis: &str) -> Result<Timestamp, ParseFileNameError> {
     let millis: i64 = millis.parse().map_err(|_| ParseFileNameError)?;
-    let micros =
-        millis.checked_mul(1000).filter(|micros| *micros >= 0).ok_or(ParseFileNameError)?;
+    let micros = millis.checked_mul(1000).filter(|micros| *micros >= 0).ok_or(ParseFileNameError)?;
     Ok(Timestamp::from_micros(micros))
 }
 

@@ -108,28 +108,19 @@ pub(super) fn encode_note(note: &Note) -> Vec<u8> {
 
 fn parse(bytes: &[u8]) -> Result<SpooledMessage, String> {
     let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("its first line is missing")?;
-    let header: Header =
-        serde_json::from_slice(&bytes[..end]).map_err(|cause| cause.to_string())?;
+    let header: Header = serde_json::from_slice(&bytes[..end]).map_err(|cause| cause.to_string())?;
     if header.longshore_mail != VERSION {
-        return Err(format!(
-            "its format version is {}, this program reads {VERSION}",
-            header.longshore_mail
-        ));
+        return Err(format!("its format version is {}, this program reads {VERSION}", header.longshore_mail));
     }
     let rest = &bytes[end + 1..];
     if rest.len() < header.bytes {
-        return Err(format!(
-            "{} of its {} bytes are missing",
-            header.bytes - rest.len(),
-            header.bytes
-        ));
+        return Err(format!("{} of its {} bytes are missing", header.bytes - rest.len(), header.bytes));
     }
     let (body, notes) = rest.split_at(header.bytes);
     // A crash may have cut a line: lines that are not notes are ignored.
     let notes = notes.split(|byte| *byte == b'\n');
     let notes = notes.filter_map(|line| serde_json::from_slice(line).ok()).collect();
-    let key =
-        format!("0-5-{}", header.key).parse::<FileName>().map_err(|cause| cause.to_string())?.key;
+    let key = format!("0-5-{}", header.key).parse::<FileName>().map_err(|cause| cause.to_string())?.key;
     Ok(SpooledMessage {
         name: FileName::new(header.due, header.priority, key),
         created: header.created,
@@ -152,10 +143,7 @@ mod tests {
             name: FileName::new(at, Priority::HIGH, MessageKey::new("digest/7").expect("a key")),
             created: at,
             message_id: "x@example.org".into(),
-            envelope: Envelope {
-                from: Some("a@example.org".into()),
-                to: vec!["b@example.org".into()],
-            },
+            envelope: Envelope { from: Some("a@example.org".into()), to: vec!["b@example.org".into()] },
             metadata: Some(serde_json::json!({ "last": 7 })),
             body: b"Subject: hi\r\n\r\n{\"data\":1}\n".to_vec(),
             notes: vec![Note::Data { at }, Note::Lost { at }],
@@ -165,10 +153,7 @@ mod tests {
     #[test]
     fn a_file_is_read_as_it_was_written() {
         let path = Path::new("x");
-        assert_eq!(
-            SpooledMessage::from_bytes(&message().to_bytes(), path).expect("it is one"),
-            message()
-        );
+        assert_eq!(SpooledMessage::from_bytes(&message().to_bytes(), path).expect("it is one"), message());
         let fresh = SpooledMessage { notes: Vec::new(), ..message() };
         assert_eq!(SpooledMessage::from_bytes(&fresh.to_bytes(), path).expect("it is one"), fresh);
     }
@@ -179,18 +164,14 @@ mod tests {
         let note = Note::Lost { at: message().created };
         bytes.extend(&encode_note(&note)[..10]);
         bytes.extend(encode_note(&note));
-        assert_eq!(
-            SpooledMessage::from_bytes(&bytes, Path::new("x")).expect("it is one").notes,
-            [note]
-        );
+        assert_eq!(SpooledMessage::from_bytes(&bytes, Path::new("x")).expect("it is one").notes, [note]);
     }
 
     #[test]
     fn what_is_no_message_is_told_and_never_taken_for_one() {
         let whole = SpooledMessage { notes: Vec::new(), ..message() }.to_bytes();
         for cut in [0, 5, 40, whole.len() - 1] {
-            let error =
-                SpooledMessage::from_bytes(&whole[..cut], Path::new("x")).expect_err("it is cut");
+            let error = SpooledMessage::from_bytes(&whole[..cut], Path::new("x")).expect_err("it is cut");
             assert!(matches!(error, SpoolError::Damaged { .. }), "{error}");
         }
     }

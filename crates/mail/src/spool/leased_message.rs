@@ -34,9 +34,7 @@ impl Shard {
             return Ok(None);
         }
         match spool.read(&path) {
-            Ok(message) => {
-                Ok(Some(LeasedMessage { spool: spool.clone(), name: name.clone(), message }))
-            }
+            Ok(message) => Ok(Some(LeasedMessage { spool: spool.clone(), name: name.clone(), message })),
             Err(error) if error.is_file_specific() => {
                 spool.log_once(&path, &error);
                 spool.step("move to failed");
@@ -61,11 +59,7 @@ impl LeasedMessage {
 
     /// Records that the data is about to be sent. Call it before the server can have the data: after a crash
     /// this note decides what happens.
-    pub fn record_data(
-        &mut self,
-        policy: &DeliveryPolicy,
-        now: Timestamp,
-    ) -> Result<(), SpoolError> {
+    pub fn record_data(&mut self, policy: &DeliveryPolicy, now: Timestamp) -> Result<(), SpoolError> {
         let note = Note::Data { at: now };
         self.spool.step("note data");
         let file = durable_fs::append(&self.path(), &encode_note(&note))?;
@@ -144,9 +138,7 @@ impl Spool {
     ) -> Result<T, SpoolError> {
         match result {
             // Another process moved it: not an error.
-            Err(error) if error.is_file_specific() && path.symlink_metadata().is_err() => {
-                Ok(T::default())
-            }
+            Err(error) if error.is_file_specific() && path.symlink_metadata().is_err() => Ok(T::default()),
             Err(error) if error.is_file_specific() => {
                 self.log_once(path, &error);
                 Ok(T::default())
@@ -156,12 +148,7 @@ impl Spool {
     }
 
     /// Moves a message from `sending` to its next state.
-    pub(super) fn settle(
-        &self,
-        name: &FileName,
-        next: &NextState,
-        now: Timestamp,
-    ) -> Result<(), SpoolError> {
+    pub(super) fn settle(&self, name: &FileName, next: &NextState, now: Timestamp) -> Result<(), SpoolError> {
         let from = self.at(State::Sending, name);
         let to = match next {
             NextState::Failed => {

@@ -36,11 +36,7 @@ const ABANDONED_AFTER: Duration = Duration::from_secs(3600);
 impl Shard {
     /// Recovers what crashed writers and senders left behind. Call it once when a sender starts: only the
     /// shard's holder may have its messages claimed.
-    pub fn recover(
-        &self,
-        policy: &DeliveryPolicy,
-        now: Timestamp,
-    ) -> Result<RecoveryReport, SpoolError> {
+    pub fn recover(&self, policy: &DeliveryPolicy, now: Timestamp) -> Result<RecoveryReport, SpoolError> {
         let mut found = self.spool.move_committed(now)?;
         found.relinked = self.relink()?;
         found.enqueued += self.restore_lost()?;
@@ -84,11 +80,8 @@ impl Shard {
     ) -> Result<NextState, SpoolError> {
         let path = self.spool.at(State::Sending, name);
         let message = self.spool.read(&path)?;
-        let history = DeliveryHistory {
-            key: &name.key,
-            created: message.retry_start(),
-            notes: &message.notes,
-        };
+        let history =
+            DeliveryHistory { key: &name.key, created: message.retry_start(), notes: &message.notes };
         let (note, next) = after_crash(history, policy, now);
         if let Some(note) = note {
             self.spool.step("note loss");

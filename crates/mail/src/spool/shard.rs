@@ -134,8 +134,7 @@ mod tests {
     fn shares_are_whole_and_do_not_overlap() {
         for of in 1..=BUCKETS {
             for bucket in 0..BUCKETS {
-                let having =
-                    (0..of).filter(|part| Share::new(*part, of).expect("a share").contains(bucket));
+                let having = (0..of).filter(|part| Share::new(*part, of).expect("a share").contains(bucket));
                 assert_eq!(having.count(), 1, "bucket {bucket} of {of} shares");
             }
         }

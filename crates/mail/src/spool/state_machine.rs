@@ -159,9 +159,7 @@ pub(super) fn after_attempt(
     now: Timestamp,
 ) -> (Note, NextState) {
     match outcome {
-        DeliveryOutcome::Accepted { answer } => {
-            (Note::Sent { at: now, answer }, final_state(history.notes))
-        }
+        DeliveryOutcome::Accepted { answer } => (Note::Sent { at: now, answer }, final_state(history.notes)),
         DeliveryOutcome::Partial { answer, reached, refused, later } => {
             let next = match later.first() {
                 None => NextState::Failed,
@@ -200,21 +198,16 @@ pub(super) fn after_crash(
         },
         // It was claimed, and no data was sent since.
         None
-        | Some(
-            Note::Deferred { .. } | Note::Partial { .. } | Note::Lost { .. } | Note::Retried { .. },
-        ) => (None, NextState::Pending(now)),
+        | Some(Note::Deferred { .. } | Note::Partial { .. } | Note::Lost { .. } | Note::Retried { .. }) => {
+            (None, NextState::Pending(now))
+        }
     }
 }
 
 /// The final state once the server accepted the remaining recipients: failed if any was refused earlier.
 fn final_state(notes: &[Note]) -> NextState {
-    let refused =
-        |note: &Note| matches!(note, Note::Partial { refused, .. } if !refused.is_empty());
-    if notes[after_last_retry(notes)..].iter().any(refused) {
-        NextState::Failed
-    } else {
-        NextState::Sent
-    }
+    let refused = |note: &Note| matches!(note, Note::Partial { refused, .. } if !refused.is_empty());
+    if notes[after_last_retry(notes)..].iter().any(refused) { NextState::Failed } else { NextState::Sent }
 }
 
 /// The recipients that have neither been accepted nor refused since the last retry by a user. Accepted ones
@@ -265,9 +258,8 @@ fn defer(
 
 /// Failed attempts since the last retry by a user.
 pub(super) fn failed_attempts(notes: &[Note]) -> u32 {
-    let counts = |note: &&Note| {
-        matches!(note, Note::Deferred { .. } | Note::Partial { .. } | Note::Lost { .. })
-    };
+    let counts =
+        |note: &&Note| matches!(note, Note::Deferred { .. } | Note::Partial { .. } | Note::Lost { .. });
     let count = notes[after_last_retry(notes)..].iter().filter(counts).count();
     u32::try_from(count).unwrap_or(u32::MAX)
 }
@@ -338,9 +330,7 @@ mod tests {
         assert!(waits.iter().all(|wait| *wait <= Duration::from_secs(3600)));
         assert!(waits[4] > waits[0] * 4, "{waits:?}");
         assert!(now.since(AT) > Duration::from_secs(70 * 3600), "it was tried for three days");
-        assert!(
-            matches!(notes.last(), Some(Note::Refused { why, .. }) if why.starts_with("given up after"))
-        );
+        assert!(matches!(notes.last(), Some(Note::Refused { why, .. }) if why.starts_with("given up after")));
     }
 
     #[test]
@@ -350,11 +340,8 @@ mod tests {
         let late = later(30 * day);
         let (_, next) = decided(std::slice::from_ref(&old), deferred(), OnUnanswered::Again, late);
         assert_eq!(next, NextState::Failed);
-        let (_, next) =
-            decided(&[old, Note::Retried { at: late }], deferred(), OnUnanswered::Again, late);
-        assert!(
-            matches!(next, NextState::Pending(due) if due.since(late) <= Duration::from_secs(60))
-        );
+        let (_, next) = decided(&[old, Note::Retried { at: late }], deferred(), OnUnanswered::Again, late);
+        assert!(matches!(next, NextState::Pending(due) if due.since(late) <= Duration::from_secs(60)));
     }
 
     #[test]
@@ -394,14 +381,8 @@ mod tests {
         assert_eq!(decided(&some, taken(), OnUnanswered::Again, AT).1, NextState::Failed);
         let later = [partly("a", &[], &["c"])];
         assert_eq!(decided(&later, taken(), OnUnanswered::Again, AT).1, NextState::Sent);
-        assert_eq!(
-            recovered(&some, OnUnanswered::Again).1,
-            NextState::Pending(AT + Duration::from_secs(5))
-        );
-        assert_eq!(
-            recovered(&[partly("a", &["b"], &[])], OnUnanswered::Again).1,
-            NextState::Failed
-        );
+        assert_eq!(recovered(&some, OnUnanswered::Again).1, NextState::Pending(AT + Duration::from_secs(5)));
+        assert_eq!(recovered(&[partly("a", &["b"], &[])], OnUnanswered::Again).1, NextState::Failed);
         let sent = Note::Sent { at: AT, answer: "250".into() };
         assert_eq!(recovered(&[some[0].clone(), sent], OnUnanswered::Again).1, NextState::Failed);
     }
@@ -412,19 +393,9 @@ mod tests {
         let refused = Note::Refused { at: AT, why: "550".into() };
         let deferred = Note::Deferred { at: AT, why: "450".into() };
         for policy in [OnUnanswered::Again, OnUnanswered::Fail] {
-            assert_eq!(
-                recovered(&[], policy),
-                (None, NextState::Pending(later(5))),
-                "never handed over"
-            );
-            assert_eq!(
-                recovered(&[Note::Data { at: AT }, sent.clone()], policy),
-                (None, NextState::Sent)
-            );
-            assert_eq!(
-                recovered(std::slice::from_ref(&refused), policy),
-                (None, NextState::Failed)
-            );
+            assert_eq!(recovered(&[], policy), (None, NextState::Pending(later(5))), "never handed over");
+            assert_eq!(recovered(&[Note::Data { at: AT }, sent.clone()], policy), (None, NextState::Sent));
+            assert_eq!(recovered(std::slice::from_ref(&refused), policy), (None, NextState::Failed));
             let (_, next) = recovered(&[Note::Data { at: AT }, deferred.clone()], policy);
             assert_eq!(next, NextState::Pending(later(5)), "it is known not to have arrived");
         }

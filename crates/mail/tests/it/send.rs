@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use longshore::{Priority, SystemClock, Timestamp};
 use longshore_mail::message_builder::Draft;
-use longshore_mail::send::{
-    Security, SendReport, Sender, SenderSettings, Smtp, SmtpSettings, Transport,
-};
+use longshore_mail::send::{Security, SendReport, Sender, SenderSettings, Smtp, SmtpSettings, Transport};
 use longshore_mail::spool::{MessageKey, NewMessage, Share, Spool};
 use longshore_testkit::servers::PrivateSmtp;
 
@@ -30,9 +28,7 @@ fn letter(to: &str, about: &str) -> NewMessage {
         bounces_to: Some("bounces@example.org".into()),
         headers: vec![("List-Unsubscribe".into(), "<https://example.org/off>".into())],
     };
-    draft
-        .build(MessageKey::new(about).expect("a key"), now(), Priority::NORMAL, now())
-        .expect("a letter")
+    draft.build(MessageKey::new(about).expect("a key"), now(), Priority::NORMAL, now()).expect("a letter")
 }
 
 /// Settings for a test server.
@@ -54,13 +50,8 @@ async fn send(spool: &Spool, carrier: Arc<dyn Transport>) -> SendReport {
     send_with(spool, carrier, SenderSettings::default()).await
 }
 
-async fn send_with(
-    spool: &Spool,
-    carrier: Arc<dyn Transport>,
-    settings: SenderSettings,
-) -> SendReport {
+async fn send_with(spool: &Spool, carrier: Arc<dyn Transport>, settings: SenderSettings) -> SendReport {
     let shard = spool.shard(Share::ALL).expect("the lock is free");
-    let sender =
-        Sender::new(shard, carrier, settings, Arc::new(SystemClock)).await.expect("it begins");
+    let sender = Sender::new(shard, carrier, settings, Arc::new(SystemClock)).await.expect("it begins");
     sender.round(&|| false).await.expect("it sends")
 }

@@ -47,8 +47,7 @@ fn states(folder: &Path) -> BTreeMap<String, Vec<String>> {
     for path in folders.iter().flat_map(|folder| entries(folder)) {
         let name = path.file_name().expect("a name").to_str().expect("text").to_owned();
         let name: FileName = name.parse().expect("a message's name");
-        let state =
-            path.strip_prefix(folder).expect("inside").components().next().expect("a folder");
+        let state = path.strip_prefix(folder).expect("inside").components().next().expect("a folder");
         let state = state.as_os_str().to_str().expect("text").to_owned();
         found.entry(name.key.encoded().to_owned()).or_default().push(state);
     }

@@ -101,8 +101,7 @@ mod tests {
     fn problem_for(operation: &str, data: Value) -> Problem {
         let (message, chain) = ("hunter2 is there already".to_owned(), vec!["hunter2".to_owned()]);
         let kind = ErrorKind::Handler { message, chain, data: Some(data) };
-        let problem =
-            Problem::from(&crate::job::call_error("database", operation, kind.clone(), None));
+        let problem = Problem::from(&crate::job::call_error("database", operation, kind.clone(), None));
         assert!(!problem.to_json().contains("hunter2"), "{problem:?}");
         problem
     }
@@ -128,9 +127,8 @@ mod tests {
 
     #[test]
     fn what_a_database_says_no_with_has_its_status() {
-        let sql = |code: &str, retryable: bool| {
-            db(json!({"reason": "sql", "code": code, "retryable": retryable}))
-        };
+        let sql =
+            |code: &str, retryable: bool| db(json!({"reason": "sql", "code": code, "retryable": retryable}));
         for code in ["23505", "23503", "23502", "23514", "23000", "23P01"] {
             assert_eq!(sql(code, false), (409, "constraint", None), "{code}");
         }

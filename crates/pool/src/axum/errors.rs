@@ -71,9 +71,7 @@ impl From<&CallError> for Problem {
 fn response_parts(kind: &ErrorKind) -> (StatusCode, &'static str, Option<u32>) {
     use StatusCode as Status;
     match kind {
-        ErrorKind::UnknownOperation { .. } => {
-            (Status::NOT_FOUND, "There is no such operation.", None)
-        }
+        ErrorKind::UnknownOperation { .. } => (Status::NOT_FOUND, "There is no such operation.", None),
         ErrorKind::BadArguments { .. } => {
             (Status::BAD_REQUEST, "The operation does not accept these arguments.", None)
         }
@@ -83,16 +81,12 @@ fn response_parts(kind: &ErrorKind) -> (StatusCode, &'static str, Option<u32>) {
         ErrorKind::Handler { .. } | ErrorKind::Panic { .. } | ErrorKind::BadResult { .. } => {
             (Status::INTERNAL_SERVER_ERROR, "The operation failed.", None)
         }
-        ErrorKind::WorkerDied { .. } | ErrorKind::Protocol { .. } => (
-            Status::BAD_GATEWAY,
-            "The worker died during the call; the call may have taken effect.",
-            None,
-        ),
+        ErrorKind::WorkerDied { .. } | ErrorKind::Protocol { .. } => {
+            (Status::BAD_GATEWAY, "The worker died during the call; the call may have taken effect.", None)
+        }
         ErrorKind::Timeout { .. } => (Status::GATEWAY_TIMEOUT, "The call took too long.", None),
         ErrorKind::Full { .. } => (Status::SERVICE_UNAVAILABLE, "The queue is full.", RETRY_SOON),
-        ErrorKind::Cancelled { .. } => {
-            (Status::SERVICE_UNAVAILABLE, "The call was cancelled.", RETRY_SOON)
-        }
+        ErrorKind::Cancelled { .. } => (Status::SERVICE_UNAVAILABLE, "The call was cancelled.", RETRY_SOON),
         ErrorKind::StartFailed { .. } => {
             (Status::SERVICE_UNAVAILABLE, "No worker is available at the moment.", RETRY_LATER)
         }

@@ -51,8 +51,7 @@ pub fn progress_ws<A: Serialize + ?Sized>(
 ) -> Response {
     let arguments = json(pool, operation, arguments);
     let (pool, operation) = (pool.clone(), operation.to_owned());
-    let cancel =
-        options.cancel.as_ref().map_or_else(CancellationToken::new, CancellationToken::child_token);
+    let cancel = options.cancel.as_ref().map_or_else(CancellationToken::new, CancellationToken::child_token);
     let options = options.cancelled_by(cancel.clone());
     upgrade.max_message_size(MAX_CLIENT_MESSAGE).on_upgrade(async move |socket| {
         let updates = match arguments {

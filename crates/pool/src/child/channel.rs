@@ -17,8 +17,7 @@ impl Channel {
     /// Takes the descriptor that the pool passed, or else standard input and output. From then on
     /// standard input is empty, and what is printed to standard output goes to standard error.
     pub(super) fn take() -> io::Result<Self> {
-        if let Some(number) = std::env::var("LONGSHORE_WORKER_FD").ok().and_then(|n| n.parse().ok())
-        {
+        if let Some(number) = std::env::var("LONGSHORE_WORKER_FD").ok().and_then(|n| n.parse().ok()) {
             let own = own_descriptor(number)?;
             return Ok(Self { read: own.try_clone()?, write: own });
         }
@@ -41,7 +40,5 @@ fn own_descriptor(number: i32) -> io::Result<OwnedFd> {
 
 #[cfg(not(target_os = "linux"))]
 fn own_descriptor(_: i32) -> io::Result<OwnedFd> {
-    Err(io::Error::other(
-        "a descriptor of its own is for Linux only; use standard input and output",
-    ))
+    Err(io::Error::other("a descriptor of its own is for Linux only; use standard input and output"))
 }

@@ -84,10 +84,7 @@ impl Input {
 
     /// Reads messages that have arrived, without blocking, while an operation runs.
     pub(super) fn poll(&mut self, output: &mut Output) -> io::Result<()> {
-        if self.closed
-            || self.calls.len() >= MAX_READ_AHEAD
-            || self.last_poll.elapsed() < POLL_INTERVAL
-        {
+        if self.closed || self.calls.len() >= MAX_READ_AHEAD || self.last_poll.elapsed() < POLL_INTERVAL {
             return Ok(());
         }
         self.last_poll = Instant::now();

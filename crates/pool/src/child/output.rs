@@ -76,8 +76,7 @@ impl Output {
             return Ok(());
         }
         let before = self.buffer.len();
-        let encoded =
-            self.encoding.encode_from_worker(&FromWorker::Result { id, value }, &mut self.buffer);
+        let encoded = self.encoding.encode_from_worker(&FromWorker::Result { id, value }, &mut self.buffer);
         let bytes = self.buffer.len() - before;
         let fits = bytes <= self.max_frame;
         match encoded.and_then(|()| fits.then_some(()).ok_or_else(|| self.too_large(bytes))) {

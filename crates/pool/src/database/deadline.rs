@@ -60,15 +60,13 @@ impl Deadline {
 
     /// The error of a statement that took too long.
     pub(super) fn timeout_error() -> DbError {
-        DbError::new(Reason::TimeLimit, "stopped: the statement exceeded its time limit")
-            .code("57014")
+        DbError::new(Reason::TimeLimit, "stopped: the statement exceeded its time limit").code("57014")
     }
 
     /// How long to sleep until the next check.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(super) fn next_check(&self) -> Duration {
-        self.remaining()
-            .map_or(CHECK_INTERVAL, |left| left.clamp(Duration::from_millis(1), CHECK_INTERVAL))
+        self.remaining().map_or(CHECK_INTERVAL, |left| left.clamp(Duration::from_millis(1), CHECK_INTERVAL))
     }
 
     /// Returns when the statement has to be stopped, with the reason.
@@ -119,9 +117,7 @@ impl Deadline {
             if left.is_zero() {
                 return Ok(());
             }
-            std::thread::sleep(
-                left.min(CHECK_INTERVAL).min(self.remaining().unwrap_or(CHECK_INTERVAL)),
-            );
+            std::thread::sleep(left.min(CHECK_INTERVAL).min(self.remaining().unwrap_or(CHECK_INTERVAL)));
         }
     }
 }

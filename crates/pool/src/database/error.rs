@@ -160,8 +160,7 @@ mod tests {
     fn an_error_comes_through_a_call_as_it_was() {
         let error = DbError::new(Reason::Sql, "twice").code("23505").native(2067).at(1);
         let OperationError(kind) = error.clone().into();
-        let call =
-            CallError { pool: "db".to_owned(), operation: "db.do".to_owned(), kind, worker: None };
+        let call = CallError { pool: "db".to_owned(), operation: "db.do".to_owned(), kind, worker: None };
         assert_eq!(DbError::of(&call), Some(error));
         let other = CallError { kind: ErrorKind::ShuttingDown, ..call };
         assert_eq!(DbError::of(&other), None);

@@ -32,8 +32,8 @@ const COMMIT_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_SKIPPED_ROWS: u64 = 1_000;
 /// Statements that commit the open transaction implicitly.
 const IMPLICIT_COMMIT_VERBS: [&str; 17] = [
-    "ALTER", "ANALYZE", "CACHE", "CREATE", "DROP", "FLUSH", "GRANT", "INSTALL", "LOAD", "LOCK",
-    "OPTIMIZE", "RENAME", "REPAIR", "REVOKE", "SET", "TRUNCATE", "UNLOCK",
+    "ALTER", "ANALYZE", "CACHE", "CREATE", "DROP", "FLUSH", "GRANT", "INSTALL", "LOAD", "LOCK", "OPTIMIZE",
+    "RENAME", "REPAIR", "REVOKE", "SET", "TRUNCATE", "UNLOCK",
 ];
 
 /// Checks a URL.
@@ -49,16 +49,13 @@ pub(super) fn connect(
     let opts = connection_url::read(url, config.statements);
     let opts = opts.map_err(|error| error::of_address(&error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime
-        .map_err(|error| DbError::new(Reason::Unreachable, format!("no runtime: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| DbError::new(Reason::Unreachable, format!("no runtime: {error}")))?;
     let timeout = deadline.remaining().map_or(CONNECT_TIMEOUT, |left| left.min(CONNECT_TIMEOUT));
     let conn = runtime.block_on(connect_within(&opts, timeout))?;
     let id = conn.id();
-    let mut connection = Mysql {
-        conn: Some(conn),
-        killer: QueryKiller { opts, id, requested: Cell::new(false) },
-        runtime,
-    };
+    let mut connection =
+        Mysql { conn: Some(conn), killer: QueryKiller { opts, id, requested: Cell::new(false) }, runtime };
     connection.configure_session(config, deadline)?;
     Ok(Box::new(connection))
 }
@@ -67,9 +64,7 @@ async fn connect_within(opts: &Opts, timeout: Duration) -> Result<Conn, DbError>
     let shown = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
     match tokio::time::timeout(timeout, Conn::new(opts.clone())).await {
         Ok(joined) => joined.map_err(|error| error::of_connect(&shown, error)),
-        Err(_) => {
-            Err(DbError::new(Reason::Unreachable, format!("{shown}: the server does not answer")))
-        }
+        Err(_) => Err(DbError::new(Reason::Unreachable, format!("{shown}: the server does not answer"))),
     }
 }
 
@@ -111,11 +106,7 @@ impl QueryKiller {
 
 impl Mysql {
     /// Applies the settings of the session.
-    fn configure_session(
-        &mut self,
-        config: &ConnectionConfig,
-        deadline: &Deadline,
-    ) -> Result<(), DbError> {
+    fn configure_session(&mut self, config: &ConnectionConfig, deadline: &Deadline) -> Result<(), DbError> {
         let lock = config.busy.as_secs().max(1);
         let mut settings = vec![
             format!("SET SESSION innodb_lock_wait_timeout = {lock}"),
@@ -126,10 +117,8 @@ impl Mysql {
             settings.push("SET SESSION TRANSACTION READ ONLY".to_owned());
         }
         for sql in settings {
-            self.batch(&sql, Some(deadline)).map_err(|error| DbError {
-                message: format!("{sql}: {}", error.message),
-                ..error
-            })?;
+            self.batch(&sql, Some(deadline))
+                .map_err(|error| DbError { message: format!("{sql}: {}", error.message), ..error })?;
         }
         Ok(())
     }
@@ -141,9 +130,9 @@ impl Mysql {
         runtime.block_on(async {
             match deadline {
                 Some(deadline) => killer.run_with_deadline(deadline, ran).await,
-                None => tokio::time::timeout(COMMIT_TIMEOUT, ran).await.unwrap_or_else(|_| {
-                    Err(DbError::lost(format!("{sql}: the server does not answer")))
-                }),
+                None => tokio::time::timeout(COMMIT_TIMEOUT, ran)
+                    .await
+                    .unwrap_or_else(|_| Err(DbError::lost(format!("{sql}: the server does not answer")))),
             }
         })
     }

@@ -66,10 +66,8 @@ impl Odbc {
         let forbid = self.dialect.read_only_statement().filter(|_| config.read_only);
         let forbid = forbid.map(str::to_owned);
         for sql in own.into_iter().chain(config.init.iter().cloned()).chain(forbid) {
-            self.execute_direct(&sql).map_err(|error| DbError {
-                message: format!("{sql}: {}", error.message),
-                ..error
-            })?;
+            self.execute_direct(&sql)
+                .map_err(|error| DbError { message: format!("{sql}: {}", error.message), ..error })?;
         }
         Ok(())
     }
@@ -105,20 +103,14 @@ impl Odbc {
             // stopped.
             let _ = prepared.set_query_timeout_sec(seconds(left) as usize);
         }
-        let params: Vec<Box<dyn InputParameter>> = statement
-            .params
-            .iter()
-            .cloned()
-            .map(|value| value::to_parameter(value, self.dialect))
-            .collect();
+        let params: Vec<Box<dyn InputParameter>> =
+            statement.params.iter().cloned().map(|value| value::to_parameter(value, self.dialect)).collect();
         let collected = match prepared.execute(params.as_slice()).map_err(failed)? {
             Some(cursor) => Some(collect_rows(cursor, want, limits, deadline)?),
             None => None,
         };
         Ok(match collected {
-            Some((table, rows)) => {
-                StatementResult { returns: true, table, affected: rows, last_id: None }
-            }
+            Some((table, rows)) => StatementResult { returns: true, table, affected: rows, last_id: None },
             None => {
                 let changed = prepared.row_count().map_err(failed)?.unwrap_or(0);
                 StatementResult { affected: changed as u64, ..StatementResult::default() }
@@ -141,8 +133,7 @@ fn collect_rows(
             return Err(reason);
         }
         let values = || {
-            let values =
-                kinds.iter().enumerate().map(|(at, kind)| value::read(&mut row, at, *kind));
+            let values = kinds.iter().enumerate().map(|(at, kind)| value::read(&mut row, at, *kind));
             values.collect::<Result<_, _>>().map_err(failed)
         };
         if collector.take(values)? == Fetch::Enough {
@@ -153,9 +144,7 @@ fn collect_rows(
     Ok((collector.into_table(), count))
 }
 
-fn columns(
-    result: &mut impl ResultSetMetadata,
-) -> Result<(Vec<String>, Vec<ColumnKind>), odbc_api::Error> {
+fn columns(result: &mut impl ResultSetMetadata) -> Result<(Vec<String>, Vec<ColumnKind>), odbc_api::Error> {
     let count = u16::try_from(result.num_result_cols()?).unwrap_or(0);
     let mut description = ColumnDescription::default();
     let (mut names, mut kinds) = (Vec::new(), Vec::new());
@@ -226,9 +215,7 @@ impl Odbc {
     fn classify(&self, error: DbError) -> DbError {
         let error = self.target.redact_error(error);
         match self.is_closed() && error.reason == Reason::Sql {
-            true => {
-                DbError { code: error.code, native: error.native, ..DbError::lost(error.message) }
-            }
+            true => DbError { code: error.code, native: error.native, ..DbError::lost(error.message) },
             false => error,
         }
     }

@@ -57,11 +57,7 @@ pub(super) fn operations(target: DatabaseTarget, config: ConnectionConfig) -> Op
             },
         )
         .add_raw(
-            about(
-                SELECT_COL,
-                "The first column of all rows.",
-                json!({ "type": "array", "items": value() }),
-            ),
+            about(SELECT_COL, "The first column of all rows.", json!({ "type": "array", "items": value() })),
             |session, call, statement| {
                 let result = run(session, call, &statement, RowsWanted::All)?;
                 to_payload(&result.table.first_column().collect::<Vec<_>>())
@@ -102,11 +98,7 @@ fn add_writing_operations(
         },
     )
     .add_raw(
-        about(
-            INSERT,
-            "Runs an INSERT; returns the new row's id, or the first column of RETURNING.",
-            value,
-        ),
+        about(INSERT, "Runs an INSERT; returns the new row's id, or the first column of RETURNING.", value),
         |session, call, statement| {
             let result = run(session, call, &statement, RowsWanted::First)?;
             let id = if result.returns { result.table.first_value() } else { result.last_id };
@@ -115,8 +107,7 @@ fn add_writing_operations(
     )
     .add_raw(transaction, |session, call, arguments| {
         let statements: Vec<Statement> = read(&arguments)?;
-        let results =
-            session.transaction(&statements, &Deadline::for_call(call, Instant::now()))?;
+        let results = session.transaction(&statements, &Deadline::for_call(call, Instant::now()))?;
         to_payload(&results.iter().map(ResultJson).collect::<Vec<_>>())
     })
     .add_raw(ping, |session, call, _| {
@@ -182,7 +173,6 @@ impl Serialize for ResultJson<'_> {
         }
         let Self(result) = self;
         let rows = result.returns.then(|| result.table.objects().collect());
-        Form { rows_affected: result.affected, last_id: result.last_id.as_ref(), rows }
-            .serialize(to)
+        Form { rows_affected: result.affected, last_id: result.last_id.as_ref(), rows }.serialize(to)
     }
 }

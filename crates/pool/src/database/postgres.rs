@@ -56,8 +56,7 @@ pub(super) fn connect(
     let (shown, mut tasks) = (address.host_and_port(), JoinSet::new());
     let timeout = deadline.remaining().map_or(CONNECT_TIMEOUT, |left| left.min(CONNECT_TIMEOUT));
     let client = runtime.block_on(async {
-        let joined =
-            tokio::time::timeout(timeout, connect_within(&address, tls.clone(), &mut tasks)).await;
+        let joined = tokio::time::timeout(timeout, connect_within(&address, tls.clone(), &mut tasks)).await;
         let joined = joined.map_err(|_| unreachable_at(&shown, "the server does not answer"))?;
         joined.map_err(|error| error::of_connect(&shown, &error))
     })?;
@@ -133,11 +132,7 @@ impl Canceller {
 
 impl Postgres {
     /// Applies the settings of the session.
-    fn configure_session(
-        &self,
-        config: &ConnectionConfig,
-        deadline: &Deadline,
-    ) -> Result<(), DbError> {
+    fn configure_session(&self, config: &ConnectionConfig, deadline: &Deadline) -> Result<(), DbError> {
         let lock = config.busy.as_millis().clamp(1, 1 << 30);
         let mut settings = vec![
             "SET datestyle TO 'ISO'".to_owned(),
@@ -158,11 +153,10 @@ impl Postgres {
             settings.push("SET default_transaction_read_only TO on".to_owned());
         }
         for sql in settings {
-            let ran =
-                async { self.client.batch_execute(&sql).await.map_err(|error| error::of(&error)) };
-            self.runtime.block_on(self.cancel.run_with_deadline(deadline, ran)).map_err(
-                |error| DbError { message: format!("{sql}: {}", error.message), ..error },
-            )?;
+            let ran = async { self.client.batch_execute(&sql).await.map_err(|error| error::of(&error)) };
+            self.runtime
+                .block_on(self.cancel.run_with_deadline(deadline, ran))
+                .map_err(|error| DbError { message: format!("{sql}: {}", error.message), ..error })?;
         }
         Ok(())
     }
@@ -170,8 +164,7 @@ impl Postgres {
     fn batch(&self, sql: &str) -> Result<(), DbError> {
         self.runtime.block_on(async {
             let ran = tokio::time::timeout(COMMIT_TIMEOUT, self.client.batch_execute(sql)).await;
-            let ran =
-                ran.map_err(|_| DbError::lost(format!("{sql}: the server does not answer")))?;
+            let ran = ran.map_err(|_| DbError::lost(format!("{sql}: the server does not answer")))?;
             ran.map_err(|error| error::of(&error))
         })
     }
@@ -246,14 +239,8 @@ async fn query(
     match limit_error {
         Some(error) => Err(error),
         None => {
-            let affected =
-                if returns { collector.count() } else { rows.rows_affected().unwrap_or(0) };
-            Ok(StatementResult {
-                returns,
-                table: to_table(collector, want),
-                affected,
-                last_id: None,
-            })
+            let affected = if returns { collector.count() } else { rows.rows_affected().unwrap_or(0) };
+            Ok(StatementResult { returns, table: to_table(collector, want), affected, last_id: None })
         }
     }
 }
@@ -271,8 +258,7 @@ impl Connection for Postgres {
     }
 
     fn ping(&mut self, deadline: &Deadline) -> Result<(), DbError> {
-        let ping =
-            async { self.client.check_connection().await.map_err(|error| error::of(&error)) };
+        let ping = async { self.client.check_connection().await.map_err(|error| error::of(&error)) };
         self.runtime.block_on(self.cancel.run_with_deadline(deadline, ping))
     }
 

@@ -128,10 +128,7 @@ mod tests {
             m: Option<i64>,
             z: u8,
         }
-        assert_eq!(
-            row.read::<OrderLine>().unwrap(),
-            OrderLine { a: "x".to_owned(), m: None, z: 1 }
-        );
+        assert_eq!(row.read::<OrderLine>().unwrap(), OrderLine { a: "x".to_owned(), m: None, z: 1 });
     }
 
     #[test]

@@ -200,10 +200,7 @@ fn run_all(
     Ok(results)
 }
 
-fn check_expected_rows(
-    statement: &Statement,
-    result: StatementResult,
-) -> Result<StatementResult, DbError> {
+fn check_expected_rows(statement: &Statement, result: StatementResult) -> Result<StatementResult, DbError> {
     match statement.expect_rows {
         Some(rows) if rows != result.affected => {
             let message = format!("{} rows instead of {rows}", result.affected);

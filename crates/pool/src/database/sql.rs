@@ -37,8 +37,7 @@ pub(super) fn verb(sql: &str) -> String {
 pub(super) fn is_read_only(sql: &str) -> bool {
     let words = sql.split(|c: char| !(c.is_alphanumeric() || c == '_'));
     let mut words = words.map(str::to_uppercase);
-    READ_VERBS.contains(&verb(sql).as_str())
-        && !words.any(|word| WRITE_WORDS.contains(&word.as_str()))
+    READ_VERBS.contains(&verb(sql).as_str()) && !words.any(|word| WRITE_WORDS.contains(&word.as_str()))
 }
 
 /// Whether a statement changes rows, as far as its words tell.
@@ -53,9 +52,7 @@ pub(super) fn modifies_rows(sql: &str) -> bool {
 /// Whether a statement begins or ends a transaction. Connections are reused: an open transaction
 /// would include the statements of the next caller.
 pub(super) fn controls_transaction(sql: &str) -> bool {
-    TRANSACTION_VERBS.contains(&verb(sql).as_str())
-        || is_executable_comment(sql)
-        || sets_autocommit(sql)
+    TRANSACTION_VERBS.contains(&verb(sql).as_str()) || is_executable_comment(sql) || sets_autocommit(sql)
 }
 
 /// MySQL executes the content of comments of this form.
@@ -114,8 +111,7 @@ mod tests {
             assert!(!is_read_only(other), "{other}");
         }
         assert!(
-            modifies_rows("/* */ replace INTO t VALUES (1)")
-                && modifies_rows("WITH x AS (DELETE …) SELECT")
+            modifies_rows("/* */ replace INTO t VALUES (1)") && modifies_rows("WITH x AS (DELETE …) SELECT")
         );
         assert!(
             !modifies_rows("WITH x AS (SELECT 1) SELECT")

@@ -33,10 +33,7 @@ pub(super) fn check(path: &Path) -> Result<(), DbError> {
     }
 }
 
-pub(super) fn connect(
-    path: &Path,
-    config: &ConnectionConfig,
-) -> Result<Box<dyn Connection>, DbError> {
+pub(super) fn connect(path: &Path, config: &ConnectionConfig) -> Result<Box<dyn Connection>, DbError> {
     let connection = open(path, config).map_err(|error| error::of_file(path, &error))?;
     for sql in &config.init {
         connection.db.execute_batch(sql).map_err(|error| {
@@ -128,9 +125,7 @@ impl Sqlite {
 
 impl Connection for Sqlite {
     fn ping(&mut self, deadline: &Deadline) -> Result<(), DbError> {
-        self.run_with_deadline(deadline, |db| {
-            db.query_row("SELECT 1", [], |_| Ok(())).map_err(error::of)
-        })
+        self.run_with_deadline(deadline, |db| db.query_row("SELECT 1", [], |_| Ok(())).map_err(error::of))
     }
 
     fn run(

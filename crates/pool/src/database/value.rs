@@ -236,9 +236,7 @@ mod tests {
 
     #[test]
     fn what_is_no_value_is_refused_rather_than_guessed() {
-        for json in
-            ["[1]", "{}", r#"{"a": "b"}"#, r#"{"$bytes": "?"}"#, r#"{"$bytes": "", "a": ""}"#]
-        {
+        for json in ["[1]", "{}", r#"{"a": "b"}"#, r#"{"$bytes": "?"}"#, r#"{"$bytes": "", "a": ""}"#] {
             assert!(serde_json::from_str::<Value>(json).is_err(), "{json}");
         }
         let error = serde_json::from_str::<Value>("18446744073709551615").unwrap_err();
@@ -247,11 +245,9 @@ mod tests {
 
     #[test]
     fn numbers_that_are_none_become_text() {
-        for (value, json) in [
-            (f64::NAN, "\"NaN\""),
-            (f64::INFINITY, "\"Infinity\""),
-            (-f64::INFINITY, "\"-Infinity\""),
-        ] {
+        for (value, json) in
+            [(f64::NAN, "\"NaN\""), (f64::INFINITY, "\"Infinity\""), (-f64::INFINITY, "\"-Infinity\"")]
+        {
             assert_eq!(serde_json::to_string(&Value::Real(value)).unwrap(), json);
         }
     }

@@ -29,9 +29,9 @@ pub fn outcome(error: &CallError) -> Outcome {
             RetryAdvice::Retry(after) => retry(after),
             RetryAdvice::Snooze(after) => Outcome::Snooze(after),
         },
-        ErrorKind::UnknownOperation { .. }
-        | ErrorKind::BadArguments { .. }
-        | ErrorKind::TooLarge { .. } => Outcome::Fail(failure()),
+        ErrorKind::UnknownOperation { .. } | ErrorKind::BadArguments { .. } | ErrorKind::TooLarge { .. } => {
+            Outcome::Fail(failure())
+        }
         ErrorKind::Full { .. }
         | ErrorKind::ShuttingDown
         | ErrorKind::Timeout { fate: CancelEffect::NotStarted, .. } => Outcome::Snooze(FULL_SNOOZE),

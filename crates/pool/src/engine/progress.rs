@@ -21,8 +21,7 @@ fn read(value: &Value) -> (Option<f64>, Option<String>) {
         Value::Object(fields) => {
             let number = |name: &str| fields.get(name).and_then(Value::as_f64);
             let part = || Some(number("done").or_else(|| number("step"))? / number("of")?);
-            let share =
-                fields.get("fraction").and_then(fraction).or_else(|| clamp_fraction(part()?));
+            let share = fields.get("fraction").and_then(fraction).or_else(|| clamp_fraction(part()?));
             let message = fields.get("message").and_then(Value::as_str).map(str::to_owned);
             match (share, message) {
                 (None, None) => (None, Some(value.to_string())),

@@ -42,9 +42,8 @@ impl<S: 'static> Operations<S> {
         about.arguments = Some(schemars::schema_for!(A).into());
         about.result = Some(schemars::schema_for!(R).into());
         self.add_raw(about, move |state, call, arguments| {
-            let arguments = arguments
-                .read()
-                .map_err(|error| OperationError::bad_arguments(error.to_string()))?;
+            let arguments =
+                arguments.read().map_err(|error| OperationError::bad_arguments(error.to_string()))?;
             let result = run(state, call, arguments).map_err(OperationError::of)?;
             CallPayload::json(&result).map_err(OperationError::of)
         })

@@ -212,8 +212,7 @@ impl<'a> CallRequest<'a> {
             progress: None,
             span: self.span(),
         };
-        let pending =
-            PendingCall::submit(self.shared, job, answer, self.shared.settings.when_full)?;
+        let pending = PendingCall::submit(self.shared, job, answer, self.shared.settings.when_full)?;
         let span = pending.span();
         pending.wait(None, false).instrument(span).await
     }

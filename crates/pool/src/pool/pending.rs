@@ -44,8 +44,7 @@ impl<'a, T: Send + 'static> PendingCall<'a, T> {
         answer: oneshot::Receiver<Result<T, CallFailure>>,
         when_full: WhenQueueFull,
     ) -> Result<Self, CallFailure> {
-        let (call_state, deadline, limit) =
-            (Arc::clone(&job.call_state), job.deadline, job.limit());
+        let (call_state, deadline, limit) = (Arc::clone(&job.call_state), job.deadline, job.limit());
         let span = job.span.clone();
         match shared.submit(job, when_full) {
             SubmitResult::Accepted(ticket) => {
@@ -74,8 +73,7 @@ impl<'a, T: Send + 'static> PendingCall<'a, T> {
         cancel_on_drop: bool,
     ) -> Result<T, CallFailure> {
         let deadline = self.waiter.deadline;
-        let mut guard =
-            CallerDropGuard { shared: self.shared, waiter: Some(self.waiter), cancel_on_drop };
+        let mut guard = CallerDropGuard { shared: self.shared, waiter: Some(self.waiter), cancel_on_drop };
         let reason = tokio::select! {
             biased;
             answer = guard.answer() => {
@@ -172,8 +170,6 @@ impl<T: Send + 'static> Drop for CallerDropGuard<'_, T> {
         // The pool waits in place of the caller: a call that hangs must not hold its worker for
         // ever.
         let shared = Arc::clone(self.shared);
-        self.shared
-            .detached
-            .spawn(async move { waiter.attach(&shared).wait_until_settled().await });
+        self.shared.detached.spawn(async move { waiter.attach(&shared).wait_until_settled().await });
     }
 }

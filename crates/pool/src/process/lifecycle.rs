@@ -15,9 +15,7 @@ use super::stderr::{StderrTail, read_stderr};
 use super::worker::{LivenessAction, StopRequest, UnfinishedCalls, Worker};
 use super::{ProcessConfig, Workers};
 use crate::error::{ErrorKind, WorkerRef};
-use crate::protocol::{
-    Decoded, Encoding, FromWorker, Hello, ProtocolError, Ready, ToWorker, VERSION,
-};
+use crate::protocol::{Decoded, Encoding, FromWorker, Hello, ProtocolError, Ready, ToWorker, VERSION};
 use crate::scheduler::EndCause;
 use crate::shared::{Shared, worker_ref};
 
@@ -206,9 +204,8 @@ impl WorkerLifecycle {
                 LivenessAction::Wait(until) => until,
             };
             self.worker.close_input();
-            let until = self
-                .check_memory(running, now, &mut checked_at)
-                .map_or(until, |next| until.min(next));
+            let until =
+                self.check_memory(running, now, &mut checked_at).map_or(until, |next| until.min(next));
             tokio::select! {
                 () = running.process.ended() => return ProcessEnd::Exited,
                 message = reader_task.join_next() => return self.output_closed(running, message).await,
@@ -305,9 +302,7 @@ impl WorkerLifecycle {
         let id = self.worker.id;
         let died = |stderr: &str| died(status, stderr.to_owned());
         let (cause, error) = match (end, stop_request) {
-            (_, Some(StopRequest::Kill(EndCause::Closing))) => {
-                (EndCause::Closing, ErrorKind::ShuttingDown)
-            }
+            (_, Some(StopRequest::Kill(EndCause::Closing))) => (EndCause::Closing, ErrorKind::ShuttingDown),
             (ProcessEnd::Protocol(error), _) => {
                 (EndCause::Protocol, ErrorKind::Protocol { message: error.0.clone() })
             }
@@ -331,9 +326,7 @@ impl WorkerLifecycle {
         // After a protocol violation it is unknown which calls the worker has started.
         let uncertain = matches!(end, ProcessEnd::Protocol(_));
         for job in unfinished.sent {
-            match shutting_down
-                || (uncertain && !self.shared.registry.is_idempotent(&job.operation))
-            {
+            match shutting_down || (uncertain && !self.shared.registry.is_idempotent(&job.operation)) {
                 true => job.fail(error.clone(), worker),
                 false => self.shared.requeue(job),
             }

@@ -30,8 +30,7 @@ impl PipelineDepth {
         self.calls = self.calls.saturating_add(1);
         let prefetch = self.prefetch_for_mean();
         // Grows by doubling only, so that not every call updates the scheduler.
-        let same =
-            prefetch == self.prefetch || (prefetch > self.prefetch && prefetch < self.prefetch * 2);
+        let same = prefetch == self.prefetch || (prefetch > self.prefetch && prefetch < self.prefetch * 2);
         (!same).then(|| {
             self.prefetch = prefetch;
             prefetch

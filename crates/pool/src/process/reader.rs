@@ -66,11 +66,7 @@ impl Reader {
     }
 
     /// Handles messages until the pipe ends or the worker violates the protocol.
-    pub(super) async fn run(
-        mut self,
-        worker: Arc<Worker>,
-        shared: Arc<Shared>,
-    ) -> Result<(), ProtocolError> {
+    pub(super) async fn run(mut self, worker: Arc<Worker>, shared: Arc<Shared>) -> Result<(), ProtocolError> {
         loop {
             let mut count = 0;
             while let Some(message) = self.decoder.next()? {

@@ -66,9 +66,7 @@ impl Process {
             Channel::Stdio => spawn_on_stdio(&mut command, reaper)?,
             Channel::Descriptor => spawn_on_descriptor(&mut command, reaper)?,
         };
-        if let Err(error) =
-            apply_limits(config, group.leader()).and_then(|()| set_nonblocking(&pipes))
-        {
+        if let Err(error) = apply_limits(config, group.leader()).and_then(|()| set_nonblocking(&pipes)) {
             drop(group);
             let _ = child.wait();
             return Err(error);

@@ -33,12 +33,7 @@ impl StderrTail {
 }
 
 /// Reads standard error until it ends.
-pub(super) async fn read_stderr(
-    pipe: AsyncFd<OwnedFd>,
-    tail: Arc<StderrTail>,
-    pool: String,
-    worker: u64,
-) {
+pub(super) async fn read_stderr(pipe: AsyncFd<OwnedFd>, tail: Arc<StderrTail>, pool: String, worker: u64) {
     let (mut buffer, mut line) = (vec![0; 4096], Vec::new());
     loop {
         let Ok(mut ready) = pipe.readable().await else { return };

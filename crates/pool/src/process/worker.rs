@@ -106,12 +106,7 @@ impl Worker {
     }
 
     /// Stores the process's pid, kill handle and pipe. False if the pool has cancelled the start.
-    pub(super) fn attach(
-        &self,
-        pid: u32,
-        kill_handle: Arc<KillHandle>,
-        pipe: Arc<AsyncFd<OwnedFd>>,
-    ) -> bool {
+    pub(super) fn attach(&self, pid: u32, kill_handle: Arc<KillHandle>, pipe: Arc<AsyncFd<OwnedFd>>) -> bool {
         let mut state = self.state();
         (state.pid, state.kill_handle, state.pipe) = (Some(pid), Some(kill_handle), Some(pipe));
         !matches!(state.stop_request, Some(StopRequest::Kill(_)))
@@ -122,8 +117,7 @@ impl Worker {
         let mut state = self.state();
         state.open = true;
         state.encoding = ready.encoding;
-        state.concurrency =
-            if self.one_call { 1 } else { ready.concurrency.clamp(1, MAX_CONCURRENCY) };
+        state.concurrency = if self.one_call { 1 } else { ready.concurrency.clamp(1, MAX_CONCURRENCY) };
         state.last_activity = Instant::now();
     }
 
@@ -189,8 +183,7 @@ impl Worker {
         reason: CancelReason,
     ) -> CancelEffect {
         let mut state = self.state();
-        let index =
-            state.calls.iter().position(|entry| Arc::ptr_eq(&entry.job.call_state, call_state));
+        let index = state.calls.iter().position(|entry| Arc::ptr_eq(&entry.job.call_state, call_state));
         let Some(index) = index else { return CancelEffect::LeftRunning };
         state.calls[index].cancelled_at = Some(Instant::now());
         let id = state.calls[index].id;

@@ -39,9 +39,8 @@ impl LargeBody {
         let (received, total) = (self.body.len(), self.header.body);
         if self.body.capacity() == received {
             // The buffer grows only as bytes arrive: a header with a false length costs little.
-            self.body.reserve_exact(
-                total.saturating_sub(received).min(received.max(INITIAL_CAPACITY)).max(1),
-            );
+            self.body
+                .reserve_exact(total.saturating_sub(received).min(received.max(INITIAL_CAPACITY)).max(1));
         }
         &mut self.body
     }
@@ -128,9 +127,7 @@ impl<M: Message> Decoder<M> {
                 return Err(too_long(self.max_frame));
             }
             let message = M::from_line(line)?;
-            return Ok(Some(
-                message.map_or_else(|| Decoded::Stray(preview(line)), Decoded::Message),
-            ));
+            return Ok(Some(message.map_or_else(|| Decoded::Stray(preview(line)), Decoded::Message)));
         }
         self.searched = self.buffer.len() - self.start;
         match self.searched > self.max_frame {

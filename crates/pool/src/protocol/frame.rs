@@ -47,8 +47,7 @@ impl Header {
     /// Parses a header once all of its bytes are there. An invalid one is rejected as early as
     /// possible, so that the decoder neither waits for nor allocates a gigabyte that will not come.
     pub(crate) fn read(bytes: &[u8], max_frame: usize) -> Result<Option<Self>, ProtocolError> {
-        let Some(length) = bytes.first_chunk().map(|four| u32::from_le_bytes(*four) as usize)
-        else {
+        let Some(length) = bytes.first_chunk().map(|four| u32::from_le_bytes(*four) as usize) else {
             return Ok(None);
         };
         if length > max_frame || length < COUNTED_HEADER {
@@ -86,8 +85,7 @@ impl Header {
 
 /// Writes a call up to its body, which follows unchanged.
 pub(crate) fn call_head(call: &OutgoingCall<'_>, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
-    let limit =
-        call.timeout.map_or(0, |limit| millis(limit).min(u64::from(PROGRESS_FLAG - 1)) as u32);
+    let limit = call.timeout.map_or(0, |limit| millis(limit).min(u64::from(PROGRESS_FLAG - 1)) as u32);
     let header = Header {
         kind: CALL,
         form: call.arguments.form(),
@@ -127,20 +125,13 @@ fn encode_with_body(
 }
 
 /// Writes a result up to its value, which follows unchanged.
-pub(crate) fn result_head(
-    id: u64,
-    value: &CallPayload,
-    out: &mut Vec<u8>,
-) -> Result<(), ProtocolError> {
+pub(crate) fn result_head(id: u64, value: &CallPayload, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
     let body = body(value).len();
     Header { kind: RESULT, form: value.form(), limit: 0, id, name: 0, body }.write(out)
 }
 
 /// Writes a message from a worker.
-pub(super) fn encode_from_worker(
-    message: &FromWorker,
-    out: &mut Vec<u8>,
-) -> Result<(), ProtocolError> {
+pub(super) fn encode_from_worker(message: &FromWorker, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
     match message {
         FromWorker::Result { id, value } => {
             result_head(*id, value, out)?;
@@ -156,9 +147,7 @@ pub(super) fn encode_from_worker(
         }
         FromWorker::Pong(id) => encode_bare(PONG, *id, out),
         FromWorker::Retire => encode_bare(RETIRE, 0, out),
-        FromWorker::Ready(_) | FromWorker::Failed(_) => {
-            Err(ProtocolError::new("no frame for this"))
-        }
+        FromWorker::Ready(_) | FromWorker::Failed(_) => Err(ProtocolError::new("no frame for this")),
     }
 }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    CallMessage, ErrorBody, FromWorker, Message, OutgoingCall, ProtocolError, ToWorker, frame,
-    is_bytes, millis, valid_json,
+    CallMessage, ErrorBody, FromWorker, Message, OutgoingCall, ProtocolError, ToWorker, frame, is_bytes,
+    millis, valid_json,
 };
 use crate::payload::CallPayload;
 
@@ -56,10 +56,7 @@ pub(super) fn encode_to_worker(message: &ToWorker, out: &mut Vec<u8>) -> Result<
 }
 
 /// Writes a message from a worker.
-pub(super) fn encode_from_worker(
-    message: &FromWorker,
-    out: &mut Vec<u8>,
-) -> Result<(), ProtocolError> {
+pub(super) fn encode_from_worker(message: &FromWorker, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
     #[derive(Serialize)]
     struct Ready<'a> {
         r#type: &'a str,
@@ -93,12 +90,7 @@ pub(super) fn encode_from_worker(
     Ok(())
 }
 
-fn encode_value(
-    kind: &str,
-    id: u64,
-    value: &CallPayload,
-    out: &mut Vec<u8>,
-) -> Result<(), ProtocolError> {
+fn encode_value(kind: &str, id: u64, value: &CallPayload, out: &mut Vec<u8>) -> Result<(), ProtocolError> {
     let text = if is_bytes(value) { &[][..] } else { valid_json(value)? };
     let _ = write!(out, "{{\"type\":\"{kind}\",\"id\":{id}");
     if is_bytes(value) {
@@ -168,8 +160,7 @@ impl<'a> Fields<'a> {
 
 /// Parses the whole line as one type.
 fn parse_line<'a, T: Deserialize<'a>>(kind: &str, line: &'a [u8]) -> Result<T, ProtocolError> {
-    serde_json::from_slice(line)
-        .map_err(|cause| ProtocolError::new(format!("a `{kind}` with {cause}")))
+    serde_json::from_slice(line).map_err(|cause| ProtocolError::new(format!("a `{kind}` with {cause}")))
 }
 
 fn payload(text: Option<&RawValue>, base64: Option<&str>) -> Result<CallPayload, ProtocolError> {

@@ -30,11 +30,9 @@ fn decode<M: Message>(
 }
 
 fn payload() -> impl Strategy<Value = CallPayload> {
-    let json =
-        any::<(String, i64, Vec<Option<bool>>)>().prop_map(|it| CallPayload::json(&it).unwrap());
+    let json = any::<(String, i64, Vec<Option<bool>>)>().prop_map(|it| CallPayload::json(&it).unwrap());
     let bytes = proptest::collection::vec(any::<u8>(), 0..100).prop_map(CallPayload::bytes);
-    let large =
-        (any::<u8>(), 0..80_000_usize).prop_map(|(byte, n)| CallPayload::bytes(vec![byte; n]));
+    let large = (any::<u8>(), 0..80_000_usize).prop_map(|(byte, n)| CallPayload::bytes(vec![byte; n]));
     prop_oneof![4 => json, 4 => bytes, 1 => large]
 }
 
@@ -62,10 +60,8 @@ fn from_worker() -> impl Strategy<Value = FromWorker> {
             let data = Some(serde_json::json!({ "code": 7 }));
             FromWorker::Error { id, error: ErrorKind::Handler { message, chain, data } }
         }),
-        (any::<u64>(), "\\PC{0,30}").prop_map(|(id, message)| FromWorker::Error {
-            id,
-            error: ErrorKind::BadArguments { message }
-        }),
+        (any::<u64>(), "\\PC{0,30}")
+            .prop_map(|(id, message)| FromWorker::Error { id, error: ErrorKind::BadArguments { message } }),
         any::<u64>().prop_map(FromWorker::Pong),
         Just(FromWorker::Retire),
     ]
@@ -227,9 +223,7 @@ fn arguments_cannot_smuggle_anything_into_a_line() {
 #[test]
 fn a_ready_may_be_short() {
     let line = br#"{"type":"ready","version":1,"operations":[{"name":"double"}]}"#;
-    let Ok(Some(FromWorker::Ready(ready))) = FromWorker::from_line(line) else {
-        panic!("no ready")
-    };
+    let Ok(Some(FromWorker::Ready(ready))) = FromWorker::from_line(line) else { panic!("no ready") };
     assert_eq!((ready.encoding, ready.concurrency), (Encoding::Json, 1));
     assert_eq!(ready.operations[0].name, "double");
 }

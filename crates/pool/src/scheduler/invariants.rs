@@ -12,9 +12,7 @@ impl<J> WorkerScheduler<J> {
             return Some(format!("worker {id} is free while {} calls wait", queue + overflow));
         }
         if overflow > 0 && queue < self.settings.queue {
-            return Some(format!(
-                "{overflow} calls wait for queue space, but the queue has only {queue}"
-            ));
+            return Some(format!("{overflow} calls wait for queue space, but the queue has only {queue}"));
         }
         if self.active_workers() > self.settings.max && !self.shrinking {
             return Some(format!("{} workers, limit {}", self.active_workers(), self.settings.max));

@@ -75,8 +75,7 @@ impl<J> WorkerScheduler<J> {
     /// worker that it replaces.
     pub(super) fn active_workers(&self) -> usize {
         let stays = |id: &WorkerId| self.workers.get(id).is_some_and(WorkerSlot::is_serving);
-        let counts =
-            |slot: &&WorkerSlot| slot.is_serving() && !slot.replaces.as_ref().is_some_and(stays);
+        let counts = |slot: &&WorkerSlot| slot.is_serving() && !slot.replaces.as_ref().is_some_and(stays);
         self.workers.values().filter(counts).count()
     }
 
@@ -129,8 +128,7 @@ impl<J> WorkerScheduler<J> {
 
     /// Delays the next start, longer after each failure.
     pub(super) fn back_off(&mut self, now: Instant) {
-        let wait =
-            START_BACKOFF.0.saturating_mul(1 << self.failed_starts.min(10)).min(START_BACKOFF.1);
+        let wait = START_BACKOFF.0.saturating_mul(1 << self.failed_starts.min(10)).min(START_BACKOFF.1);
         self.failed_starts = self.failed_starts.saturating_add(1);
         self.start_not_before = Some(now + wait);
     }
@@ -184,8 +182,7 @@ impl<J> WorkerScheduler<J> {
             }
         }
         let at_once = (self.settings.max / 10).max(1);
-        let underway: Vec<WorkerId> =
-            self.workers.values().filter_map(|slot| slot.replaces).collect();
+        let underway: Vec<WorkerId> = self.workers.values().filter_map(|slot| slot.replaces).collect();
         let due = |(id, slot): &(&WorkerId, &WorkerSlot)| {
             slot.replace_cause.is_some() && slot.phase == Phase::Working && !underway.contains(id)
         };
@@ -202,8 +199,7 @@ impl<J> WorkerScheduler<J> {
     /// its successor probably will too. So the next start is delayed, longer each time.
     fn back_off_if_failed_early(&mut self, predecessor: WorkerId, now: Instant) {
         let failed_early = |slot: &WorkerSlot| {
-            slot.calls == 0
-                && matches!(slot.replace_cause, Some(EndCause::Requested | EndCause::Memory))
+            slot.calls == 0 && matches!(slot.replace_cause, Some(EndCause::Requested | EndCause::Memory))
         };
         if self.workers.get(&predecessor).is_some_and(failed_early) {
             self.back_off(now);
@@ -213,16 +209,9 @@ impl<J> WorkerScheduler<J> {
     fn stop_after_idle_timeout(&mut self, commands: &mut Vec<BackendCommand>, now: Instant) {
         let limit = self.settings.idle_timeout;
         let spare = self.active_workers().saturating_sub(self.settings.min);
-        let idle =
-            |slot: &WorkerSlot| slot.is_idle() && now.duration_since(slot.idle_since) >= limit;
-        let idle: Vec<WorkerId> = self
-            .workers
-            .iter()
-            .rev()
-            .filter(|(_, slot)| idle(slot))
-            .map(|(id, _)| *id)
-            .take(spare)
-            .collect();
+        let idle = |slot: &WorkerSlot| slot.is_idle() && now.duration_since(slot.idle_since) >= limit;
+        let idle: Vec<WorkerId> =
+            self.workers.iter().rev().filter(|(_, slot)| idle(slot)).map(|(id, _)| *id).take(spare).collect();
         self.stop_idle_workers(commands, EndCause::Idle, |id| idle.contains(&id));
     }
 

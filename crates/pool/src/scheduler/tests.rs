@@ -71,10 +71,7 @@ fn who_waits_for_a_place_gets_it_in_the_order_of_coming_and_nobody_overtakes() {
     }
     // Even the most urgent call does not overtake calls that wait for queue space, or later calls
     // could wait for ever.
-    assert!(matches!(
-        scheduler.submit("e", 1, WhenQueueFull::Wait, now),
-        CallAdmission::Queued(..)
-    ));
+    assert!(matches!(scheduler.submit("e", 1, WhenQueueFull::Wait, now), CallAdmission::Queued(..)));
     assert_eq!(refuse(&mut scheduler, "f", now), CallAdmission::Full("f"));
     let command: Vec<_> = (0..4).map(|_| scheduler.finished(1, now)).collect();
     assert_eq!(command, ["b", "c", "d", "e"].map(NextAction::Run));
@@ -222,10 +219,7 @@ fn a_call_taken_back_keeps_its_thread_until_its_time_is_over() {
     refuse(&mut scheduler, "a", now);
     let deadline = now + Duration::from_secs(9);
     scheduler.schedule_abandon(1, deadline, now);
-    assert_eq!(
-        (scheduler.maintain(now), scheduler.next_maintenance(now)),
-        (vec![], Some(deadline))
-    );
+    assert_eq!((scheduler.maintain(now), scheduler.next_maintenance(now)), (vec![], Some(deadline)));
     assert_eq!(scheduler.maintain(deadline), [BackendCommand::Start(2)]);
     assert_eq!(scheduler.finished(1, deadline), NextAction::Stop(EndCause::Timeout));
 }

@@ -15,8 +15,7 @@ use crate::helpers::eventually;
 #[tokio::test]
 async fn operations_are_listed_with_schemas_and_noop_and_echo_are_always_there() {
     let about = Operation::new("add").description("Adds two numbers.").idempotent();
-    let operations =
-        Operations::stateless().add(about, |(), (a, b): (u32, u32)| Ok::<u32, String>(a + b));
+    let operations = Operations::stateless().add(about, |(), (a, b): (u32, u32)| Ok::<u32, String>(a + b));
     let pool = WorkerPool::threads("maths", operations, PoolSettings::default()).await.unwrap();
     let listed = pool.list_operations();
     let names: Vec<_> = listed.iter().map(|operation| operation.name.as_str()).collect();
@@ -50,10 +49,9 @@ async fn what_cannot_be_called_is_refused_with_what_can() {
 
 #[tokio::test]
 async fn arguments_and_results_have_a_largest_size() {
-    let operations = Operations::stateless()
-        .add_bytes("grow", |(), _: &PoolCall, bytes: Vec<u8>| {
-            Ok::<_, String>([bytes.as_slice(), &bytes].concat())
-        });
+    let operations = Operations::stateless().add_bytes("grow", |(), _: &PoolCall, bytes: Vec<u8>| {
+        Ok::<_, String>([bytes.as_slice(), &bytes].concat())
+    });
     let settings = PoolSettings { max_frame: 100, ..PoolSettings::default() };
     let pool = WorkerPool::threads("small", operations, settings).await.unwrap();
     let grow = async |bytes: usize| {
@@ -98,8 +96,7 @@ async fn many_calls_come_back_in_order_so_many_at_a_time_and_lazily() {
 
 #[tokio::test]
 async fn many_calls_wait_where_others_fill_the_queue_and_may_come_from_a_stream() {
-    let (pool, _) =
-        gated(|settings| (settings.min, settings.max, settings.queue) = (1, 1, 1)).await;
+    let (pool, _) = gated(|settings| (settings.min, settings.max, settings.queue) = (1, 1, 1)).await;
     let numbers = stream::iter(0..500_u64);
     let twice = pool.call_many_from::<_, u64, _>("double", numbers, 50, CallOptions::default());
     let twice: Vec<u64> = twice.try_collect().await.unwrap();
@@ -108,11 +105,10 @@ async fn many_calls_wait_where_others_fill_the_queue_and_may_come_from_a_stream(
 
 #[tokio::test]
 async fn words_on_how_far_a_call_is_reach_a_listener_and_never_wait_for_one() {
-    let operations =
-        Operations::stateless().add_with("steps", |(), call: &PoolCall, steps: u32| {
-            (0..steps).for_each(|step| call.progress(&step));
-            Ok::<_, String>(steps)
-        });
+    let operations = Operations::stateless().add_with("steps", |(), call: &PoolCall, steps: u32| {
+        (0..steps).for_each(|step| call.progress(&step));
+        Ok::<_, String>(steps)
+    });
     let pool = WorkerPool::threads("steps", operations, PoolSettings::default()).await.unwrap();
     let (sender, mut steps) = mpsc::channel(3);
     let options = CallOptions::default().progress(sender);
@@ -147,8 +143,7 @@ async fn each_worker_keeps_its_state_from_call_to_call() {
 #[tokio::test]
 async fn a_closure_runs_on_a_worker_and_may_bring_anything_back() {
     let (pool, _) = gated(|_| ()).await;
-    let name =
-        pool.run_blocking(|| std::thread::current().name().map(str::to_owned)).await.unwrap();
+    let name = pool.run_blocking(|| std::thread::current().name().map(str::to_owned)).await.unwrap();
     assert!(name.is_some_and(|name| name.starts_with("gated-")));
     assert_eq!(pool.stats().calls.done, 1);
 }

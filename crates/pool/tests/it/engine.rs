@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use longshore::store::{UnitAction, UnitSelection};
 use longshore::{
-    Client, Kind, MemoryStore, NewUnit, Policy, RetryPolicy, Scope, Unit, UnitId, UnitState,
-    Worker, WorkerBuilder, WorkerReport,
+    Client, Kind, MemoryStore, NewUnit, Policy, RetryPolicy, Scope, Unit, UnitId, UnitState, Worker,
+    WorkerBuilder, WorkerReport,
 };
 use longshore_pool::engine::{HandleError, HandlePool};
 use longshore_pool::{
@@ -176,8 +176,7 @@ async fn a_full_pool_costs_no_attempt() {
 #[tokio::test(start_paused = true)]
 async fn a_queue_is_not_run_through_while_its_pool_takes_nothing() {
     let timeout = Duration::from_secs(3_600);
-    let (pool, gate) =
-        gated(|settings| *settings = PoolSettings { queue: 0, timeout, ..exactly(1) }).await;
+    let (pool, gate) = gated(|settings| *settings = PoolSettings { queue: 0, timeout, ..exactly(1) }).await;
     let fixture = Fixture::new();
     for n in 0..100 {
         fixture.send("gate", json!(n)).await;
@@ -196,12 +195,11 @@ async fn a_queue_is_not_run_through_while_its_pool_takes_nothing() {
 async fn what_a_call_says_of_its_progress_is_the_units() {
     let gate = Gate::default();
     let waits = gate.clone();
-    let operations =
-        Operations::stateless().add_with("slow", move |(), call: &PoolCall, (): ()| {
-            call.progress(&json!({"done": 1, "of": 2, "message": "halfway"}));
-            waits.pass(1);
-            Ok::<_, String>(())
-        });
+    let operations = Operations::stateless().add_with("slow", move |(), call: &PoolCall, (): ()| {
+        call.progress(&json!({"done": 1, "of": 2, "message": "halfway"}));
+        waits.pass(1);
+        Ok::<_, String>(())
+    });
     let pool = threads(operations).await;
     let fixture = Fixture::new();
     let id = fixture.send("slow", json!(null)).await;
@@ -227,14 +225,13 @@ async fn what_a_call_says_of_its_progress_is_the_units() {
 async fn a_unit_that_is_cancelled_takes_its_call_back() {
     let begun = Arc::new(tokio::sync::Notify::new());
     let begins = Arc::clone(&begun);
-    let operations =
-        Operations::stateless().add_with("long", move |(), call: &PoolCall, (): ()| {
-            begins.notify_one();
-            while !call.is_cancelled() {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Err::<(), _>("as you wish")
-        });
+    let operations = Operations::stateless().add_with("long", move |(), call: &PoolCall, (): ()| {
+        begins.notify_one();
+        while !call.is_cancelled() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err::<(), _>("as you wish")
+    });
     let pool = threads(operations).await;
     let fixture = Fixture::new();
     let id = fixture.send("long", json!(null)).await;

@@ -30,8 +30,7 @@ async fn one_that_cannot_be_started_is_an_error_with_its_reason() {
     for (start, reason, last_words) in cases {
         for (language, program) in foreign_workers(start) {
             let seconds = if start == "hang" { 1 } else { 60 };
-            let settings =
-                PoolSettings { start_timeout: Duration::from_secs(seconds), ..exactly(1) };
+            let settings = PoolSettings { start_timeout: Duration::from_secs(seconds), ..exactly(1) };
             let pool = WorkerPool::processes("test", program, settings).await;
             let error = pool.map(|_| ()).unwrap_err();
             let ErrorKind::StartFailed { message, stderr } = &error.kind else { panic!("{error}") };
@@ -64,10 +63,7 @@ async fn one_that_ends_in_a_call_is_replaced_and_its_caller_told_why() {
         assert!(matches!(error.kind, ErrorKind::Protocol { .. }), "{language}: {error}");
         let options = CallOptions::default().timeout(Duration::from_millis(300));
         let error = pool.call_with::<_, ()>("nothing", &(), options).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::Killed, .. }),
-            "{error}"
-        );
+        assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::Killed, .. }), "{error}");
         assert_eq!(pool.call::<_, u32>("count", &()).await.unwrap(), 1, "{language}");
         let counted = BTreeMap::from([("died", 2), ("protocol", 1), ("timeout", 1)]);
         eventually("their ends are counted", || pool.stats().ended == counted).await;

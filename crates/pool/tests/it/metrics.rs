@@ -25,8 +25,7 @@ impl metrics::HistogramFn for RecordCount {
 }
 
 fn key_text(key: &Key) -> String {
-    let labels: Vec<_> =
-        key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+    let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
     format!("{}{{{}}}", key.name(), labels.join(","))
 }
 

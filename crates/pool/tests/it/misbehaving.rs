@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore_pool::{
-    CallError, CallOptions, CancelEffect, ErrorKind, OnTimeout, Program, WorkerPool,
-};
+use longshore_pool::{CallError, CallOptions, CancelEffect, ErrorKind, OnTimeout, Program, WorkerPool};
 
 use crate::helpers::{eventually, exactly, example, exists, fixture, pool, runs, worker, zombies};
 
@@ -125,20 +123,13 @@ async fn half_a_message_and_a_closed_output_are_the_end_of_a_worker() {
 async fn garbage_and_gigabytes_are_refused_and_their_worker_killed() {
     let mut settings = exactly(1);
     settings.max_frame = 1 << 20;
-    let cases = [
-        ("binary", "garbage"),
-        ("binary", "gigabyte"),
-        ("json", "gigabyte"),
-        ("binary", "claim_gigabyte"),
-    ];
+    let cases =
+        [("binary", "garbage"), ("binary", "gigabyte"), ("json", "gigabyte"), ("binary", "claim_gigabyte")];
     for (encoding, operation) in cases {
         let pool = pool(worker(encoding, "well"), settings.clone()).await;
         let pid: u32 = pool.call("pid", &()).await.unwrap();
         let error = pool.call::<_, ()>(operation, &()).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::Protocol { .. }),
-            "{encoding} {operation}: {error}"
-        );
+        assert!(matches!(error.kind, ErrorKind::Protocol { .. }), "{encoding} {operation}: {error}");
         assert!(!exists(pid));
         let counted = BTreeMap::from([("protocol", 1)]);
         eventually("its end is counted", || pool.stats().ended == counted).await;
@@ -153,10 +144,7 @@ async fn a_call_that_takes_too_long_has_its_worker_killed_and_replaced() {
         let pid: u32 = pool.call("pid", &()).await.unwrap();
         let options = CallOptions::default().timeout(Duration::from_millis(200));
         let error = pool.call_with::<_, ()>(operation, &(), options).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::Killed, .. }),
-            "{error}"
-        );
+        assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::Killed, .. }), "{error}");
         assert_eq!(error.worker.and_then(|worker| worker.pid), Some(pid));
         assert_eq!(pool.call::<_, u32>("count", &()).await.unwrap(), 1);
         eventually("it is gone", || !exists(pid)).await;
@@ -173,10 +161,7 @@ async fn a_call_that_takes_too_long_goes_on_where_that_is_wished_and_its_late_an
     let pid: u32 = pool.call("pid", &()).await.unwrap();
     let options = CallOptions::default().timeout(Duration::from_millis(50));
     let error = pool.call_with::<_, ()>("sleep", &3.0, options).await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::LeftRunning, .. }),
-        "{error}"
-    );
+    assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::LeftRunning, .. }), "{error}");
     assert_eq!(pool.call::<_, u32>("pid", &()).await.unwrap(), pid);
 }
 
@@ -212,10 +197,8 @@ async fn one_that_ignores_stop_and_term_is_killed_in_time() {
 async fn an_idle_one_that_does_not_answer_a_ping_is_replaced() {
     let program = worker("json", "deaf").ping_every(Duration::from_millis(100));
     let pool = WorkerPool::processes("test", program, exactly(1)).await.unwrap();
-    eventually("it is noticed", || {
-        pool.stats().ended.contains_key("died") || pool.stats().workers == 0
-    })
-    .await;
+    eventually("it is noticed", || pool.stats().ended.contains_key("died") || pool.stats().workers == 0)
+        .await;
 }
 
 #[tokio::test]
@@ -331,10 +314,7 @@ async fn no_reply_is_lost_or_crossed_with_ten_thousand_calls_and_random_kills() 
                 answers += 1;
             }
             (_, Err(error)) => {
-                assert!(
-                    matches!(error.kind, ErrorKind::WorkerDied { signal: Some(9), .. }),
-                    "{error}"
-                );
+                assert!(matches!(error.kind, ErrorKind::WorkerDied { signal: Some(9), .. }), "{error}");
                 died += 1;
             }
         }
@@ -382,10 +362,7 @@ async fn one_call_that_hangs_does_not_take_along_those_beside_it() {
     let hangs = pool.call_with::<_, ()>("nothing", &(), options);
     let beside = pool.call::<_, f64>("sleep", &1.5);
     let (hangs, beside) = tokio::join!(hangs, beside);
-    assert!(matches!(
-        hangs.unwrap_err().kind,
-        ErrorKind::Timeout { fate: CancelEffect::Asked, .. }
-    ));
+    assert!(matches!(hangs.unwrap_err().kind, ErrorKind::Timeout { fate: CancelEffect::Asked, .. }));
     assert_eq!(beside.unwrap(), 1.5);
     eventually("it is replaced", || !exists(first)).await;
     let counted = BTreeMap::from([("timeout", 1)]);

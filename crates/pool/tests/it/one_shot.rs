@@ -37,8 +37,7 @@ async fn each_call_has_a_process_that_remembers_nothing_and_is_gone_after_it() {
 async fn no_more_run_at_a_time_than_asked_for() {
     let settings = PoolSettings { max: 2, ..PoolSettings::default() };
     let pool =
-        WorkerPool::one_shot("test", worker("json", "well"), ResourceLimits::default(), settings)
-            .await;
+        WorkerPool::one_shot("test", worker("json", "well"), ResourceLimits::default(), settings).await;
     let pool = pool.unwrap();
     let calls = (0..6).map(|_| async {
         let slept = pool.call::<_, f64>("sleep", &0.05).await;

@@ -24,7 +24,6 @@ async fn no_process_outlives_a_program_that_was_killed() {
         assert!(pids.iter().all(|pid| runs(*pid)), "{how}");
         parent.kill().unwrap();
         parent.wait().unwrap();
-        eventually("worker, grandchild and daemon are gone", || !pids.iter().any(|pid| runs(*pid)))
-            .await;
+        eventually("worker, grandchild and daemon are gone", || !pids.iter().any(|pid| runs(*pid))).await;
     }
 }

@@ -10,8 +10,7 @@ use crate::helpers::eventually;
 
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_with_depth_and_limit() {
-    let (pool, gate) =
-        gated(|settings| (settings.min, settings.max, settings.queue) = (1, 1, 2)).await;
+    let (pool, gate) = gated(|settings| (settings.min, settings.max, settings.queue) = (1, 1, 2)).await;
     let mut calls = JoinSet::new();
     for id in 0..3_u64 {
         let pool = pool.clone();
@@ -134,9 +133,7 @@ async fn ten_thousand_calls_at_once_each_get_their_own_answer() {
     let mut calls = JoinSet::new();
     for n in 0..10_000_u64 {
         let pool = pool.clone();
-        calls.spawn(
-            async move { Ok::<_, CallError>((n, pool.call::<_, u64>("double", &n).await?)) },
-        );
+        calls.spawn(async move { Ok::<_, CallError>((n, pool.call::<_, u64>("double", &n).await?)) });
     }
     while let Some(answer) = calls.join_next().await {
         let (n, twice) = answer.unwrap().unwrap();

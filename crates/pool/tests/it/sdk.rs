@@ -82,11 +82,7 @@ async fn progress_of_every_language_reaches_the_caller() {
         while let Some(value) = from.recv().await {
             heard.push(value.read::<Value>().unwrap()["step"].clone());
         }
-        assert_eq!(
-            (done.as_str(), heard),
-            ("done", vec![json!(1), json!(2), json!(3)]),
-            "{language}"
-        );
+        assert_eq!((done.as_str(), heard), ("done", vec![json!(1), json!(2), json!(3)]), "{language}");
     }
 }
 
@@ -96,11 +92,7 @@ async fn what_a_worker_prints_does_no_harm_in_any_language() {
         let pool = pool(program, exactly(1)).await;
         for number in 0..5 {
             let _: Value = pool.call("print", &"words\nand half a line").await.unwrap();
-            assert_eq!(
-                pool.call::<_, u32>("double", &number).await.unwrap(),
-                2 * number,
-                "{language}"
-            );
+            assert_eq!(pool.call::<_, u32>("double", &number).await.unwrap(), 2 * number, "{language}");
         }
     }
 }

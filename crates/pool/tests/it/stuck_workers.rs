@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use longshore_pool::{
-    CallOptions, ErrorKind, Operations, PoolSettings, Program, ResourceLimits, WhenQueueFull,
-    WorkerPool,
+    CallOptions, ErrorKind, Operations, PoolSettings, Program, ResourceLimits, WhenQueueFull, WorkerPool,
 };
 
 use crate::gate::gated;

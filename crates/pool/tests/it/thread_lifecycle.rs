@@ -89,8 +89,7 @@ async fn a_worker_is_replaced_after_its_number_of_calls_once_the_next_is_ready()
 async fn a_worker_is_replaced_at_its_age() {
     let settings = PoolSettings { max_age: Some(Duration::from_millis(40)), ..exactly(1) };
     let pool = WorkerPool::threads("aged", Operations::stateless(), settings).await.unwrap();
-    eventually("it got old", || pool.stats().ended.get("age").is_some_and(|ended| *ended > 1))
-        .await;
+    eventually("it got old", || pool.stats().ended.get("age").is_some_and(|ended| *ended > 1)).await;
     pool.call::<_, ()>("noop", &()).await.unwrap();
 }
 
@@ -211,10 +210,8 @@ async fn closing_waits_no_longer_than_it_may() {
     for id in 0..2_u64 {
         let caller = pool.clone();
         calls.spawn(async move { caller.call::<_, u64>("gate", &id).await });
-        eventually("it is in its place", || {
-            (pool.stats().busy + pool.stats().queue_depth) as u64 == id + 1
-        })
-        .await;
+        eventually("it is in its place", || (pool.stats().busy + pool.stats().queue_depth) as u64 == id + 1)
+            .await;
     }
     pool.close(Duration::from_millis(20)).await;
     let first: Result<u64, CallError> = calls.join_next().await.unwrap().unwrap();
@@ -249,8 +246,7 @@ async fn a_pool_that_is_closed_while_it_warms_up_says_so() {
 
 #[tokio::test]
 async fn dropping_a_pool_ends_its_threads() {
-    let pool =
-        WorkerPool::threads("dropped", operations(&Gate::default()), exactly(3)).await.unwrap();
+    let pool = WorkerPool::threads("dropped", operations(&Gate::default()), exactly(3)).await.unwrap();
     assert_eq!(threads("dropped-"), 3);
     drop(pool);
     eventually("they end", || threads("dropped-") == 0).await;

@@ -53,10 +53,7 @@ async fn no_more_threads_are_given_up_than_may_be() {
     }
     assert_eq!((pool.stats().abandoned, pool.stats().busy), (1, 1));
     let error = pool.call_with::<_, ()>("noop", &(), short_timeout()).await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::NotStarted, .. }),
-        "{error}"
-    );
+    assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::NotStarted, .. }), "{error}");
     gate.open();
     pool.call::<_, ()>("noop", &()).await.unwrap();
     eventually("all is well again", || pool.health() == longshore_pool::Health::Ok).await;
@@ -88,9 +85,10 @@ async fn an_operation_has_a_time_limit_of_its_own_unless_the_caller_says_otherwi
     let error = pool.call::<_, ()>("slow", &1_u64).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Timeout { after: limit, fate: CancelEffect::LeftRunning });
     let (caller, patient) = (pool.clone(), CallOptions::default().timeout(Duration::MAX));
-    let call = tokio::task::JoinSet::from_iter([async move {
-        caller.call_with::<_, ()>("slow", &2_u64, patient).await
-    }]);
+    let call =
+        tokio::task::JoinSet::from_iter([
+            async move { caller.call_with::<_, ()>("slow", &2_u64, patient).await },
+        ]);
     gate.wait_for(2).await;
     gate.open();
     call.join_all().await.pop().unwrap().unwrap();
@@ -100,14 +98,13 @@ async fn an_operation_has_a_time_limit_of_its_own_unless_the_caller_says_otherwi
 async fn a_call_taken_back_can_see_it_and_its_worker_is_kept() {
     let gate = crate::gate::Gate::default();
     let own = gate.clone();
-    let operations =
-        Operations::stateless().add_with("patient", move |(), call: &PoolCall, id: u64| {
-            own.pass(id);
-            while !call.is_cancelled() {
-                std::thread::yield_now();
-            }
-            Ok::<_, String>(())
-        });
+    let operations = Operations::stateless().add_with("patient", move |(), call: &PoolCall, id: u64| {
+        own.pass(id);
+        while !call.is_cancelled() {
+            std::thread::yield_now();
+        }
+        Ok::<_, String>(())
+    });
     let settings = longshore_pool::PoolSettings::default();
     let pool = WorkerPool::threads("patient", operations, settings).await.unwrap();
     gate.open();

@@ -19,11 +19,7 @@ pub(super) struct ConcurrencyKeys {
 impl ConcurrencyKeys {
     /// Locks and counts those of `keys` that are new. It does not wait for locks: if another
     /// transaction holds a key, its units are skipped, and this process claims again soon.
-    pub(super) async fn count(
-        &mut self,
-        tx: &mut Tx<'_>,
-        keys: impl Iterator<Item = &[u8]>,
-    ) -> Result<()> {
+    pub(super) async fn count(&mut self, tx: &mut Tx<'_>, keys: impl Iterator<Item = &[u8]>) -> Result<()> {
         let new: BTreeSet<&[u8]> = keys.filter(|key| !self.leased.contains_key(*key)).collect();
         if new.is_empty() {
             return Ok(());
@@ -39,11 +35,7 @@ impl ConcurrencyKeys {
         Ok(())
     }
 
-    async fn try_locks<'k>(
-        &mut self,
-        tx: &mut Tx<'_>,
-        keys: BTreeSet<&'k [u8]>,
-    ) -> Result<Vec<&'k [u8]>> {
+    async fn try_locks<'k>(&mut self, tx: &mut Tx<'_>, keys: BTreeSet<&'k [u8]>) -> Result<Vec<&'k [u8]>> {
         let lock_keys: Vec<i64> = keys.iter().map(|key| AdvisoryLock::CapKey(key).key()).collect();
         let sql = "SELECT pg_try_advisory_xact_lock(n)
             FROM unnest($1) WITH ORDINALITY AS k (n, at) ORDER BY at";

@@ -32,8 +32,7 @@ pub(crate) async fn try_fast_path(
 ) -> Result<Option<ClaimResult>> {
     let filter = ClaimFilterHash::of(claim);
     let wanted = u64::from(claim.free_slots) + u64::from(claim.prefetch);
-    let needs_full_claim =
-        !claim.excluded_tenants.is_empty() || inner.stride.needs_full_claim(filter);
+    let needs_full_claim = !claim.excluded_tenants.is_empty() || inner.stride.needs_full_claim(filter);
     if wanted == 0 || wanted > MAX_CLAIM || needs_full_claim {
         return Ok(None);
     }
@@ -88,15 +87,9 @@ struct ClaimedStream {
 /// Index of the summary columns of the first row, which follow those of [`CandidateUnit`].
 const SUMMARY_COLUMNS: usize = 23;
 
-async fn query(
-    inner: &StoreInner,
-    claim: &ClaimRequest,
-    mode: &ScanMode,
-) -> Result<Option<ClaimReply>> {
+async fn query(inner: &StoreInner, claim: &ClaimRequest, mode: &ScanMode) -> Result<Option<ClaimReply>> {
     let start = match mode {
-        ScanMode::Resume(streams) => {
-            streams.first().map(|one| inner.stride.scan_starts.start(mode, *one))
-        }
+        ScanMode::Resume(streams) => streams.first().map(|one| inner.stride.scan_starts.start(mode, *one)),
         ScanMode::Full => None,
     };
     let (start, now) = (start.unwrap_or(i64::MIN), inner.options.clock.now().as_micros());
@@ -122,10 +115,7 @@ impl ClaimReply {
         let Some(num) = value::<Option<i64>>(first, SUMMARY_COLUMNS + 1)? else {
             return Ok(Some(Self { wanted, cost, source: None, units: Vec::new() }));
         };
-        let weight = effective_weight(
-            small(first, SUMMARY_COLUMNS + 2)?,
-            small(first, SUMMARY_COLUMNS + 3)?,
-        );
+        let weight = effective_weight(small(first, SUMMARY_COLUMNS + 2)?, small(first, SUMMARY_COLUMNS + 3)?);
         let source = Some(ClaimedStream { num, weight, first: value(first, SUMMARY_COLUMNS + 4)? });
         let units = rows.iter().map(|row| CandidateUnit::read_from(row, 0));
         let mut units = units.collect::<Result<Vec<CandidateUnit>>>()?;
@@ -170,9 +160,7 @@ impl ClaimReply {
         if *mode == ScanMode::Full {
             // There were ready units a moment ago, and other transactions hold some or all of them.
             after.skipped = claimed_units == 0;
-            after
-                .rechecks
-                .extend((claimed_units > 0 && claimed_units < self.wanted).then_some(source.num));
+            after.rechecks.extend((claimed_units > 0 && claimed_units < self.wanted).then_some(source.num));
         }
         if claimed_units > 0 {
             after.deltas = 1;
@@ -182,11 +170,7 @@ impl ClaimReply {
     }
 }
 
-fn into_claimed(
-    claim: &ClaimRequest,
-    stream: &Stream,
-    units: Vec<CandidateUnit>,
-) -> Result<ClaimResult> {
+fn into_claimed(claim: &ClaimRequest, stream: &Stream, units: Vec<CandidateUnit>) -> Result<ClaimResult> {
     let held = units.into_iter().map(|unit| unit.into_held(claim, stream, false));
     Ok(ClaimResult { units: held.collect::<Result<_>>()?, ..ClaimResult::default() })
 }

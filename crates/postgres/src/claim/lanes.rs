@@ -38,11 +38,7 @@ pub(super) struct ClaimLane {
 }
 
 impl ClaimLanes {
-    pub(super) fn new(
-        scan_starts: &ScanStarts,
-        mode: &ScanMode,
-        mut sources: Vec<CandidateStream>,
-    ) -> Self {
+    pub(super) fn new(scan_starts: &ScanStarts, mode: &ScanMode, mut sources: Vec<CandidateStream>) -> Self {
         let mut lanes: Vec<ClaimLane> = Vec::new();
         let mut index: HashMap<i64, usize> = HashMap::new();
         for (at, source) in sources.iter_mut().enumerate() {
@@ -64,9 +60,8 @@ impl ClaimLanes {
     /// Whether there is nothing to divide or check: at most one stream, no cap, no unit that must
     /// run alone.
     pub(super) fn is_simple(&self) -> bool {
-        let plain = |source: &CandidateStream| {
-            source.cap.is_none() && source.tenant_cap.is_none() && !source.alone
-        };
+        let plain =
+            |source: &CandidateStream| source.cap.is_none() && source.tenant_cap.is_none() && !source.alone;
         self.sources.len() <= 1 && self.sources.iter().all(plain)
     }
 
@@ -217,15 +212,13 @@ impl ClaimLanes {
     pub(super) fn record_skipped(&mut self, skipped: &[(usize, i64)]) {
         for (source, rank) in skipped {
             let source = &mut self.sources[*source];
-            source.lowest_skipped =
-                Some(source.lowest_skipped.map_or(*rank, |least| least.min(*rank)));
+            source.lowest_skipped = Some(source.lowest_skipped.map_or(*rank, |least| least.min(*rank)));
         }
     }
 
     /// The lanes that still have units, as far as this claim could see.
     pub(super) fn still_open(&self) -> BTreeSet<i64> {
-        let open =
-            |at: &usize| !self.sources[*at].exhausted || self.sources[*at].lowest_skipped.is_some();
+        let open = |at: &usize| !self.sources[*at].exhausted || self.sources[*at].lowest_skipped.is_some();
         let lanes = self.lanes.iter().filter(|lane| lane.sources.iter().any(open));
         lanes.map(|lane| lane.num).collect()
     }
@@ -233,8 +226,7 @@ impl ClaimLanes {
     /// Records where in each stream the next claim may start.
     pub(super) fn record_starts(&self, scan_starts: &ScanStarts, mode: &ScanMode, units: usize) {
         let found = self.sources.iter().filter(|source| source.after.0 != i64::MIN);
-        let places = found
-            .map(|source| (source.stream.num, source.lowest_skipped.unwrap_or(source.after.0)));
+        let places = found.map(|source| (source.stream.num, source.lowest_skipped.unwrap_or(source.after.0)));
         scan_starts.record_claim(mode, places, units);
     }
 }

@@ -32,13 +32,7 @@ pub(super) struct StreamQuota {
 impl RoundPlan {
     /// Divides `wanted` units, of which the first `free` can start, plus `spare` more, by the
     /// lanes' shares.
-    pub(super) fn make(
-        stride: &StrideState,
-        lanes: &ClaimLanes,
-        free: u64,
-        wanted: u64,
-        spare: u64,
-    ) -> Self {
+    pub(super) fn make(stride: &StrideState, lanes: &ClaimLanes, free: u64, wanted: u64, spare: u64) -> Self {
         let shares = lanes.lanes.iter().map(|lane| {
             let window = u64::try_from(lane.window.len()).unwrap_or(u64::MAX);
             let remaining = match lanes.remaining(lane) {
@@ -83,8 +77,7 @@ impl RoundPlan {
             let claimed = result.units[at];
             lane.remaining = lane.remaining.saturating_sub(claimed);
             if let Some(tenant) = lane.tenant {
-                lanes.tenant_remaining[tenant] =
-                    lanes.tenant_remaining[tenant].saturating_sub(claimed);
+                lanes.tenant_remaining[tenant] = lanes.tenant_remaining[tenant].saturating_sub(claimed);
             }
             if planned > claimed {
                 stride.refund(lane.num, lane.weight, planned - claimed);
@@ -93,13 +86,7 @@ impl RoundPlan {
     }
 }
 
-fn order(
-    cursor: &mut StrideCursor,
-    lanes: &ClaimLanes,
-    free: u64,
-    wanted: u64,
-    spare: u64,
-) -> Vec<usize> {
+fn order(cursor: &mut StrideCursor, lanes: &ClaimLanes, free: u64, wanted: u64, spare: u64) -> Vec<usize> {
     let total = wanted + spare;
     // Nothing is claimed ahead from a capped lane. How many slots the spare units would need is
     // unknown.

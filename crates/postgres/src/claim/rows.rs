@@ -73,12 +73,7 @@ impl CandidateUnit {
     }
 
     /// Converts it into the unit that its holder receives.
-    pub(super) fn into_held(
-        self,
-        claim: &ClaimRequest,
-        stream: &Stream,
-        alone: bool,
-    ) -> Result<LeasedUnit> {
+    pub(super) fn into_held(self, claim: &ClaimRequest, stream: &Stream, alone: bool) -> Result<LeasedUnit> {
         let lease = Lease { unit: self.row.id, fence: self.row.fence };
         let started = self.row.started_at.is_some();
         let unit = unit(self.row, self.parts, stream, Some(claim.session))?;
@@ -137,9 +132,8 @@ pub(super) async fn claim(
     }
     let sql = "SELECT * FROM longshore_claim_units($1, $2, $3, $4, $5, $6, $7, $8)";
     let now = tx.now.as_micros();
-    let rows = tx
-        .query(sql, &[&streams, &units, &started, &places, &ids, &now, &session, &lock_only])
-        .await?;
+    let rows =
+        tx.query(sql, &[&streams, &units, &started, &places, &ids, &now, &session, &lock_only]).await?;
     rows.iter().map(|row| CandidateUnit::read(row, sources)).collect()
 }
 

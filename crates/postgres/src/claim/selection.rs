@@ -109,11 +109,8 @@ impl<'c> Selection<'c> {
                 }
             }
         }
-        result.skipped = skipped
-            .iter()
-            .chain(waiting.iter().flatten())
-            .map(CandidateUnit::source_and_rank)
-            .collect();
+        result.skipped =
+            skipped.iter().chain(waiting.iter().flatten()).map(CandidateUnit::source_and_rank).collect();
         rows::lease(tx, self.session, &leases).await?;
         rows::park(tx, &parked).await?;
         finish::apply(tx, expired).await?;
@@ -201,8 +198,7 @@ fn by_lane(lanes: &ClaimLanes, mut rows: Vec<CandidateUnit>) -> Vec<VecDeque<Can
         sources.iter().for_each(|source| of[*source] = lane);
     }
     rows.sort_by_key(CandidateUnit::key);
-    let mut waiting: Vec<VecDeque<CandidateUnit>> =
-        lanes.lanes.iter().map(|_| VecDeque::new()).collect();
+    let mut waiting: Vec<VecDeque<CandidateUnit>> = lanes.lanes.iter().map(|_| VecDeque::new()).collect();
     for row in rows {
         waiting[of[row.source]].push_back(row);
     }
@@ -210,11 +206,7 @@ fn by_lane(lanes: &ClaimLanes, mut rows: Vec<CandidateUnit>) -> Vec<VecDeque<Can
 }
 
 /// A cursor that starts where the plan did, limited to the rows that were read.
-fn resume_cursor(
-    lanes: &ClaimLanes,
-    plan: &RoundPlan,
-    waiting: &[VecDeque<CandidateUnit>],
-) -> StrideCursor {
+fn resume_cursor(lanes: &ClaimLanes, plan: &RoundPlan, waiting: &[VecDeque<CandidateUnit>]) -> StrideCursor {
     let share = |(at, before): (usize, &LaneShare)| {
         let there = u64::try_from(waiting[at].len()).unwrap_or(u64::MAX);
         let available = there.min(lanes.remaining(&lanes.lanes[at]));

@@ -207,10 +207,7 @@ mod tests {
         let (sql, values) = translate(&effect).unwrap();
         assert_eq!(sql, "UPDATE t SET a = $1, b = $2 WHERE c = $1");
         assert_eq!(values, [&SqlValue::Int(2), &SqlValue::Int(1)]);
-        assert_eq!(
-            rewritten(&ordered("DELETE FROM t WHERE a = $1", 1)),
-            "DELETE FROM t WHERE a = $1"
-        );
+        assert_eq!(rewritten(&ordered("DELETE FROM t WHERE a = $1", 1)), "DELETE FROM t WHERE a = $1");
     }
 
     #[test]
@@ -246,14 +243,10 @@ mod tests {
 
     #[test]
     fn only_statements_that_change_rows_are_effects() {
-        for good in
-            ["UPDATE t SET a = 1", " -- why\n /* how */ insert into t", "With x AS (SELECT 1)"]
-        {
+        for good in ["UPDATE t SET a = 1", " -- why\n /* how */ insert into t", "With x AS (SELECT 1)"] {
             assert!(translate(&named(good)).is_ok(), "{good}");
         }
-        for bad in
-            ["COMMIT", "END", "/* UPDATE */ ROLLBACK", "SET x = 1", "", "--", "UPDATED", "'UPDATE'"]
-        {
+        for bad in ["COMMIT", "END", "/* UPDATE */ ROLLBACK", "SET x = 1", "", "--", "UPDATED", "'UPDATE'"] {
             assert!(translate(&named(bad)).is_err(), "{bad}");
         }
     }

@@ -59,13 +59,9 @@ struct AdmissionLocks {
 impl AdmissionLocks {
     fn of(calls: &[NewCall]) -> Self {
         Self {
-            budgets: sorted_keys(
-                calls.iter().map(|call| AdvisoryLock::Budget(call.tenant.as_str())),
-            ),
+            budgets: sorted_keys(calls.iter().map(|call| AdvisoryLock::Budget(call.tenant.as_str()))),
             requests: sorted_keys(
-                calls
-                    .iter()
-                    .map(|call| AdvisoryLock::Request(call.tenant.as_str(), &call.request_id)),
+                calls.iter().map(|call| AdvisoryLock::Request(call.tenant.as_str(), &call.request_id)),
             ),
         }
     }
@@ -174,22 +170,13 @@ fn first_repeat<'c>(calls: &'c [NewCall]) -> usize {
     calls.iter().position(|call| !is_new(call)).unwrap_or(calls.len())
 }
 
-async fn journal(
-    tx: &mut Tx<'_>,
-    locks: &AdmissionLocks,
-    calls: &[NewCall],
-) -> Result<AdmissionReply> {
+async fn journal(tx: &mut Tx<'_>, locks: &AdmissionLocks, calls: &[NewCall]) -> Result<AdmissionReply> {
     let params = params(calls, locks, tx.now, false);
     let rows = tx.query(ADMIT, &borrow_params(&params)).await?;
     AdmissionReply::read(&rows, &BudgetState::month_of(tx.now))
 }
 
-fn params(
-    calls: &[NewCall],
-    locks: &AdmissionLocks,
-    now: Timestamp,
-    autocommit: bool,
-) -> OwnedParams {
+fn params(calls: &[NewCall], locks: &AdmissionLocks, now: Timestamp, autocommit: bool) -> OwnedParams {
     let mut params = CallIntentColumns::of(calls.iter()).params();
     params.push(Box::new(now.as_micros()));
     params.push(Box::new(BudgetState::month_of(now)));
@@ -200,11 +187,7 @@ fn params(
 }
 
 /// Decides on journalled calls, in their order.
-async fn decide(
-    tx: &mut Tx<'_>,
-    calls: &[NewCall],
-    mut reply: AdmissionReply,
-) -> Result<Vec<CallAdmission>> {
+async fn decide(tx: &mut Tx<'_>, calls: &[NewCall], mut reply: AdmissionReply) -> Result<Vec<CallAdmission>> {
     let originals = duplicated_calls(tx, &reply).await?;
     let mut answers = Vec::with_capacity(calls.len());
     for (at, call) in calls.iter().enumerate() {
@@ -253,10 +236,7 @@ async fn remove_refused(
 }
 
 /// Loads the calls that the duplicates repeat.
-async fn duplicated_calls(
-    tx: &mut Tx<'_>,
-    reply: &AdmissionReply,
-) -> Result<HashMap<CallId, Call>> {
+async fn duplicated_calls(tx: &mut Tx<'_>, reply: &AdmissionReply) -> Result<HashMap<CallId, Call>> {
     if reply.duplicates.is_empty() {
         return Ok(HashMap::new());
     }

@@ -75,14 +75,9 @@ pub(crate) async fn mark_maybe_billed(tx: &mut Tx<'_>, session: SessionId) -> Re
 }
 
 /// Corrects the costs of calls, all or none.
-pub(crate) async fn recost(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    recosts: &[CostCorrection],
-) -> Result<()> {
+pub(crate) async fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[CostCorrection]) -> Result<()> {
     // If a call has several prices, the last one counts.
-    let prices: BTreeMap<CallId, i64> =
-        recosts.iter().map(|recost| (recost.id, recost.cost_picos)).collect();
+    let prices: BTreeMap<CallId, i64> = recosts.iter().map(|recost| (recost.id, recost.cost_picos)).collect();
     let ids: Vec<Uuid> = prices.keys().map(|id| call_uuid(*id)).collect();
     let costs: Vec<i64> = prices.values().copied().collect();
     let sql = "SELECT c.id, c.status FROM longshore_call c WHERE c.id = ANY($1)

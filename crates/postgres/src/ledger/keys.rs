@@ -25,12 +25,7 @@ pub(crate) async fn change(tx: &mut Tx<'_>, scope: &Scope, change: &KeyChange) -
 }
 
 /// Adds a new version, and retires the active one.
-async fn add(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    key: &NewKey,
-    retires_at: Option<Timestamp>,
-) -> Result<()> {
+async fn add(tx: &mut Tx<'_>, scope: &Scope, key: &NewKey, retires_at: Option<Timestamp>) -> Result<()> {
     check_scope(scope, &key.tenant)?;
     let (tenant, name) = (key.tenant.as_str(), key.name.as_str());
     let sql = "SELECT version FROM longshore_provider_key WHERE tenant = $1 AND name = $2
@@ -89,8 +84,8 @@ async fn revoke(
     let sql = "UPDATE longshore_provider_key SET status = 'revoked', retires_at = NULL
         WHERE tenant = $1 AND name = $2 AND ($3 IS NULL OR version = $3)";
     let version = version.map(i64::from);
-    let found = scope.covers(tenant)
-        && tx.execute(sql, &[&tenant.as_str(), &name.as_str(), &version]).await? > 0;
+    let found =
+        scope.covers(tenant) && tx.execute(sql, &[&tenant.as_str(), &name.as_str(), &version]).await? > 0;
     if !found {
         return Err(Error::not_found("key", name));
     }
@@ -107,16 +102,15 @@ pub(crate) async fn list(
     limit: u32,
 ) -> Result<Page<KeyRecord>> {
     let after = after.map(page_cursor::key).transpose()?;
-    let (tenant, name, version) = after.as_ref().map_or(("", "", 0), |(tenant, name, version)| {
-        (tenant.as_str(), name.as_str(), i64::from(*version))
-    });
+    let (tenant, name, version) = after
+        .as_ref()
+        .map_or(("", "", 0), |(tenant, name, version)| (tenant.as_str(), name.as_str(), i64::from(*version)));
     let sql = format!(
         "SELECT {KEY_COLUMNS} FROM longshore_provider_key WHERE (tenant, name, version) > ($1, $2, $3)
          AND ($4 IS NULL OR tenant = $4) AND ($5 IS NULL OR name = $5)
          ORDER BY tenant, name, version LIMIT $6"
     );
-    let (own, only, most) =
-        (queries::tenant(scope), only.map(KeyName::as_str), i64::from(limit) + 1);
+    let (own, only, most) = (queries::tenant(scope), only.map(KeyName::as_str), i64::from(limit) + 1);
     let rows = tx.query(&sql, &[&tenant, &name, &version, &own, &only, &most]).await?;
     page(&rows, limit, "a key", |row| read_key(&Columns(row)), page_cursor::after_key)
 }

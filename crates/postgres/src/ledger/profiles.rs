@@ -12,11 +12,7 @@ use crate::row::{Columns, to_json};
 use crate::tx::Tx;
 
 /// Writes or removes a profile.
-pub(crate) async fn change(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    change: &ProfileChange,
-) -> Result<ProfileRecord> {
+pub(crate) async fn change(tx: &mut Tx<'_>, scope: &Scope, change: &ProfileChange) -> Result<ProfileRecord> {
     match change {
         ProfileChange::Put(profile) => put(tx, scope, profile.clone()).await,
         ProfileChange::Remove(tenant, name) => remove(tx, scope, tenant, name).await,
@@ -26,9 +22,8 @@ pub(crate) async fn change(
 /// Writes a profile, if its revision is the expected one.
 async fn put(tx: &mut Tx<'_>, scope: &Scope, put: PutProfile) -> Result<ProfileRecord> {
     check_scope(scope, &put.tenant)?;
-    let sql = format!(
-        "SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2 FOR UPDATE"
-    );
+    let sql =
+        format!("SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE tenant = $1 AND name = $2 FOR UPDATE");
     let found = tx.query_opt(&sql, &[&put.tenant.as_str(), &put.name.as_str()]).await?;
     let found = found.as_ref().map(|row| read_profile(&Columns(row))).transpose()?;
     let profile = put.apply(found, tx.now)?;
@@ -76,9 +71,8 @@ async fn remove(
     tenant: &TenantId,
     name: &ProfileName,
 ) -> Result<ProfileRecord> {
-    let sql = format!(
-        "DELETE FROM longshore_profile WHERE tenant = $1 AND name = $2 RETURNING {PROFILE_COLUMNS}"
-    );
+    let sql =
+        format!("DELETE FROM longshore_profile WHERE tenant = $1 AND name = $2 RETURNING {PROFILE_COLUMNS}");
     let removed = match scope.covers(tenant) {
         true => tx.query_opt(&sql, &[&tenant.as_str(), &name.as_str()]).await?,
         false => None,
@@ -97,15 +91,13 @@ pub(crate) async fn list(
     limit: u32,
 ) -> Result<Page<ProfileRecord>> {
     let after = after.map(page_cursor::profile).transpose()?;
-    let (tenant, name) =
-        after.as_ref().map_or(("", ""), |(tenant, name)| (tenant.as_str(), name.as_str()));
+    let (tenant, name) = after.as_ref().map_or(("", ""), |(tenant, name)| (tenant.as_str(), name.as_str()));
     let sql = format!(
         "SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE (tenant, name) > ($1, $2)
          AND ($3 IS NULL OR tenant = $3) AND ($4 IS NULL OR name = $4)
          ORDER BY tenant, name LIMIT $5"
     );
-    let (own, only, most) =
-        (queries::tenant(scope), only.map(ProfileName::as_str), i64::from(limit) + 1);
+    let (own, only, most) = (queries::tenant(scope), only.map(ProfileName::as_str), i64::from(limit) + 1);
     let rows = tx.query(&sql, &[&tenant, &name, &own, &only, &most]).await?;
     page(&rows, limit, "a profile", |row| read_profile(&Columns(row)), page_cursor::after_profile)
 }

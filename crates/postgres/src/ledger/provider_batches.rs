@@ -4,8 +4,8 @@ use longshore_accounts::rows::{
     PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
 };
 use longshore_accounts::{
-    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter,
-    PendingRequest, ProviderBatch, ProviderBatchChange,
+    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter, PendingRequest,
+    ProviderBatch, ProviderBatchChange,
 };
 use longshore_core::{BatchId, Result, UnitId};
 use uuid::Uuid;
@@ -15,11 +15,7 @@ use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid};
 
 /// Parks, answers or removes requests.
-pub(crate) async fn change(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    change: &PendingChange,
-) -> Result<Vec<UnitId>> {
+pub(crate) async fn change(tx: &mut Tx<'_>, batch: &BatchId, change: &PendingChange) -> Result<Vec<UnitId>> {
     match change {
         PendingChange::Add(items) => park(tx, batch, items).await?,
         PendingChange::Answer(deliveries) => return deliver(tx, batch, deliveries).await,
@@ -53,9 +49,7 @@ pub(crate) async fn list(
 ) -> Result<Vec<PendingRequest>> {
     let (condition, name) = match filter {
         PendingFilter::CustomId(id) => ("custom_id = $3", Some(id)),
-        PendingFilter::Waiting => {
-            ("provider_batch IS NULL AND answer IS NULL AND $3 IS NULL", None)
-        }
+        PendingFilter::Waiting => ("provider_batch IS NULL AND answer IS NULL AND $3 IS NULL", None),
         PendingFilter::ProviderBatch(mark) => ("provider_batch = $3", Some(mark)),
         PendingFilter::Answered => ("answer IS NOT NULL AND $3 IS NULL", None),
     };
@@ -126,11 +120,7 @@ async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Res
 
 /// Records replies. They are written one by one, so that the first of two replies to the same
 /// request is kept.
-async fn deliver(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    deliveries: &[BatchAnswer],
-) -> Result<Vec<UnitId>> {
+async fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[BatchAnswer]) -> Result<Vec<UnitId>> {
     let mut units = Vec::new();
     for BatchAnswer { custom_id, reply } in deliveries {
         let sql = "UPDATE longshore_pending_request SET answer = coalesce(answer, $3),

@@ -62,11 +62,7 @@ async fn close(tx: &mut Tx<'_>, tenant: &TenantId, queue: &QueueName) -> Result<
 
 /// Sends a unit to a reply queue, if it is open. Closing the queue waits for this commit, and then
 /// cancels the unit.
-pub(crate) async fn reply(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    unit: &NewUnit,
-) -> Result<Option<SendResult>> {
+pub(crate) async fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<SendResult>> {
     let sql = "SELECT 1 FROM longshore_reply_queue WHERE tenant = $1 AND name = $2 FOR KEY SHARE";
     if tx.query_opt(sql, &[&unit.tenant.as_str(), &unit.queue.as_str()]).await?.is_none() {
         return Ok(None);
@@ -108,8 +104,7 @@ async fn cancel(tx: &mut Tx<'_>, tenant: &str, queue: &str) -> Result<()> {
             running.push(row);
             continue;
         }
-        let step =
-            transition(&row.transition_input()?, &Event::Cancel, &Policy::default(), tx.now)?;
+        let step = transition(&row.transition_input()?, &Event::Cancel, &Policy::default(), tx.now)?;
         changes.push(UnitChange::step(row, step));
     }
     if !running.is_empty() {

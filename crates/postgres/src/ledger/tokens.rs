@@ -20,11 +20,7 @@ fn uuid(id: TokenId) -> Uuid {
 }
 
 /// Adds or revokes a token.
-pub(crate) async fn change(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    change: &TokenChange,
-) -> Result<TokenRecord> {
+pub(crate) async fn change(tx: &mut Tx<'_>, scope: &Scope, change: &TokenChange) -> Result<TokenRecord> {
     match change {
         TokenChange::Add(token) => add(tx, scope, token).await,
         TokenChange::Revoke(id) => revoke(tx, scope, *id).await,
@@ -66,9 +62,7 @@ async fn one(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord>
          $2)"
     );
     let row = tx.query_opt(&sql, &[&uuid(id), &queries::tenant(scope)]).await?;
-    row.as_ref()
-        .ok_or_else(|| Error::not_found("token", id))
-        .and_then(|row| read_token(&Columns(row)))
+    row.as_ref().ok_or_else(|| Error::not_found("token", id)).and_then(|row| read_token(&Columns(row)))
 }
 
 /// Tokens, oldest first: all, or the one with this hash.

@@ -109,9 +109,7 @@ fn group(by: UsageBy) -> &'static str {
     match by {
         UsageBy::Tenant => "c.tenant",
         UsageBy::Model => "coalesce(nullif(c.answering_model, ''), c.model)",
-        UsageBy::Day => {
-            "to_char(to_timestamp(c.opened_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
-        }
+        UsageBy::Day => "to_char(to_timestamp(c.opened_at / 1000000) AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
         UsageBy::Batch => "coalesce(c.batch, '')",
         UsageBy::Profile => "c.tenant || '/' || c.profile",
     }

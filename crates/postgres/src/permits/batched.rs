@@ -18,9 +18,7 @@ use crate::typed_params::replace_nul;
 
 /// The coalescer of each pool that this process has used.
 #[derive(Debug, Default)]
-pub(crate) struct PoolCoalescers(
-    Mutex<HashMap<PoolName, Arc<Coalescer<PermitRequest, PermitReply>>>>,
-);
+pub(crate) struct PoolCoalescers(Mutex<HashMap<PoolName, Arc<Coalescer<PermitRequest, PermitReply>>>>);
 
 impl PoolCoalescers {
     fn get(&self, pool: &PoolName) -> Arc<Coalescer<PermitRequest, PermitReply>> {
@@ -34,27 +32,17 @@ impl PoolCoalescers {
 }
 
 /// Runs a request alone, or together with others to the same pool if a call is in flight.
-pub(super) async fn submit(
-    inner: &Arc<StoreInner>,
-    pool: &PoolName,
-    job: PermitRequest,
-) -> PermitReply {
+pub(super) async fn submit(inner: &Arc<StoreInner>, pool: &PoolName, job: PermitRequest) -> PermitReply {
     let jobs = inner.pool_coalescers.get(pool);
     let (inner, pool) = (Arc::clone(inner), pool.clone());
     let call = move |jobs| {
         let (inner, pool) = (Arc::clone(&inner), pool.clone());
         async move { execute(&inner, &pool, jobs).await }
     };
-    jobs.run(job, call)
-        .await
-        .unwrap_or_else(|| Err(damaged("a pool request that did not complete")))
+    jobs.run(job, call).await.unwrap_or_else(|| Err(damaged("a pool request that did not complete")))
 }
 
-async fn execute(
-    inner: &StoreInner,
-    pool: &PoolName,
-    jobs: Vec<PermitRequest>,
-) -> Vec<PermitReply> {
+async fn execute(inner: &StoreInner, pool: &PoolName, jobs: Vec<PermitRequest>) -> Vec<PermitReply> {
     match &jobs[..] {
         [PermitRequest::Ask(ask)] => vec![super::ask_one(inner, pool, ask).await.map(Some)],
         [PermitRequest::Release { ids, late }] => {
@@ -73,12 +61,10 @@ async fn execute_batch(
     jobs: &[PermitRequest],
 ) -> Result<Vec<PermitReply>> {
     let released = |late| -> Vec<Uuid> {
-        let released =
-            jobs.iter().flat_map(PermitRequest::releases).filter(|(_, its)| *its == late);
+        let released = jobs.iter().flat_map(PermitRequest::releases).filter(|(_, its)| *its == late);
         released.map(|(id, _)| uuid(id)).collect()
     };
-    let asks: Vec<&AcquireRequest> =
-        jobs.iter().filter_map(PermitRequest::acquire_request).collect();
+    let asks: Vec<&AcquireRequest> = jobs.iter().filter_map(PermitRequest::acquire_request).collect();
     let rows = inner
         .query_autocommit(
             "SELECT outcome, fence, waited, ahead, retry_after, notified, request_index
@@ -94,9 +80,7 @@ async fn execute_batch(
                 &column(&asks, |ask| replace_nul(&ask.owner)),
                 &column(&asks, |ask| micros(ask.ttl)),
                 &column(&asks, wait_ttl),
-                &column(&asks, |ask| {
-                    micros(PERMIT_AGING_PER_LEVEL * u32::from(ask.priority.level()))
-                }),
+                &column(&asks, |ask| micros(PERMIT_AGING_PER_LEVEL * u32::from(ask.priority.level()))),
             ],
         )
         .await?;
@@ -116,8 +100,6 @@ fn read(inner: &StoreInner, jobs: &[PermitRequest], rows: &[Row]) -> Result<Vec<
     let mut place = 0;
     Ok(PermitRequest::replies(jobs, || {
         place += 1;
-        answers
-            .remove(&place)
-            .unwrap_or_else(|| Err(damaged("a pool function that returns too few rows")))
+        answers.remove(&place).unwrap_or_else(|| Err(damaged("a pool function that returns too few rows")))
     }))
 }

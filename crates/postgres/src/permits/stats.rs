@@ -58,17 +58,9 @@ fn add_permit(row: &Row, stats: &mut PoolStats) -> Result<()> {
     let (id, owner, weight) = (permit_id(id), value(row, 6)?, number(row, 7)?);
     match fence {
         Some(fence) => {
-            let (fence, held, left) =
-                (fence.unsigned_abs(), duration(row, 12)?, duration(row, 10)?);
+            let (fence, held, left) = (fence.unsigned_abs(), duration(row, 12)?, duration(row, 10)?);
             stats.in_use += weight;
-            stats.holders.push(Holder {
-                id,
-                owner,
-                weight,
-                fence,
-                held_for: held,
-                expires_in: left,
-            });
+            stats.holders.push(Holder { id, owner, weight, fence, held_for: held, expires_in: left });
         }
         None => {
             let level: i16 = value(row, 8)?;
@@ -81,10 +73,7 @@ fn add_permit(row: &Row, stats: &mut PoolStats) -> Result<()> {
 }
 
 /// The statistics of all pools, or of one.
-pub(crate) async fn list(
-    inner: &StoreInner,
-    only: Option<&PoolName>,
-) -> Result<Vec<(PoolName, PoolStats)>> {
+pub(crate) async fn list(inner: &StoreInner, only: Option<&PoolName>) -> Result<Vec<(PoolName, PoolStats)>> {
     let names = match only {
         Some(name) => vec![name.clone()],
         None => names(inner).await?,
@@ -98,10 +87,7 @@ pub(crate) async fn list(
 
 async fn names(inner: &StoreInner) -> Result<Vec<PoolName>> {
     let rows = inner
-        .query_autocommit(
-            "SELECT name FROM longshore_bounded_pool ORDER BY name COLLATE \"C\"",
-            &[],
-        )
+        .query_autocommit("SELECT name FROM longshore_bounded_pool ORDER BY name COLLATE \"C\"", &[])
         .await?;
     rows.iter().map(|row| PoolName::new(value::<&str>(row, 0)?).map_err(damaged)).collect()
 }

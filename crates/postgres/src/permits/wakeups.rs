@@ -117,8 +117,7 @@ impl PermitWakeups {
     pub(crate) async fn run_sender(&self, pool: &Pool, channel: &str) {
         loop {
             self.has_unsent.notified().await;
-            let ids =
-                std::mem::take(&mut *self.unsent.lock().unwrap_or_else(PoisonError::into_inner));
+            let ids = std::mem::take(&mut *self.unsent.lock().unwrap_or_else(PoisonError::into_inner));
             if ids.is_empty() {
                 continue;
             }

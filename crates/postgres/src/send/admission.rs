@@ -105,9 +105,10 @@ impl<'u> AdmissionPlan<'u> {
             edges: Vec::new(),
             ended: Vec::new(),
         };
-        let keys = units.iter().zip(streams).filter_map(|(unit, stream)| {
-            unit.dedup.as_ref().map(|dedup| dedup_key(stream.lane, &dedup.key))
-        });
+        let keys = units
+            .iter()
+            .zip(streams)
+            .filter_map(|(unit, stream)| unit.dedup.as_ref().map(|dedup| dedup_key(stream.lane, &dedup.key)));
         let keys: Vec<Vec<u8>> = keys.collect();
         let needs: Vec<Uuid> =
             units.iter().flat_map(|unit| &unit.dependencies.units).map(|id| uuid(*id)).collect();
@@ -273,10 +274,7 @@ async fn write_edges(tx: &mut Tx<'_>, edges: &[(UnitId, UnitId)]) -> Result<()> 
 }
 
 /// Cancels units with failed dependencies, as if they had been blocked until now.
-async fn cancel_with_failed_dependencies(
-    tx: &mut Tx<'_>,
-    ended: &[(UnitId, UnitId)],
-) -> Result<()> {
+async fn cancel_with_failed_dependencies(tx: &mut Tx<'_>, ended: &[(UnitId, UnitId)]) -> Result<()> {
     if ended.is_empty() {
         return Ok(());
     }

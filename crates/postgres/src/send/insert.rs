@@ -45,12 +45,7 @@ pub(super) struct NewRow<'u> {
 
 impl<'u> NewRow<'u> {
     /// A unit with `waits_for` open dependencies.
-    pub(super) fn new(
-        now: Timestamp,
-        unit: &'u NewUnit,
-        stream: &Stream,
-        waits_for: usize,
-    ) -> Self {
+    pub(super) fn new(now: Timestamp, unit: &'u NewUnit, stream: &Stream, waits_for: usize) -> Self {
         let (state, place) = unit.initial_state(waits_for > 0, now);
         Self {
             unit,
@@ -138,17 +133,12 @@ const INSERT: &str = "INSERT INTO longshore_unit (id, stream, state, sort_key, p
     flags, open_dependencies, bytes, dedup_key, cap_key, spec, payload, created_at)
     SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n";
 
-const SEND_PLAIN: &str =
-    "SELECT * FROM longshore_enqueue_fast($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
+const SEND_PLAIN: &str = "SELECT * FROM longshore_enqueue_fast($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
     $11, $12, $13, $14, $15, $16)";
 
 /// Inserts rows without dedup keys, and returns true. If one of `lanes` has a limit or its tenant
 /// is suspended, it inserts nothing and returns false. An id that exists is a repeat.
-pub(super) async fn insert_plain(
-    tx: &mut Tx<'_>,
-    rows: &[NewRow<'_>],
-    lanes: &Vec<i64>,
-) -> Result<bool> {
+pub(super) async fn insert_plain(tx: &mut Tx<'_>, rows: &[NewRow<'_>], lanes: &Vec<i64>) -> Result<bool> {
     let columns = NewUnitColumns::of(rows)?;
     let (now, autocommit) = (tx.now.as_micros(), false);
     let mut params = columns.params().to_vec();

@@ -70,11 +70,8 @@ async fn prepare(
     if !limits.has_limits() {
         return Ok((streams, ReservedCapacity { refusals, ..ReservedCapacity::default() }));
     }
-    let mut tx = Tx::in_caller_transaction(
-        transaction,
-        store.options.clock.now(),
-        Arc::clone(&store.streams),
-    );
+    let mut tx =
+        Tx::in_caller_transaction(transaction, store.options.clock.now(), Arc::clone(&store.streams));
     let xid: String = value(&tx.query_one("SELECT pg_current_xact_id()::text", &[]).await?, 0)?;
     let reserve = retry_transaction!(store, Durable, tx =>
         reserve(&mut tx, units, &streams, refusals.clone(), &xid));

@@ -21,11 +21,7 @@ use crate::tx::Tx;
 use crate::typed_params::{session_uuid, unit_id, uuid};
 
 /// Records a heartbeat, and returns what the worker must know.
-pub(crate) async fn beat(
-    tx: &mut Tx<'_>,
-    session: SessionId,
-    beat: &Heartbeat,
-) -> Result<HeartbeatReply> {
+pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) -> Result<HeartbeatReply> {
     let sql = format!(
         "WITH me AS (
            UPDATE longshore_session SET heartbeats = heartbeats + 1, heartbeat_at = $2, cpu =
@@ -49,9 +45,8 @@ pub(crate) async fn beat(
         .await?
         .ok_or(Error::SessionGone(session))?;
     progress(tx, value(&row, 0)?, &beat.progress).await?;
-    let ids = |at| -> Result<Vec<UnitId>> {
-        Ok(value::<Vec<Uuid>>(&row, at)?.into_iter().map(unit_id).collect())
-    };
+    let ids =
+        |at| -> Result<Vec<UnitId>> { Ok(value::<Vec<Uuid>>(&row, at)?.into_iter().map(unit_id).collect()) };
     Ok(HeartbeatReply {
         order: value::<&str>(&row, 1)?.parse().map_err(damaged)?,
         held: count(&row, 2)?,
@@ -65,8 +60,7 @@ pub(crate) async fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNot
     // Progress is a hint, so a heartbeat skips units that another transaction has locked. Only the
     // latest note of each unit is kept: an update from a list takes an arbitrary one of several
     // rows.
-    let latest: HashMap<UnitId, &ProgressNote> =
-        notes.iter().map(|note| (note.lease.unit, note)).collect();
+    let latest: HashMap<UnitId, &ProgressNote> = notes.iter().map(|note| (note.lease.unit, note)).collect();
     if latest.is_empty() {
         return Ok(());
     }
@@ -100,8 +94,7 @@ pub(crate) async fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease
             continue;
         }
         let Some(row) = rows.remove(&lease.unit) else { continue };
-        let step =
-            transition(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
+        let step = transition(&row.transition_input()?, &Event::Released, &Policy::default(), tx.now)?;
         let fence = row.fence + 1;
         changes.push(UnitChange::new(row, step, fence, Some(session)));
     }

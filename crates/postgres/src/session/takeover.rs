@@ -17,11 +17,7 @@ use crate::tx::Tx;
 use crate::typed_params::{session_uuid, uuids};
 
 /// Moves the leases of session `from` to session `to`, with new fences.
-pub(crate) async fn adopt(
-    tx: &mut Tx<'_>,
-    from: SessionId,
-    to: SessionId,
-) -> Result<Vec<LeasedUnit>> {
+pub(crate) async fn adopt(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<Vec<LeasedUnit>> {
     if from == to {
         return Err(Error::Invalid("a session cannot adopt from itself".to_owned()));
     }
@@ -57,11 +53,7 @@ pub(crate) async fn adopt(
 
 /// Locks both sessions, so that neither can end until this is committed. Returns their numbers, if
 /// they exist.
-async fn lock_both(
-    tx: &mut Tx<'_>,
-    from: SessionId,
-    to: SessionId,
-) -> Result<(Option<i64>, Option<i64>)> {
+async fn lock_both(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Result<(Option<i64>, Option<i64>)> {
     let ids = vec![session_uuid(from), session_uuid(to)];
     let sql = "SELECT id, num FROM longshore_session WHERE id = ANY($1) ORDER BY num FOR UPDATE";
     let (mut old, mut new) = (None, None);

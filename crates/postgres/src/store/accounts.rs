@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use longshore_accounts::{
-    AuditEntry, AuditLog, BucketRequest, Budget, BudgetState, Call, CallAdmission, CallRecord,
-    Calls, CostCorrection, DrawResult, KeyChange, KeyRecord, Keys, Limits, NewAuditEntry, NewCall,
-    PendingChange, PendingCounts, PendingFilter, PendingRequest, PendingRequests, ProfileChange,
-    ProfileRecord, Profiles, ProviderBatch, ProviderBatchChange, TokenChange, TokenHash,
-    TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
+    AuditEntry, AuditLog, BucketRequest, Budget, BudgetState, Call, CallAdmission, CallRecord, Calls,
+    CostCorrection, DrawResult, KeyChange, KeyRecord, Keys, Limits, NewAuditEntry, NewCall, PendingChange,
+    PendingCounts, PendingFilter, PendingRequest, PendingRequests, ProfileChange, ProfileRecord, Profiles,
+    ProviderBatch, ProviderBatchChange, TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy,
+    UsageFilter,
 };
 use longshore_core::store::{Page, ReplyQueues, SendResult};
 use longshore_core::{
@@ -16,8 +16,7 @@ use longshore_core::{
 
 use super::{operation, operation_without_timeout, operations};
 use crate::ledger::{
-    admission, budgets, calls, keys, limits, profiles, provider_batches, reply_queues, tokens,
-    usage,
+    admission, budgets, calls, keys, limits, profiles, provider_batches, reply_queues, tokens, usage,
 };
 
 operations! { Profiles {

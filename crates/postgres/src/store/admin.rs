@@ -6,9 +6,7 @@ use longshore_core::store::{
     UnitSelection,
 };
 use longshore_core::worker_session::WorkerCommand;
-use longshore_core::{
-    Batch, BatchId, QueueName, Result, Scope, SessionId, TenantId, UnitId, UnitState,
-};
+use longshore_core::{Batch, BatchId, QueueName, Result, Scope, SessionId, TenantId, UnitId, UnitState};
 
 use super::{PostgresStore, operation, operations};
 use crate::admin::RetryCursor;
@@ -75,11 +73,7 @@ impl PostgresStore {
         operation!(self, Relaxed, tx => admin::units_in_queue(&mut tx, scope, queue, state))
     }
 
-    async fn operate_in_chunks(
-        &self,
-        ids: &[UnitId],
-        action: UnitAction,
-    ) -> Result<UnitActionResult> {
+    async fn operate_in_chunks(&self, ids: &[UnitId], action: UnitAction) -> Result<UnitActionResult> {
         let mut all = UnitActionResult::default();
         for chunk in ids.chunks(admin::MAX_CHUNK_UNITS as usize) {
             let one = self.operate_chunk(chunk, action).await?;
@@ -103,11 +97,7 @@ impl PostgresStore {
         operation!(self, Durable, tx => admin::batch(&mut tx, scope, id, action))
     }
 
-    async fn continue_retry(
-        &self,
-        id: &BatchId,
-        cursor: RetryCursor,
-    ) -> Result<Option<RetryCursor>> {
+    async fn continue_retry(&self, id: &BatchId, cursor: RetryCursor) -> Result<Option<RetryCursor>> {
         operation!(self, Durable, tx => admin::continue_retry(&mut tx, id, cursor))
     }
 

@@ -79,11 +79,9 @@ operations! { Maintenance {
 impl PostgresStore {
     /// The time until the next schedule fires, if the cache knows it and none is due.
     pub(super) fn next_fire_in(&self) -> Option<Option<Duration>> {
-        let known = self.inner.notifier.is_listening()
-            && self.inner.options.clock_source == ClockSource::Server;
-        known
-            .then(|| self.inner.maintenance.next_fire_in(self.change_seq(), MAX_IDLE_AGE))
-            .flatten()
+        let known =
+            self.inner.notifier.is_listening() && self.inner.options.clock_source == ClockSource::Server;
+        known.then(|| self.inner.maintenance.next_fire_in(self.change_seq(), MAX_IDLE_AGE)).flatten()
     }
 
     fn change_seq(&self) -> ChangeSeq {

@@ -46,17 +46,11 @@ impl Permits for PostgresStore {
             waiter.wakeup.notified().await;
         } else {
             // Without notifications, poll.
-            let _ =
-                tokio::time::timeout(waiter.poll_backoff.next(), waiter.wakeup.notified()).await;
+            let _ = tokio::time::timeout(waiter.poll_backoff.next(), waiter.wakeup.notified()).await;
         }
     }
 
-    async fn renew(
-        &self,
-        pool: &PoolName,
-        ids: &[PermitId],
-        ttl: Duration,
-    ) -> Result<Vec<PermitId>> {
+    async fn renew(&self, pool: &PoolName, ids: &[PermitId], ttl: Duration) -> Result<Vec<PermitId>> {
         run_to_completion!(self, inner, pool, ids => permits::extend(&inner, &pool, &ids, ttl))
     }
 

@@ -2,8 +2,7 @@
 
 use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::store::{
-    FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList,
-    ScheduleSwitch,
+    FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch,
 };
 use longshore_core::{Result, ScheduleName, Schedules, Scope, TenantId};
 

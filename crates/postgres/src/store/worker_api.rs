@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use longshore_accounts::CallRecord;
 use longshore_core::store::{
-    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat,
-    HeartbeatReply, LeasedUnit, WorkerApi,
+    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat, HeartbeatReply,
+    LeasedUnit, WorkerApi,
 };
 use longshore_core::unit::check_size;
 use longshore_core::worker_session::{Lease, NewSession, SessionEnd};

@@ -63,8 +63,7 @@ impl ScanStarts {
     pub(crate) fn mode(&self, filter: ClaimFilterHash, now: Instant) -> ScanMode {
         self.with(|history| {
             let expensive = |last: &&FullScan| last.cost.min(last.previous_cost) >= CHEAP_SCAN;
-            let recent =
-                |last: &&FullScan| now.duration_since(last.at) < last.cost * FULL_SCAN_SPACING;
+            let recent = |last: &&FullScan| now.duration_since(last.at) < last.cost * FULL_SCAN_SPACING;
             match history.scans.get(&filter).filter(expensive).filter(recent) {
                 Some(last) if history.claimed_units >= MIN_CLAIMED_UNITS => {
                     ScanMode::Resume(last.streams.clone())
@@ -140,10 +139,7 @@ mod tests {
         scan_starts.record_full_scan(FILTER, EXPENSIVE, vec![1], now);
         let history = ScanMode::Resume(vec![1]);
         assert_eq!(scan_starts.mode(FILTER, now + EXPENSIVE), history);
-        assert_eq!(
-            (scan_starts.start(&history, 1), scan_starts.start(&history, 2)),
-            (50, i64::MIN)
-        );
+        assert_eq!((scan_starts.start(&history, 1), scan_starts.start(&history, 2)), (50, i64::MIN));
         assert_eq!(scan_starts.mode(FILTER, now + EXPENSIVE * FULL_SCAN_SPACING), ScanMode::Full);
         assert_eq!(
             scan_starts.mode(ClaimFilterHash(8), now),

@@ -11,8 +11,8 @@ use longshore_core::store::{
 };
 use longshore_core::worker_session::NewSession;
 use longshore_core::{
-    Clock as _, Enqueue as _, Kind, NewUnit, Outcome, Payload, Policy, Queries as _, QueueName,
-    Scope, SessionId, Store, TenantId, UnitId, UnitState, WorkerApi as _,
+    Clock as _, Enqueue as _, Kind, NewUnit, Outcome, Payload, Policy, Queries as _, QueueName, Scope,
+    SessionId, Store, TenantId, UnitId, UnitState, WorkerApi as _,
 };
 use longshore_postgres::tokio_postgres::{NoTls, connect};
 use longshore_postgres::{PostgresOptions, PostgresStore};
@@ -56,11 +56,7 @@ async fn session(store: &dyn Store) -> SessionId {
 }
 
 fn claim_request(session: SessionId, free: u32) -> ClaimRequest {
-    ClaimRequest {
-        free_slots: free,
-        holds_nothing: false,
-        ..ClaimRequest::new(session, vec![kind()], 64)
-    }
+    ClaimRequest { free_slots: free, holds_nothing: false, ..ClaimRequest::new(session, vec![kind()], 64) }
 }
 
 fn ids(claimed: &[LeasedUnit]) -> Vec<UnitId> {
@@ -90,8 +86,7 @@ async fn two_processes_take_every_unit_and_none_twice() {
             // The first empty claim is the end: other claimers may have emptied the queue, but no
             // unit is added.
             loop {
-                let asked =
-                    ClaimRequest { prefetch: nth * 5, ..claim_request(session, 7 + nth * 10) };
+                let asked = ClaimRequest { prefetch: nth * 5, ..claim_request(session, 7 + nth * 10) };
                 let held = store.claim(asked).await.unwrap().units;
                 if held.is_empty() {
                     return taken;
@@ -273,15 +268,12 @@ async fn a_run_that_goes_on_is_written_into_its_row_and_the_log_of_starts_ends()
     let store = &*world.store;
     let who = session(store).await;
     store.send(&ALL, units("default", 3)).await.unwrap();
-    let held =
-        store.claim(ClaimRequest { prefetch: 3, ..claim_request(who, 0) }).await.unwrap().units;
+    let held = store.claim(ClaimRequest { prefetch: 3, ..claim_request(who, 0) }).await.unwrap().units;
     let leases: Vec<_> = held.iter().map(|held| held.lease).collect();
     let then = world.clock.now();
     store.start(who, &leases).await.unwrap();
-    let count =
-        |what: &str| database.run(&format!("SELECT count(*) FROM {what}")).trim().to_owned();
-    let counts =
-        || [count("longshore_start_log"), count("longshore_unit WHERE started_at IS NOT NULL")];
+    let count = |what: &str| database.run(&format!("SELECT count(*) FROM {what}")).trim().to_owned();
+    let counts = || [count("longshore_start_log"), count("longshore_unit WHERE started_at IS NOT NULL")];
     assert_eq!(counts(), ["1", "0"]);
     end(store, who, &held[..1]).await;
     world.clock.advance(Duration::from_secs(10));

@@ -103,8 +103,7 @@ async fn run_case(server: &Server, case: &'static str) -> Option<String> {
 pub(crate) fn panic_message(error: JoinError) -> String {
     let payload: Box<dyn Any + Send> = error.into_panic();
     let text = payload.downcast_ref::<String>().cloned();
-    text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
-        .unwrap_or_default()
+    text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
 struct SqlFixture {

@@ -6,8 +6,8 @@ use longshore_core::schedule::{NewSchedule, SchedulePlan, UnitTemplate};
 use longshore_core::store::{Enqueue, IfExists, Maintenance, Queries, ScheduleFilter, WorkerApi};
 use longshore_core::worker_session::NewSession;
 use longshore_core::{
-    BatchId, BatchStatus, Clock, Kind, NewBatch, ScheduleName, Schedules, Scope, SessionId,
-    SystemClock, TenantId,
+    BatchId, BatchStatus, Clock, Kind, NewBatch, ScheduleName, Schedules, Scope, SessionId, SystemClock,
+    TenantId,
 };
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use tokio::time::Instant;

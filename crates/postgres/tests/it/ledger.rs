@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::{
-    BucketRequest, Budget, CallAdmission, CallEnd, CallRecord, CallStatus, Calls as _, Limits as _,
-    NewCall, Usage, UsageBy, UsageFilter,
+    BucketRequest, Budget, CallAdmission, CallEnd, CallRecord, CallStatus, Calls as _, Limits as _, NewCall,
+    Usage, UsageBy, UsageFilter,
 };
 use longshore::failure_detector::StalledSession;
 use longshore::store::{ClaimRequest, FinishRequest, FinishResult};
 use longshore::worker_session::{Lease, NewSession};
 use longshore::{
-    Clock, Enqueue as _, Kind, Maintenance as _, NewUnit, Outcome, ProfileName, Queries as _,
-    Scope, SessionId, SystemClock, TenantId, Timestamp, UnitId, UnitState, WorkerApi as _,
+    Clock, Enqueue as _, Kind, Maintenance as _, NewUnit, Outcome, ProfileName, Queries as _, Scope,
+    SessionId, SystemClock, TenantId, Timestamp, UnitId, UnitState, WorkerApi as _,
 };
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
@@ -44,8 +44,7 @@ fn ended(call: &NewCall) -> CallRecord {
 
 /// A store with its own connections, as of a separate process.
 async fn open(database: &Database) -> Arc<PostgresStore> {
-    let options =
-        PostgresOptions { connections: 4, listen: Listen::Off, ..PostgresOptions::default() };
+    let options = PostgresOptions { connections: 4, listen: Listen::Off, ..PostgresOptions::default() };
     Arc::new(PostgresStore::open(&database.url, options).await.unwrap())
 }
 
@@ -174,8 +173,7 @@ impl Clock for ClockOneHourAhead {
 async fn a_bucket_goes_by_the_servers_clock() {
     let database = Server::start().await.database().await;
     let store = open(&database).await;
-    let options =
-        PostgresOptions { clock: Arc::new(ClockOneHourAhead), ..PostgresOptions::default() };
+    let options = PostgresOptions { clock: Arc::new(ClockOneHourAhead), ..PostgresOptions::default() };
     let ahead = PostgresStore::open(&database.url, options).await.unwrap();
     let draw = || BucketRequest {
         bucket: "b".to_owned(),
@@ -195,16 +193,11 @@ async fn calls_in_a_callers_transaction_share_its_fate() {
     let mut app = order_app().await;
     app.store.send(&Scope::All, vec![crate::transactions::unit()]).await.unwrap();
     let lease = app.take().await;
-    let of_unit = NewCall {
-        unit: Some(lease.unit),
-        session: Some(app.session),
-        ..call(&TenantId::default())
-    };
+    let of_unit =
+        NewCall { unit: Some(lease.unit), session: Some(app.session), ..call(&TenantId::default()) };
     app.store.admit_calls(vec![of_unit.clone()]).await.unwrap();
-    let end = FinishRequest {
-        calls: vec![ended(&of_unit)],
-        ..FinishRequest::new(lease, Outcome::Done(None))
-    };
+    let end =
+        FinishRequest { calls: vec![ended(&of_unit)], ..FinishRequest::new(lease, Outcome::Done(None)) };
     for commit in [false, true] {
         let store = Arc::clone(&app.store);
         let tx = app.own.transaction().await.unwrap();

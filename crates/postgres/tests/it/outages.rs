@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use longshore_core::store::{
-    ClaimRequest, Enqueue, FinishRequest, FinishResult, Queries, Queues, WorkerApi,
-};
+use longshore_core::store::{ClaimRequest, Enqueue, FinishRequest, FinishResult, Queries, Queues, WorkerApi};
 use longshore_core::worker_session::NewSession;
 use longshore_core::{Error, Kind, NewUnit, Outcome, Policy, Result, Scope, SessionId, UnitState};
 use longshore_postgres::{PostgresOptions, PostgresStore};
@@ -63,8 +61,7 @@ pub(crate) async fn is_woken(waiting: &PostgresStore, sender: &PostgresStore) ->
 /// Waits until notifications of `sender`'s commits arrive at `listener`.
 pub(crate) async fn wait_until_notified(listener: &PostgresStore, sender: &PostgresStore) {
     let until = Instant::now() + TEST_TIMEOUT;
-    while !(listener.is_listening() && is_woken(listener, sender).await && listener.is_listening())
-    {
+    while !(listener.is_listening() && is_woken(listener, sender).await && listener.is_listening()) {
         assert!(Instant::now() < until, "no notification arrives");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -8,9 +8,8 @@ use longshore::outcome::Params;
 use longshore::store::{BatchChunk, FinishRequest, FinishResult};
 use longshore::worker_session::Lease;
 use longshore::{
-    Admin as _, BatchId, BatchStatus, Clock, Effect, Enqueue as _, Maintenance as _, NewBatch,
-    NewUnit, Outcome, Queries as _, Scope, SessionId, SystemClock, Timestamp, UnitState,
-    WorkerApi as _,
+    Admin as _, BatchId, BatchStatus, Clock, Effect, Enqueue as _, Maintenance as _, NewBatch, NewUnit,
+    Outcome, Queries as _, Scope, SessionId, SystemClock, Timestamp, UnitState, WorkerApi as _,
 };
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
@@ -96,8 +95,7 @@ const CONNECTIONS: &str = "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM p
 #[tokio::test]
 async fn a_connection_outlives_a_statement_that_is_refused_at_the_end() {
     let app = order_app().await;
-    let options =
-        PostgresOptions { connections: 1, listen: Listen::Off, ..PostgresOptions::default() };
+    let options = PostgresOptions { connections: 1, listen: Listen::Off, ..PostgresOptions::default() };
     let store = PostgresStore::open(&app.database.url, options).await.unwrap();
     let first = unit();
     let mut second = unit();
@@ -155,8 +153,7 @@ async fn what_an_effect_sets_does_not_outlive_it() {
     let sly = "UPDATE orders SET state = coalesce(
         set_config('search_path', 'nowhere', false), set_config('role', 'pg_monitor', false), 'x')
         WHERE id = 1";
-    let end =
-        |nth: usize, sql: &str| FinishRequest { effects: vec![effect(sql)], ..done(held[nth]) };
+    let end = |nth: usize, sql: &str| FinishRequest { effects: vec![effect(sql)], ..done(held[nth]) };
     let ends = vec![end(0, sly), end(1, "UPDATE orders SET state = 'packed' WHERE id = 2")];
     let ended = app.store.finish(app.session, ends).await.unwrap();
     assert_eq!(ended, vec![FinishResult::Recorded(UnitState::Done); 2]);

@@ -67,8 +67,7 @@ impl Server {
     }
 }
 
-const TERMINATE_BACKENDS: &str =
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname =";
+const TERMINATE_BACKENDS: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname =";
 
 impl ServerInner {
     /// Drops databases that are no longer used, since hundreds would fill the disk. Not in `Drop`,
@@ -93,8 +92,7 @@ impl Database {
     pub(crate) async fn world_at(self: &Arc<Self>, url: &str) -> StoreFixture {
         let clock = Arc::new(ManualClock::default());
         let (clock, clock_source) = (clock.clone(), ClockSource::Local);
-        let options =
-            PostgresOptions { clock: clock.clone(), clock_source, ..PostgresOptions::default() };
+        let options = PostgresOptions { clock: clock.clone(), clock_source, ..PostgresOptions::default() };
         let store = PostgresStore::open(url, options).await.unwrap();
         StoreFixture::new(Arc::new(store), clock).with_guard(Arc::clone(self))
     }

@@ -8,8 +8,8 @@ use longshore::store::{BatchChunk, FinishRequest, FinishResult, SendResult};
 use longshore::unit::{ConcurrencyCap, Dedup, DedupWindow, OnDuplicate};
 use longshore::worker_session::Lease;
 use longshore::{
-    BatchId, BatchStatus, Enqueue as _, Maintenance as _, NewBatch, NewUnit, Outcome, Queries as _,
-    Scope, UnitId, UnitState, WorkerApi as _,
+    BatchId, BatchStatus, Enqueue as _, Maintenance as _, NewBatch, NewUnit, Outcome, Queries as _, Scope,
+    UnitId, UnitState, WorkerApi as _,
 };
 use tokio::time::{Instant, timeout};
 
@@ -285,8 +285,7 @@ async fn ends_that_are_plain_and_ends_that_are_not_may_be_said_together() {
     send(&app, vec![first, second, waiting]).await;
     let held = app.claim(9).await;
     let ends: Vec<FinishRequest> = held.iter().copied().map(done).collect();
-    let recorded =
-        [FinishResult::Recorded(UnitState::Done), FinishResult::Recorded(UnitState::Done)];
+    let recorded = [FinishResult::Recorded(UnitState::Done), FinishResult::Recorded(UnitState::Done)];
     for _ in 0..2 {
         // A repeat after a lost reply.
         assert_eq!(app.store.finish(app.session, ends.clone()).await.unwrap(), recorded);

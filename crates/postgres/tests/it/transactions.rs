@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use longshore::outcome::Params;
 use longshore::store::{
-    Capacity, ClaimRequest, FinishRequest, FinishResult, QueueChange, Queues, SendRejection,
-    SendResult, TenantChange,
+    Capacity, ClaimRequest, FinishRequest, FinishResult, QueueChange, Queues, SendRejection, SendResult,
+    TenantChange,
 };
 use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
 use longshore::worker_session::{Lease, NewSession};
 use longshore::{
-    Admin as _, Effect, Enqueue as _, Error, Kind, NewBatch, NewUnit, Outcome, Queries as _,
-    QueueName, Scope, SessionId, TenantId, Tenants as _, UnitId, UnitState, WorkerApi as _,
+    Admin as _, Effect, Enqueue as _, Error, Kind, NewBatch, NewUnit, Outcome, Queries as _, QueueName,
+    Scope, SessionId, TenantId, Tenants as _, UnitId, UnitState, WorkerApi as _,
 };
 use longshore_postgres::tokio_postgres::{Client, NoTls};
 use longshore_postgres::{PostgresOptions, PostgresStore};
@@ -80,8 +80,7 @@ impl OrderApp {
     }
 
     pub(crate) async fn claim(&self, free: u32) -> Vec<Lease> {
-        let claim =
-            ClaimRequest { free_slots: free, ..ClaimRequest::new(self.session, vec![kind()], 9) };
+        let claim = ClaimRequest { free_slots: free, ..ClaimRequest::new(self.session, vec![kind()], 9) };
         let claimed = self.store.claim(claim).await.unwrap();
         claimed.units.iter().map(|held| held.lease).collect()
     }
@@ -200,15 +199,10 @@ async fn effects_go_with_a_finish_in_a_callers_transaction() {
     let mut app = order_app().await;
     app.store.send(&Scope::All, vec![unit()]).await.unwrap();
     let lease = app.take().await;
-    let effect = |sql: &str| Effect {
-        sql: sql.to_owned(),
-        params: Params::Ordered(vec![]),
-        expected_rows: Some(1),
-    };
-    let end = |sql| FinishRequest {
-        effects: vec![effect(sql)],
-        ..FinishRequest::new(lease, Outcome::Done(None))
-    };
+    let effect =
+        |sql: &str| Effect { sql: sql.to_owned(), params: Params::Ordered(vec![]), expected_rows: Some(1) };
+    let end =
+        |sql| FinishRequest { effects: vec![effect(sql)], ..FinishRequest::new(lease, Outcome::Done(None)) };
     let (store, session) = (Arc::clone(&app.store), app.session);
     let tx = app.own.transaction().await.unwrap();
     let bad = [end("UPDATE orders SET state = 'x' WHERE id = 99")];
@@ -228,11 +222,8 @@ async fn the_last_unit_of_a_batch_may_end_in_a_callers_transaction() {
     let mut app = order_app().await;
     let id = longshore::BatchId::new("b").unwrap();
     app.store.open_batch(&Scope::All, NewBatch::new(id.clone())).await.unwrap();
-    let chunk = longshore::store::BatchChunk {
-        expected: String::new(),
-        next: "1".into(),
-        units: vec![unit()],
-    };
+    let chunk =
+        longshore::store::BatchChunk { expected: String::new(), next: "1".into(), units: vec![unit()] };
     app.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap();
     (&*app.store as &dyn longshore::Store).seal_batch(&Scope::All, &id).await.unwrap();
     let lease = app.take().await;
@@ -305,10 +296,7 @@ async fn a_suspended_tenant_is_refused_in_a_callers_transaction() {
     let store = Arc::clone(&app.store);
     let tx = app.own.transaction().await.unwrap();
     let sent = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
-    assert!(
-        matches!(sent.value[..], [SendResult::Refused(SendRejection::Suspended(_))]),
-        "{sent:?}"
-    );
+    assert!(matches!(sent.value[..], [SendResult::Refused(SendRejection::Suspended(_))]), "{sent:?}");
     tx.commit().await.unwrap();
     assert_eq!(app.live().await, 0);
 }
@@ -379,8 +367,7 @@ async fn of_many_that_send_one_key_at_once_one_is_taken() {
         for _ in 0..8 {
             let store = Arc::clone(&app.store);
             let unit = keyed(&format!("key-{round}"));
-            senders
-                .spawn(async move { store.send(&Scope::All, vec![unit]).await.unwrap().remove(0) });
+            senders.spawn(async move { store.send(&Scope::All, vec![unit]).await.unwrap().remove(0) });
         }
         let answers = senders.join_all().await;
         let made: Vec<_> = answers
@@ -432,10 +419,8 @@ async fn a_unit_that_ends_while_another_begins_to_wait_for_it_releases_it() {
         let lease = app.take().await;
         let end = vec![FinishRequest::new(lease, Outcome::Done(None))];
         let id = waiting.id;
-        let (sent, done) = tokio::join!(
-            app.store.send(&Scope::All, vec![waiting]),
-            app.store.finish(app.session, end)
-        );
+        let (sent, done) =
+            tokio::join!(app.store.send(&Scope::All, vec![waiting]), app.store.finish(app.session, end));
         assert_eq!(sent.unwrap(), [SendResult::Created(id)]);
         assert_eq!(done.unwrap(), [FinishResult::Recorded(UnitState::Done)]);
         let lease = app.take().await;
@@ -452,8 +437,7 @@ async fn a_cursor_with_a_zero_character_is_refused() {
     let id = longshore::BatchId::new("b").unwrap();
     let new = NewBatch { notes: "a\0b".into(), ..NewBatch::new(id.clone()) };
     app.store.open_batch(&Scope::All, new).await.unwrap();
-    let chunk =
-        longshore::store::BatchChunk { expected: String::new(), next: "1\0".into(), units: vec![] };
+    let chunk = longshore::store::BatchChunk { expected: String::new(), next: "1\0".into(), units: vec![] };
     let error = app.store.add_to_batch(&Scope::All, &id, chunk).await.unwrap_err();
     assert!(matches!(error, Error::Invalid(_)), "{error:?}");
 }

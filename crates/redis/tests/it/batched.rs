@@ -89,8 +89,7 @@ async fn a_permit_that_is_given_back_is_handed_to_the_next_if_that_is_awake() {
         (stats.in_use, stats.waiting.len())
     };
     // Both listen: the first gets the permit, and is notified.
-    let mut turns =
-        [&first, &second].map(|waiter| Box::pin(permits.wait_for_wakeup(pool(), waiter.id)));
+    let mut turns = [&first, &second].map(|waiter| Box::pin(permits.wait_for_wakeup(pool(), waiter.id)));
     for (turn, waiter) in turns.iter_mut().zip([&first, &second]) {
         // A late subscription wakes all waiters once.
         while futures_util::poll!(turn.as_mut()).is_ready() {
@@ -104,10 +103,7 @@ async fn a_permit_that_is_given_back_is_handed_to_the_next_if_that_is_awake() {
     granted(&*permits, &first).await;
     // The second asks but does not listen: it is not granted a permit that it might not learn of.
     drop(other);
-    assert!(matches!(
-        permits.acquire(pool(), &second).await.unwrap(),
-        AcquireResult::Waiting { .. }
-    ));
+    assert!(matches!(permits.acquire(pool(), &second).await.unwrap(), AcquireResult::Waiting { .. }));
     permits.release(pool(), &[first.id], false).await.unwrap();
     assert_eq!(busy().await, (0, 1));
     granted(&*permits, &second).await;

@@ -27,8 +27,7 @@ async fn run_chaos(remembers: RedisPersistence, restart: &mut dyn FnMut(&mut Pri
         Ok(command)
     };
     let restart = &mut || block_in_place(|| restart(&mut server));
-    let storm =
-        ChaosTest { loses_data: remembers == RedisPersistence::Nothing, ..ChaosTest::from_env() };
+    let storm = ChaosTest { loses_data: remembers == RedisPersistence::Nothing, ..ChaosTest::from_env() };
     let report = storm.run(open(&url), &url, &start, restart).await.unwrap();
     report.check();
     assert_eq!(report.restarted, 2);

@@ -76,9 +76,7 @@ pub(crate) async fn until_granted(permits: &dyn Permits, ask: &AcquireRequest) -
 }
 
 /// Retries until the server replies, as every caller does.
-pub(crate) async fn retry_until_ok<T, F: Future<Output = Result<T>>>(
-    mut call: impl FnMut() -> F,
-) -> T {
+pub(crate) async fn retry_until_ok<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> T {
     let until = Instant::now() + TEST_TIMEOUT;
     loop {
         match call().await {

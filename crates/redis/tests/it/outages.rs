@@ -29,8 +29,7 @@ async fn a_server_that_is_away_says_so_and_works_again_when_it_is_back() {
     }
     block_in_place(|| server.restart()).unwrap();
     // The server has lost the scripts; they are sent again.
-    let AcquireResult::Granted(again) = retry_until_ok(|| permits.acquire(pool(), &mine)).await
-    else {
+    let AcquireResult::Granted(again) = retry_until_ok(|| permits.acquire(pool(), &mine)).await else {
         panic!()
     };
     assert_eq!(again.fence, fence);
@@ -152,11 +151,7 @@ impl Proxy {
     }
 }
 
-async fn forward(
-    mut client: TcpStream,
-    mut server: TcpStream,
-    swallow: Arc<std::sync::atomic::AtomicBool>,
-) {
+async fn forward(mut client: TcpStream, mut server: TcpStream, swallow: Arc<std::sync::atomic::AtomicBool>) {
     let mut bytes = vec![0; 65536];
     loop {
         tokio::select! {

@@ -32,10 +32,7 @@ async fn a_restart_that_forgets_gives_nothing_until_leases_have_run_out() {
     assert!(answer == AcquireResult::Full || held.elapsed() > LEASE, "{answer:?}");
     let other = wait(LEASE);
     let answer = retry_until_ok(|| permits.acquire(pool(), &other)).await;
-    assert!(
-        matches!(answer, AcquireResult::Waiting { .. }) || held.elapsed() > LEASE,
-        "{answer:?}"
-    );
+    assert!(matches!(answer, AcquireResult::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
     let stats = stranger.stats(pool()).await.unwrap().unwrap();
     assert!(stats.quarantine.is_some_and(|left| left < LEASE * 2) || held.elapsed() > LEASE);
     // The holder learns that its lease is lost.
@@ -55,10 +52,7 @@ async fn a_server_that_was_flushed_gives_nothing_until_leases_have_run_out() {
     block_in_place(|| server.run(&["FLUSHALL"])).unwrap();
     let second = wait(LEASE);
     let answer = permits.acquire(pool(), &second).await.unwrap();
-    assert!(
-        matches!(answer, AcquireResult::Waiting { .. }) || held.elapsed() > LEASE,
-        "{answer:?}"
-    );
+    assert!(matches!(answer, AcquireResult::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
     assert!(until_granted(&*permits, &second).await >= held + LEASE);
     let stats = permits.stats(pool()).await.unwrap().unwrap();
     assert!(stats.holders[0].fence > first.fence, "fences go on");
@@ -96,14 +90,10 @@ async fn a_restart_that_remembers_forgets_neither_holders_nor_the_line() {
             permits.acquire(pool(), waiter).await.unwrap();
         }
         block_in_place(|| server.restart_killed()).unwrap();
-        let lost =
-            retry_until_ok(|| permits.renew(pool(), std::slice::from_ref(&mine.id), LONG)).await;
+        let lost = retry_until_ok(|| permits.renew(pool(), std::slice::from_ref(&mine.id), LONG)).await;
         assert_eq!(lost, []);
         let stats = permits.stats(pool()).await.unwrap().unwrap();
-        assert_eq!(
-            stats.waiting.iter().map(|waiter| waiter.id).collect::<Vec<_>>(),
-            [next.id, last.id]
-        );
+        assert_eq!(stats.waiting.iter().map(|waiter| waiter.id).collect::<Vec<_>>(), [next.id, last.id]);
         assert_eq!(stats.quarantine, None);
         permits.release(pool(), &[mine.id], false).await.unwrap();
         assert!(granted(&*permits, &next).await.fence > fence);

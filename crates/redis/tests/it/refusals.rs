@@ -69,8 +69,7 @@ async fn an_old_redis_is_refused() {
     let old = open_redis(&fake_server(move |asked| {
         let named = "+OK\r\n".repeat(asked.matches("SETINFO").count());
         let asks = |what: &str| asked.contains(&format!("$4\r\n{what}\r\n"));
-        let info =
-            if asks("INFO") { format!("${}\r\n{info}\r\n", info.len()) } else { String::new() };
+        let info = if asks("INFO") { format!("${}\r\n{info}\r\n", info.len()) } else { String::new() };
         let time = if asks("TIME") { "*2\r\n$1\r\n1\r\n$1\r\n1\r\n" } else { "" };
         format!("{named}{info}{time}")
     }));

@@ -40,8 +40,7 @@ pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<
     let mut streams = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         let text = |at: usize| row.get_ref(at).or_translate();
-        let as_text =
-            |at| text(at).and_then(|value| value.as_str().map_err(|e| damaged(e.to_string())));
+        let as_text = |at| text(at).and_then(|value| value.as_str().map_err(|e| damaged(e.to_string())));
         let kind = as_text(2)?;
         let Some(kind) = claim.kinds.iter().find(|handled| handled.as_str() == kind) else {
             continue;
@@ -66,12 +65,7 @@ pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<
     Ok(streams)
 }
 
-pub(super) fn names(
-    kind: &Kind,
-    tenant: &str,
-    queue: &str,
-    batch: Option<&str>,
-) -> Result<Arc<StreamNames>> {
+pub(super) fn names(kind: &Kind, tenant: &str, queue: &str, batch: Option<&str>) -> Result<Arc<StreamNames>> {
     Ok(Arc::new(StreamNames {
         tenant: TenantId::new(tenant).map_err(damaged)?,
         queue: QueueName::new(queue).map_err(damaged)?,

@@ -88,11 +88,7 @@ impl<'s> Lane<'s> {
     }
 
     /// The lane's next unit by rank; reads up to `limit` units at once.
-    pub(super) fn next(
-        &mut self,
-        db: &Connection,
-        limit: u64,
-    ) -> Result<Option<(Candidate, &'s Stream)>> {
+    pub(super) fn next(&mut self, db: &Connection, limit: u64) -> Result<Option<(Candidate, &'s Stream)>> {
         if self.window.is_empty() {
             self.refill(db, limit)?;
         }
@@ -101,8 +97,7 @@ impl<'s> Lane<'s> {
 
     pub(super) fn refill(&mut self, db: &Connection, limit: u64) -> Result<()> {
         for stream in &self.streams {
-            let found =
-                candidates(db, stream.num, state_code(UnitState::Ready), self.after, limit)?;
+            let found = candidates(db, stream.num, state_code(UnitState::Ready), self.after, limit)?;
             self.window.extend(found.into_iter().map(|candidate| (candidate, *stream)));
         }
         if self.streams.len() > 1 {

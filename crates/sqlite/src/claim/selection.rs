@@ -15,9 +15,7 @@ use crate::error::{Translate, damaged};
 use crate::finish::apply;
 use crate::prepared::PreparedSql;
 use crate::queries::{FullRow, load_overflow};
-use crate::row::{
-    READY_ALONE, READY_CAPPED, UnitAttributes, UnitParts, UnitRow, flag, state_code, unit,
-};
+use crate::row::{READY_ALONE, READY_CAPPED, UnitAttributes, UnitParts, UnitRow, flag, state_code, unit};
 use crate::tx::Tx;
 
 /// Rows read beyond the requested number, in case some cannot be taken.
@@ -44,9 +42,7 @@ impl<'c> Selection<'c> {
     ) -> Result<bool> {
         let open = lanes.iter().zip(&stride.shares).filter(|(_, share)| share.available > 0);
         for stream in open.flat_map(|(lane, _)| &lane.streams) {
-            for candidate in
-                candidates(tx.db, stream.num, READY_ALONE, Candidate::FIRST, SCAN_SLACK)?
-            {
+            for candidate in candidates(tx.db, stream.num, READY_ALONE, Candidate::FIRST, SCAN_SLACK)? {
                 let id = UnitId::from_bytes(candidate.id);
                 let full = FullRow::load(tx.prepared(PreparedSql::FindFull)?, id)?;
                 let spec = UnitAttributes::parse(full.row.spec.as_deref())?;
@@ -103,10 +99,7 @@ impl<'c> Selection<'c> {
     ) -> Result<FitDecision> {
         let full = match load_fresh(tx, stream, candidate)? {
             Some(fresh) => fresh,
-            None => FullRow::load(
-                tx.prepared(PreparedSql::FindFull)?,
-                UnitId::from_bytes(candidate.id),
-            )?,
+            None => FullRow::load(tx.prepared(PreparedSql::FindFull)?, UnitId::from_bytes(candidate.id))?,
         };
         let fit = if full.row.has(flag::SPECIAL) {
             let spec = UnitAttributes::parse(full.row.spec.as_deref())?;

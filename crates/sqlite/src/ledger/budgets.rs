@@ -64,12 +64,7 @@ impl MonthDeltas {
     }
 
     /// Subtracts what [`Self::count`] added.
-    pub(crate) fn subtract(
-        &mut self,
-        tenant: &TenantId,
-        opened_at: Timestamp,
-        amounts: MonthAmounts,
-    ) {
+    pub(crate) fn subtract(&mut self, tenant: &TenantId, opened_at: Timestamp, amounts: MonthAmounts) {
         self.month(tenant, opened_at).add(amounts, -1);
     }
 
@@ -79,9 +74,7 @@ impl MonthDeltas {
             Some((last, month)) if *last == hour => month,
             _ => &self.last.insert((hour, BudgetState::month_of(time))).1,
         };
-        let same = |(other, moved, _): &(TenantId, String, MonthAmounts)| {
-            other == tenant && moved == month
-        };
+        let same = |(other, moved, _): &(TenantId, String, MonthAmounts)| other == tenant && moved == month;
         let index = self.deltas.iter().position(same).unwrap_or_else(|| {
             self.deltas.push((tenant.clone(), month.clone(), MonthAmounts::default()));
             self.deltas.len() - 1
@@ -93,16 +86,9 @@ impl MonthDeltas {
     pub(crate) fn write(&mut self, db: &Connection) -> Result<()> {
         for (tenant, month, by) in std::mem::take(&mut self.deltas) {
             let MonthAmounts { spent_tokens, spent_picos, reserved_tokens, reserved_picos } = by;
-            let deltas = (
-                tenant.as_str(),
-                month.as_str(),
-                spent_tokens,
-                spent_picos,
-                reserved_tokens,
-                reserved_picos,
-            );
-            if db.prepare_cached(UPDATE_MONTH).or_translate()?.execute(deltas).or_translate()? == 0
-            {
+            let deltas =
+                (tenant.as_str(), month.as_str(), spent_tokens, spent_picos, reserved_tokens, reserved_picos);
+            if db.prepare_cached(UPDATE_MONTH).or_translate()?.execute(deltas).or_translate()? == 0 {
                 db.prepare_cached(INSERT_MONTH).or_translate()?.execute(deltas).or_translate()?;
             }
         }
@@ -152,12 +138,7 @@ pub(crate) fn put(
 }
 
 /// A tenant's budget and this month's usage, within the scope.
-pub(crate) fn show(
-    db: &Connection,
-    scope: &Scope,
-    tenant: &TenantId,
-    now: Timestamp,
-) -> Result<BudgetState> {
+pub(crate) fn show(db: &Connection, scope: &Scope, tenant: &TenantId, now: Timestamp) -> Result<BudgetState> {
     if !scope.covers(tenant) {
         return Err(Error::not_found("tenant", tenant));
     }

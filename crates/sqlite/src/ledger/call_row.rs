@@ -149,11 +149,7 @@ pub(crate) fn update(tx: &mut Tx<'_>, call: &NewCall, end: Option<&CallEnd>) -> 
 }
 
 /// Selects calls; `rest` follows the FROM clause.
-pub(crate) fn select(
-    db: &Connection,
-    rest: &str,
-    params: impl rusqlite::Params,
-) -> Result<Vec<Call>> {
+pub(crate) fn select(db: &Connection, rest: &str, params: impl rusqlite::Params) -> Result<Vec<Call>> {
     let sql = format!("SELECT {CALL_COLUMNS} FROM longshore_call {rest}");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query(params).or_translate()?;

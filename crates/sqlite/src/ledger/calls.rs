@@ -196,8 +196,7 @@ pub(crate) fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[CostCorrection])
         recost.check()?;
         let found = call_row::select(tx.db, "WHERE id = ?1", [recost.id.as_bytes()])?.pop();
         let found = found.filter(|call| scope.covers(&call.call.tenant));
-        let Call { call, end, opened_at, .. } =
-            found.ok_or_else(|| Error::not_found("call", recost.id))?;
+        let Call { call, end, opened_at, .. } = found.ok_or_else(|| Error::not_found("call", recost.id))?;
         let before = end.ok_or_else(|| recost.open_call_error())?;
         let after = CallEnd { cost_picos: recost.cost_picos, ..before.clone() };
         tx.months.subtract(&call.tenant, opened_at, MonthAmounts::of(&call, Some(&before)));

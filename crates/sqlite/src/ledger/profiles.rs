@@ -12,11 +12,7 @@ use crate::row::Columns;
 use crate::tx::Tx;
 
 /// Writes or removes a profile.
-pub(crate) fn change(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    change: &ProfileChange,
-) -> Result<ProfileRecord> {
+pub(crate) fn change(tx: &mut Tx<'_>, scope: &Scope, change: &ProfileChange) -> Result<ProfileRecord> {
     match change {
         ProfileChange::Put(profile) => put(tx, scope, profile),
         ProfileChange::Remove(tenant, name) => remove(tx, scope, tenant, name),
@@ -51,12 +47,7 @@ fn put(tx: &mut Tx<'_>, scope: &Scope, put: &PutProfile) -> Result<ProfileRecord
 }
 
 /// Removes a profile.
-fn remove(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    tenant: &TenantId,
-    name: &ProfileName,
-) -> Result<ProfileRecord> {
+fn remove(tx: &mut Tx<'_>, scope: &Scope, tenant: &TenantId, name: &ProfileName) -> Result<ProfileRecord> {
     let found = if scope.covers(tenant) { find(tx.db, tenant, name)? } else { None };
     let found = found.ok_or_else(|| Error::not_found("profile", name))?;
     tx.db
@@ -69,8 +60,7 @@ fn remove(
 }
 
 fn find(db: &Connection, tenant: &TenantId, name: &ProfileName) -> Result<Option<ProfileRecord>> {
-    let sql =
-        format!("SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE tenant = ?1 AND name = ?2");
+    let sql = format!("SELECT {PROFILE_COLUMNS} FROM longshore_profile WHERE tenant = ?1 AND name = ?2");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query((tenant.as_str(), name.as_str())).or_translate()?;
     rows.next().or_translate()?.map(|row| read_profile(&Columns(row))).transpose()
@@ -98,8 +88,7 @@ pub(crate) fn list(
         ))
         .or_translate()?;
     let (own, only) = (tenant_filter(scope), only.map(ProfileName::as_str));
-    let mut rows =
-        statement.query((tenant, name, own, only, u64::from(limit) + 1)).or_translate()?;
+    let mut rows = statement.query((tenant, name, own, only, u64::from(limit) + 1)).or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         items.push(read_profile(&Columns(row))?);

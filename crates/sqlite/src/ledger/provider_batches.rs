@@ -4,8 +4,8 @@ use longshore_accounts::rows::{
     PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
 };
 use longshore_accounts::{
-    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter,
-    PendingRequest, ProviderBatch, ProviderBatchChange,
+    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter, PendingRequest,
+    ProviderBatch, ProviderBatchChange,
 };
 use longshore_core::{BatchId, Result, UnitId};
 use rusqlite::{Connection, OptionalExtension, Params, Row};
@@ -15,11 +15,7 @@ use crate::row::Columns;
 use crate::tx::Tx;
 
 /// Parks, answers or removes requests.
-pub(crate) fn change(
-    tx: &mut Tx<'_>,
-    batch: &BatchId,
-    change: &PendingChange,
-) -> Result<Vec<UnitId>> {
+pub(crate) fn change(tx: &mut Tx<'_>, batch: &BatchId, change: &PendingChange) -> Result<Vec<UnitId>> {
     match change {
         PendingChange::Add(items) => park(tx, batch, items)?,
         PendingChange::Answer(deliveries) => return deliver(tx, batch, deliveries),
@@ -51,9 +47,7 @@ pub(crate) fn list(
 ) -> Result<Vec<PendingRequest>> {
     let (condition, name) = match filter {
         PendingFilter::CustomId(id) => ("custom_id = ?3", Some(id)),
-        PendingFilter::Waiting => {
-            ("provider_batch IS NULL AND answer IS NULL AND ?3 IS NULL", None)
-        }
+        PendingFilter::Waiting => ("provider_batch IS NULL AND answer IS NULL AND ?3 IS NULL", None),
         PendingFilter::ProviderBatch(mark) => ("provider_batch = ?3", Some(mark)),
         PendingFilter::Answered => ("answer IS NOT NULL AND ?3 IS NULL", None),
     };
@@ -101,10 +95,7 @@ fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<
 }
 
 /// The open shipments, and the number of requests.
-pub(crate) fn shipments(
-    db: &Connection,
-    batch: &BatchId,
-) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
+pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
     let sql = format!(
         "SELECT {PROVIDER_BATCH_COLUMNS} FROM longshore_provider_batch WHERE batch = ?1
          ORDER BY num"
@@ -157,9 +148,8 @@ fn counts(db: &Connection, batch: &BatchId) -> Result<PendingCounts> {
     let sql = "SELECT count(*) FILTER (WHERE provider_batch IS NULL AND answer IS NULL),
                  count(provider_batch), count(answer)
                FROM longshore_pending_request WHERE batch = ?1";
-    let read = |row: &Row<'_>| {
-        Ok(PendingCounts { waiting: row.get(0)?, out: row.get(1)?, answered: row.get(2)? })
-    };
+    let read =
+        |row: &Row<'_>| Ok(PendingCounts { waiting: row.get(0)?, out: row.get(1)?, answered: row.get(2)? });
     db.prepare_cached(sql).or_translate()?.query_row([batch.as_str()], read).or_translate()
 }
 

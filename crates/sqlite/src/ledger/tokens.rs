@@ -122,15 +122,13 @@ pub(crate) fn audit_entries(
 ) -> Result<Page<AuditEntry>> {
     let before = after.map(page_cursor::audit_entry).transpose()?.unwrap_or(i64::MAX);
     // Two statements, so that each can use an index.
-    let tenant_condition =
-        if tenant_filter(scope).is_some() { "tenant = ?3" } else { "?3 IS NULL" };
+    let tenant_condition = if tenant_filter(scope).is_some() { "tenant = ?3" } else { "?3 IS NULL" };
     let sql = format!(
         "SELECT {AUDIT_COLUMNS} FROM longshore_audit_entry
          WHERE seq < ?1 AND {tenant_condition} ORDER BY seq DESC LIMIT ?2"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
-    let mut rows =
-        statement.query((before, u64::from(limit) + 1, tenant_filter(scope))).or_translate()?;
+    let mut rows = statement.query((before, u64::from(limit) + 1, tenant_filter(scope))).or_translate()?;
     let mut items = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         items.push(read_audit_entry(&Columns(row))?);

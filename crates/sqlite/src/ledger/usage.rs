@@ -84,12 +84,7 @@ fn group(by: UsageBy) -> &'static str {
 }
 
 /// Usage summed by group.
-pub(crate) fn sums(
-    db: &Connection,
-    scope: &Scope,
-    filter: &UsageFilter,
-    by: UsageBy,
-) -> Result<Vec<Usage>> {
+pub(crate) fn sums(db: &Connection, scope: &Scope, filter: &UsageFilter, by: UsageBy) -> Result<Vec<Usage>> {
     let conditions = SqlConditions::of(scope, filter);
     // Costs are summed in two parts, so that neither overflows.
     let sql = format!(

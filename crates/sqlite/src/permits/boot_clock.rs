@@ -28,10 +28,8 @@ pub(crate) fn clear_after_reboot(db: &Connection) -> Result<()> {
 }
 
 fn is_same_boot(db: &Connection, boot: &str) -> Result<bool> {
-    let stored: Option<String> = db
-        .query_row("SELECT boot_id FROM longshore_boot", [], |row| row.get(0))
-        .optional()
-        .or_translate()?;
+    let stored: Option<String> =
+        db.query_row("SELECT boot_id FROM longshore_boot", [], |row| row.get(0)).optional().or_translate()?;
     Ok(stored.as_deref() == Some(boot))
 }
 

@@ -68,10 +68,7 @@ fn permit_state(tx: &Tx<'_>, pool: &Pool<'_>, id: PermitId) -> Result<PermitStat
                     fence,
                     waited: read_timestamp(row, 3)?.since(arrived_at),
                 }),
-                None => PermitState::Waiting(QueuePosition {
-                    rank: read_timestamp(row, 1)?,
-                    arrived_at,
-                }),
+                None => PermitState::Waiting(QueuePosition { rank: read_timestamp(row, 1)?, arrived_at }),
             })
         })
         .optional()
@@ -213,12 +210,7 @@ pub(crate) fn extend(
 }
 
 /// Releases permits, and removes waiters.
-pub(crate) fn release(
-    tx: &mut Tx<'_>,
-    name: &PoolName,
-    ids: &[PermitId],
-    timed_out: bool,
-) -> Result<()> {
+pub(crate) fn release(tx: &mut Tx<'_>, name: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {
     let Some(mut pool) = Pool::find(tx.db, name)? else { return Ok(()) };
     let mut any = false;
     for id in ids {
@@ -286,12 +278,7 @@ fn delete_and_wake(tx: &Tx<'_>, pool: &mut Pool<'_>, sql: &str, limit: u32) -> R
 }
 
 /// Whether an alert may be sent now.
-pub(crate) fn may_alert(
-    tx: &mut Tx<'_>,
-    name: &PoolName,
-    alert: &str,
-    every: Duration,
-) -> Result<bool> {
+pub(crate) fn may_alert(tx: &mut Tx<'_>, name: &PoolName, alert: &str, every: Duration) -> Result<bool> {
     let now = boot_clock::now();
     let updated = tx
         .db

@@ -137,10 +137,7 @@ impl<'c> Pool<'c> {
             )
             .or_translate()?
             .query_row([self.num], |row| {
-                Ok(QueuePosition {
-                    rank: read_timestamp(row, 0)?,
-                    arrived_at: read_timestamp(row, 1)?,
-                })
+                Ok(QueuePosition { rank: read_timestamp(row, 0)?, arrived_at: read_timestamp(row, 1)? })
             })
             .optional()
             .or_translate()
@@ -154,13 +151,10 @@ impl<'c> Pool<'c> {
                  WHERE pool = ?1 AND rank IS NOT NULL AND (rank, arrived_at) < (?2, ?3)",
             )
             .or_translate()?
-            .query_row(
-                (self.num, position.rank.as_micros(), position.arrived_at.as_micros()),
-                |row| {
-                    let ends: Option<i64> = row.get(1)?;
-                    Ok((row.get(0)?, ends.map(Timestamp::from_micros)))
-                },
-            )
+            .query_row((self.num, position.rank.as_micros(), position.arrived_at.as_micros()), |row| {
+                let ends: Option<i64> = row.get(1)?;
+                Ok((row.get(0)?, ends.map(Timestamp::from_micros)))
+            })
             .or_translate()
     }
 
@@ -249,9 +243,7 @@ impl<'c> Pool<'c> {
         }
         for id in woken {
             self.db
-                .prepare_cached(
-                    "UPDATE longshore_permit SET notified = 1 WHERE pool = ?1 AND id = ?2",
-                )
+                .prepare_cached("UPDATE longshore_permit SET notified = 1 WHERE pool = ?1 AND id = ?2")
                 .or_translate()?
                 .execute((self.num, id.as_bytes()))
                 .or_translate()?;

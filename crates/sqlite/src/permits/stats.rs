@@ -72,9 +72,8 @@ pub(crate) fn list(db: &Connection, only: Option<&PoolName>) -> Result<Vec<(Pool
 }
 
 fn names(db: &Connection) -> Result<Vec<PoolName>> {
-    let mut statement = db
-        .prepare_cached("SELECT name FROM longshore_bounded_pool ORDER BY name")
-        .or_translate()?;
+    let mut statement =
+        db.prepare_cached("SELECT name FROM longshore_bounded_pool ORDER BY name").or_translate()?;
     let names = statement.query_map([], |row| row.get::<_, String>(0)).or_translate()?;
     names.map(|name| PoolName::new(name.or_translate()?).map_err(damaged)).collect()
 }

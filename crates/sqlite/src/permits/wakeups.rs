@@ -59,9 +59,7 @@ impl PermitWakeups {
             return Ok(());
         }
         let mut waiting = db
-            .prepare_cached(
-                "SELECT id FROM longshore_permit WHERE rank IS NOT NULL AND notified = 0",
-            )
+            .prepare_cached("SELECT id FROM longshore_permit WHERE rank IS NOT NULL AND notified = 0")
             .or_translate()?;
         let waiting: HashSet<PermitId> = waiting
             .query_map([], |row| row.get(0).map(PermitId::from_bytes))

@@ -1,11 +1,11 @@
 //! Implements the traits of [`longshore_accounts`] and [`Replies`].
 
 use longshore_accounts::{
-    AuditEntry, AuditLog, BucketRequest, Budget, BudgetState, Call, CallAdmission, CallRecord,
-    Calls, CostCorrection, DrawResult, KeyChange, KeyRecord, Keys, Limits, NewAuditEntry, NewCall,
-    PendingChange, PendingCounts, PendingFilter, PendingRequest, PendingRequests, ProfileChange,
-    ProfileRecord, Profiles, ProviderBatch, ProviderBatchChange, TokenChange, TokenHash,
-    TokenRecord, Tokens, Usage, UsageBy, UsageFilter,
+    AuditEntry, AuditLog, BucketRequest, Budget, BudgetState, Call, CallAdmission, CallRecord, Calls,
+    CostCorrection, DrawResult, KeyChange, KeyRecord, Keys, Limits, NewAuditEntry, NewCall, PendingChange,
+    PendingCounts, PendingFilter, PendingRequest, PendingRequests, ProfileChange, ProfileRecord, Profiles,
+    ProviderBatch, ProviderBatchChange, TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy,
+    UsageFilter,
 };
 use longshore_core::store::{Page, ReplyQueues, SendResult};
 use longshore_core::{
@@ -13,9 +13,7 @@ use longshore_core::{
 };
 
 use super::operations;
-use crate::ledger::{
-    budgets, calls, keys, limits, profiles, provider_batches, reply_queues, tokens, usage,
-};
+use crate::ledger::{budgets, calls, keys, limits, profiles, provider_batches, reply_queues, tokens, usage};
 
 operations! { Profiles {
     Durable change_profile[scope: Scope](change: ProfileChange) -> ProfileRecord

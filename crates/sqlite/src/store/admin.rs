@@ -78,10 +78,8 @@ impl SqliteStore {
     /// in between, `promote` continues.
     async fn cancel_given_up(&self) -> Result<()> {
         loop {
-            let swept = self
-                .writer
-                .call(Durable, |tx| maintenance::cancel_given_up(tx, admin::MAX_CHUNK))
-                .await?;
+            let swept =
+                self.writer.call(Durable, |tx| maintenance::cancel_given_up(tx, admin::MAX_CHUNK)).await?;
             if swept < u64::from(admin::MAX_CHUNK) {
                 return Ok(());
             }

@@ -3,9 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longshore_core::store::{
-    ChangeSet, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
-};
+use longshore_core::store::{ChangeSet, Page, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation};
 use longshore_core::worker_session::Session;
 use longshore_core::{Batch, BatchId, BatchStatus, Payload, Queries, Result, Scope, Unit, UnitId};
 use tokio::sync::watch;

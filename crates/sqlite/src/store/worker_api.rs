@@ -1,8 +1,8 @@
 //! Implements [`Leases`], each operation as one transaction.
 
 use longshore_core::store::{
-    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat,
-    HeartbeatReply, LeasedUnit,
+    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat, HeartbeatReply,
+    LeasedUnit,
 };
 use longshore_core::worker_session::{Lease, NewSession, SessionEnd};
 use longshore_core::{Result, SessionId, Timestamp, WorkerApi};

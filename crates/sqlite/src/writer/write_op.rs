@@ -14,8 +14,7 @@ use crate::tx::Tx;
 /// An operation with any result type.
 pub(crate) trait WriteOp: Send {
     /// Runs it in the open transaction of `db`.
-    fn run(&mut self, db: &Connection, clock: &dyn Clock, claim_cache: &mut ClaimCache)
-    -> OpReport;
+    fn run(&mut self, db: &Connection, clock: &dyn Clock, claim_cache: &mut ClaimCache) -> OpReport;
 
     /// Stores why it cannot run.
     fn fail(&mut self, error: Error);
@@ -60,12 +59,7 @@ where
     F: Fn(&mut Tx<'_>) -> Result<T> + Send,
     T: Send,
 {
-    fn run(
-        &mut self,
-        db: &Connection,
-        clock: &dyn Clock,
-        claim_cache: &mut ClaimCache,
-    ) -> OpReport {
+    fn run(&mut self, db: &Connection, clock: &dyn Clock, claim_cache: &mut ClaimCache) -> OpReport {
         let mut tx = Tx::new(db, clock.now(), claim_cache);
         // A bug in one operation must not end the thread that serves all of them.
         let result = std::panic::catch_unwind(AssertUnwindSafe(|| (self.op)(&mut tx)));

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use longshore::outcome::Params;
 use longshore::{
-    Client, Context, Effect, HandlerReply, Kind, NewUnit, Policy, Queries as _, Scope, SqlValue,
-    Unit, UnitState, Worker,
+    Client, Context, Effect, HandlerReply, Kind, NewUnit, Policy, Queries as _, Scope, SqlValue, Unit,
+    UnitState, Worker,
 };
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};

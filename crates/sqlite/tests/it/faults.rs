@@ -43,8 +43,7 @@ impl Drop for SmallDisk {
 #[tokio::test]
 async fn a_full_disk_loses_nothing_that_was_confirmed() {
     let disk = SmallDisk::mount();
-    let store =
-        SqliteStore::open(&disk.path().join("longshore.db"), SqliteOptions::default()).unwrap();
+    let store = SqliteStore::open(&disk.path().join("longshore.db"), SqliteOptions::default()).unwrap();
     let ballast = disk.path().join("ballast");
     std::fs::write(&ballast, vec![0; 400 << 10]).unwrap();
     let mut confirmed: Vec<UnitId> = Vec::new();
@@ -102,8 +101,7 @@ async fn a_lock_held_by_another_writer_is_waited_for() {
 async fn a_lock_held_too_long_is_a_retryable_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("longshore.db");
-    let options =
-        SqliteOptions { busy_timeout: Duration::from_millis(50), ..SqliteOptions::default() };
+    let options = SqliteOptions { busy_timeout: Duration::from_millis(50), ..SqliteOptions::default() };
     let store = SqliteStore::open(&path, options).unwrap();
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();

@@ -45,10 +45,7 @@ async fn books_are_exact() {
           '2000-01'",
             "longshore_monthly_spend SET month = strftime('%Y-%m')",
         ),
-        (
-            "longshore_call SET reserve_tokens = 11 WHERE status = 0",
-            "longshore_call SET reserve_tokens = 10",
-        ),
+        ("longshore_call SET reserve_tokens = 11 WHERE status = 0", "longshore_call SET reserve_tokens = 10"),
         ("longshore_call SET session = randomblob(16)", "longshore_call SET session = NULL"),
     ] {
         db.execute(&format!("UPDATE {wrong}"), []).unwrap();
@@ -89,9 +86,7 @@ async fn the_schema_knows_what_a_call_may_be() {
     store.admit_calls(vec![call()]).await.unwrap();
     let db = Connection::open(&path).unwrap();
     let update = |set: &str| db.execute(&format!("UPDATE longshore_call SET {set}"), []);
-    for bad in
-        ["status = 1", "status = 4", "logged_at = 1", "cost_picos = 1", "reserve_tokens = -1"]
-    {
+    for bad in ["status = 1", "status = 4", "logged_at = 1", "cost_picos = 1", "reserve_tokens = -1"] {
         assert!(update(bad).is_err(), "{bad}");
     }
     let month = "UPDATE longshore_monthly_spend SET reserved_tokens = reserved_tokens - 11";
@@ -131,19 +126,13 @@ async fn every_way_to_calls_has_its_index() {
     let db = Connection::open(&path).unwrap();
     for (rest, index) in [
         ("request_id = ?", "longshore_call_request"),
-        (
-            "+tenant = ? AND request_id = ? ORDER BY opened_at DESC, id DESC",
-            "longshore_call_request",
-        ),
+        ("+tenant = ? AND request_id = ? ORDER BY opened_at DESC, id DESC", "longshore_call_request"),
         ("+tenant = ? AND batch = ?", "longshore_call_batch"),
         ("batch = ? ORDER BY opened_at DESC, id DESC LIMIT 9", "longshore_call_batch"),
         ("tenant = ? AND opened_at >= ?", "longshore_call_tenant (tenant=? AND opened_at>?)"),
         ("session = ? AND status = 0 AND session IS NOT NULL", "longshore_call_open"),
         ("opened_at >= ?", "longshore_call_opened"),
-        (
-            "(opened_at, id) < (?, ?) ORDER BY opened_at DESC, id DESC LIMIT 9",
-            "longshore_call_opened",
-        ),
+        ("(opened_at, id) < (?, ?) ORDER BY opened_at DESC, id DESC LIMIT 9", "longshore_call_opened"),
     ] {
         let sql = format!("EXPLAIN QUERY PLAN SELECT * FROM longshore_call WHERE {rest}");
         let params = vec![1; sql.matches('?').count()];

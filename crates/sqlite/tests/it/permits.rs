@@ -56,10 +56,7 @@ async fn after_the_machine_was_started_again_nobody_holds() {
     let fence = held.fence();
     std::mem::forget(held);
     before.resize(3).await.unwrap();
-    Connection::open(&path)
-        .unwrap()
-        .execute("UPDATE longshore_boot SET boot_id = 'old'", [])
-        .unwrap();
+    Connection::open(&path).unwrap().execute("UPDATE longshore_boot SET boot_id = 'old'", []).unwrap();
     let store = open(&path);
     let stats = store.stats(&name()).await.unwrap().unwrap();
     assert_eq!((stats.in_use, stats.max, stats.holders.len()), (0, 3, 0));

@@ -31,10 +31,8 @@ async fn session(store: &SqliteStore) -> SessionId {
 }
 
 async fn claim(store: &SqliteStore, session: SessionId, free: u32) -> Vec<UnitId> {
-    let claim = ClaimRequest {
-        free_slots: free,
-        ..ClaimRequest::new(session, vec![Kind::new("k").unwrap()], 100)
-    };
+    let claim =
+        ClaimRequest { free_slots: free, ..ClaimRequest::new(session, vec![Kind::new("k").unwrap()], 100) };
     let claimed = store.claim(claim).await.unwrap();
     claimed.units.into_iter().map(|held| held.lease.unit).collect()
 }

@@ -18,8 +18,7 @@ async fn the_schema_is_the_one_in_the_snapshot() {
              ORDER BY type DESC, name",
         )
         .unwrap();
-    let parts: Vec<String> =
-        statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
+    let parts: Vec<String> = statement.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect();
     let now = parts.join(";\n\n") + ";\n";
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/schema.sql");
     if std::env::var_os("LONGSHORE_WRITE_SCHEMA").is_some() {

@@ -9,8 +9,8 @@ use longshore::outcome::Params;
 use longshore::store::{ClaimRequest, FinishRequest, FinishResult, Queues, SendResult};
 use longshore::worker_session::{Lease, NewSession};
 use longshore::{
-    Effect, Enqueue as _, Kind, NewUnit, Outcome, Queries as _, Scope, SessionId, SqlValue,
-    UnitState, WorkerApi as _,
+    Effect, Enqueue as _, Kind, NewUnit, Outcome, Queries as _, Scope, SessionId, SqlValue, UnitState,
+    WorkerApi as _,
 };
 use longshore_sqlite::rusqlite::{Connection, TransactionBehavior};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
@@ -58,8 +58,7 @@ async fn shop() -> Shop {
 
 impl Shop {
     async fn take(&self) -> Lease {
-        let claim =
-            ClaimRequest { free_slots: 1, ..ClaimRequest::new(self.session, vec![kind()], 9) };
+        let claim = ClaimRequest { free_slots: 1, ..ClaimRequest::new(self.session, vec![kind()], 9) };
         self.store.claim(claim).await.unwrap().units[0].lease
     }
 
@@ -197,8 +196,7 @@ async fn an_effect_that_rolls_everything_back_harms_nobody_else() {
         effects: vec![effect],
         ..FinishRequest::new(lease, Outcome::Done(None))
     };
-    let both =
-        vec![end(good, set_state(2, "checked", None)), end(bad, set_state(1, "refund", None))];
+    let both = vec![end(good, set_state(2, "checked", None)), end(bad, set_state(1, "refund", None))];
     let error = shop.store.finish(shop.session, both).await.unwrap_err();
     assert!(error.to_string().contains("rolled"), "{error}");
     assert_eq!(shop.state_of(2), "new", "all or nothing");
@@ -220,8 +218,7 @@ async fn verbs_that_gather_behind_a_broken_deferred_key_go_through() {
     shop.store.send(&Scope::All, vec![unit()]).await.unwrap();
     let lease = shop.take().await;
     let card = Effect { sql: "INSERT INTO card VALUES (:id)".into(), ..set_state(99, "", None) };
-    let end =
-        FinishRequest { effects: vec![card], ..FinishRequest::new(lease, Outcome::Done(None)) };
+    let end = FinishRequest { effects: vec![card], ..FinishRequest::new(lease, Outcome::Done(None)) };
     // The lock is held, so that all operations queue behind one commit, the bad one last.
     shop.own.execute_batch("BEGIN IMMEDIATE").unwrap();
     let mut sends: Vec<_> = (0..20).map(|_| shop.store.send(&Scope::All, vec![unit()])).collect();

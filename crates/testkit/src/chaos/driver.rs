@@ -134,8 +134,7 @@ impl Driver<'_> {
                     "timed out: the pool granted {granted} of {target} permits"
                 )));
             }
-            let due =
-                u64::from(self.report.restarted + 1) * target / u64::from(self.storm.restarts + 1);
+            let due = u64::from(self.report.restarted + 1) * target / u64::from(self.storm.restarts + 1);
             if self.report.restarted < self.storm.restarts && granted >= due {
                 self.restart(processes, restart).await?;
             }
@@ -313,14 +312,10 @@ impl ProcessGroup<'_> {
             match process.child.try_wait()? {
                 Some(status) if status.success() => drop(self.children.pop()),
                 Some(status) => {
-                    return Err(io::Error::other(format!(
-                        "a process of the chaos test failed: {status}"
-                    )));
+                    return Err(io::Error::other(format!("a process of the chaos test failed: {status}")));
                 }
                 None if Instant::now() > until => {
-                    return Err(io::Error::other(
-                        "timed out: a process of the chaos test did not end",
-                    ));
+                    return Err(io::Error::other("timed out: a process of the chaos test did not end"));
                 }
                 None => {
                     self.resume_due(Instant::now())?;

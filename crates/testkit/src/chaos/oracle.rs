@@ -101,8 +101,7 @@ impl Oracle {
     pub(super) fn record_grant(&mut self, id: PermitId, fence: u64, weight: u32, now: Instant) {
         let server_epoch = self.server_epoch;
         let Some(request) = self.requests.get_mut(&id) else { return };
-        request.may_have_lost_place |=
-            request.queued.is_some_and(|(_, epoch)| epoch != server_epoch);
+        request.may_have_lost_place |= request.queued.is_some_and(|(_, epoch)| epoch != server_epoch);
         request.may_have_lost_place |= now - request.not_granted_before >= self.queue_ttl;
         request.fence = Some(fence);
         let expires_at = request.sent_at + self.ttl;
@@ -145,14 +144,11 @@ impl Oracle {
         self.peak_weight = self.peak_weight.max(weight_held);
         let Some((last, _)) = self.held.iter().max_by_key(|(_, held)| held.fence) else { return };
         let granted_after = self.requests[last].not_granted_before;
-        let maxima =
-            self.maxima.iter().filter(|one| one.replaced_at.is_none_or(|at| at >= granted_after));
+        let maxima = self.maxima.iter().filter(|one| one.replaced_at.is_none_or(|at| at >= granted_after));
         let max = maxima.map(|one| one.max).max().unwrap_or(0);
         if weight_held > max {
-            self.violations.push(format!(
-                "weight {weight_held} is held, the maximum is {max}: {:?}",
-                self.held
-            ));
+            self.violations
+                .push(format!("weight {weight_held} is held, the maximum is {max}: {:?}", self.held));
         }
     }
 
@@ -169,23 +165,18 @@ impl Oracle {
         queued.sort_unstable_by_key(|(queued_event, ..)| *queued_event);
         let mut arrivals: Vec<(u64, u64, PermitId)> = Vec::new();
         arrivals.extend(
-            self.requests
-                .iter()
-                .filter_map(|(id, request)| Some((request.first_event, request.fence?, *id))),
+            self.requests.iter().filter_map(|(id, request)| Some((request.first_event, request.fence?, *id))),
         );
         arrivals.sort_unstable_by_key(|(first_event, ..)| *first_event);
         let (mut waiting, mut latest) = (queued.iter().peekable(), None);
         for (first_event, fence, id) in arrivals {
-            while let Some(before) =
-                waiting.next_if(|(queued_event, ..)| *queued_event < first_event)
-            {
+            while let Some(before) = waiting.next_if(|(queued_event, ..)| *queued_event < first_event) {
                 latest = latest.max(Some((before.1, before.2)));
             }
             if let Some((earlier_fence, overtaken)) =
                 latest.filter(|(earlier_fence, _)| *earlier_fence > fence)
             {
-                self.violations
-                    .push(format!("{id} ({fence}) overtook {overtaken} ({earlier_fence})"));
+                self.violations.push(format!("{id} ({fence}) overtook {overtaken} ({earlier_fence})"));
             }
         }
     }

@@ -44,9 +44,7 @@ impl PermitEvent {
         Some(match name {
             "requested" => Self::Requested(id),
             "queued" => Self::Queued(id),
-            "granted" => {
-                Self::Granted(id, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?)
-            }
+            "granted" => Self::Granted(id, parts.next()?.parse().ok()?, parts.next()?.parse().ok()?),
             "renewed" => Self::Renewed(id),
             "released" => Self::Released(id),
             _ => return None,

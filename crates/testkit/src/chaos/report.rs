@@ -29,11 +29,7 @@ impl ChaosReport {
     /// Panics if the pool broke a guarantee, leaked a permit, or was never used concurrently.
     pub fn check(&self) {
         assert!(self.violations.is_empty(), "{self:#?}");
-        let left = (
-            self.final_stats.in_use,
-            self.final_stats.holders.len(),
-            self.final_stats.waiting.len(),
-        );
+        let left = (self.final_stats.in_use, self.final_stats.holders.len(), self.final_stats.waiting.len());
         assert_eq!(left, (0, 0, 0), "permits leaked: {self:#?}");
         assert!(self.peak_weight > 1, "no concurrent use: {self:#?}");
     }

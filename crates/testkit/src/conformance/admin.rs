@@ -1,8 +1,6 @@
 //! Administration: cancel, retry and purge by id and by queue; settings of queues.
 
-use longshore_core::store::{
-    Capacity, LaneChange, QueueChange, UnitAction, UnitActionResult, UnitSelection,
-};
+use longshore_core::store::{Capacity, LaneChange, QueueChange, UnitAction, UnitActionResult, UnitSelection};
 use longshore_core::{Error, NewUnit, UnitState};
 
 use super::helpers::*;
@@ -13,10 +11,7 @@ pub(super) async fn a_retried_unit_has_fresh_attempts(world: &StoreFixture) {
     let id = world.send_and_finish(session, retry_after(secs(0))).await;
     assert_eq!(world.state(id).await, UnitState::Failed);
     world.clock.advance(secs(5));
-    assert_eq!(
-        world.retry(id).await,
-        UnitActionResult { changed: 1, ..UnitActionResult::default() }
-    );
+    assert_eq!(world.retry(id).await, UnitActionResult { changed: 1, ..UnitActionResult::default() });
     let unit = world.unit(id).await;
     assert_eq!((unit.state, unit.attempt, unit.lost), (UnitState::Ready, 0, 0));
     assert_eq!(unit.since, world.now());

@@ -33,9 +33,7 @@ pub(super) async fn a_definition_is_kept_with_its_batch(world: &StoreFixture) {
     let (plain, told) = (batch_id("plain"), batch_id("told"));
     world.open_batch(NewBatch::new(plain.clone())).await;
     let definition = Some(state("{\"a\":1}"));
-    world
-        .open_batch(NewBatch { definition: definition.clone(), ..NewBatch::new(told.clone()) })
-        .await;
+    world.open_batch(NewBatch { definition: definition.clone(), ..NewBatch::new(told.clone()) }).await;
     assert_eq!(world.store.definition(&ALL, &plain).await.unwrap(), None);
     assert_eq!(world.store.definition(&ALL, &told).await.unwrap(), definition);
     let other = world.store.definition(&tenant_scope("acme"), &told).await;
@@ -53,10 +51,7 @@ pub(super) async fn a_checkpoint_moves_the_sums_of_its_batch(world: &StoreFixtur
         assert_eq!(world.batch(&id).await.sums["tokens"], if at == "first" { 10 } else { 42 });
         world.finish(session, held.lease, done()).await;
     }
-    assert_eq!(
-        world.batch(&id).await.sums,
-        Sums::from([("answers".into(), 2), ("tokens".into(), 42)])
-    );
+    assert_eq!(world.batch(&id).await.sums, Sums::from([("answers".into(), 2), ("tokens".into(), 42)]));
     let listed = world.store.batches(&ALL, None, None, 10).await.unwrap().items;
     assert_eq!(listed[0].sums["tokens"], 42);
 }
@@ -102,11 +97,7 @@ pub(super) async fn a_sum_stops_at_the_largest_number(world: &StoreFixture) {
         assert!(
             world
                 .store
-                .checkpoint(
-                    session,
-                    lease,
-                    CheckpointRequest { sums, ..CheckpointRequest::new(state(at)) }
-                )
+                .checkpoint(session, lease, CheckpointRequest { sums, ..CheckpointRequest::new(state(at)) })
                 .await
                 .unwrap()
         );

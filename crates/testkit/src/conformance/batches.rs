@@ -6,8 +6,7 @@ use longshore_core::store::{
 };
 use longshore_core::unit::Dedup;
 use longshore_core::{
-    Batch, BatchId, BatchStatus, Callback, Counts, FailureThreshold, NewBatch, NewUnit, Outcome,
-    UnitState,
+    Batch, BatchId, BatchStatus, Callback, Counts, FailureThreshold, NewBatch, NewUnit, Outcome, UnitState,
 };
 
 use super::helpers::*;
@@ -103,8 +102,7 @@ pub(super) async fn a_chunk_that_finds_no_room_leaves_nothing_behind(world: &Sto
     let change = longshore_core::store::QueueChange { paused: None, capacity: Some(capacity) };
     world.store.change_queue(&ALL, &queue("default"), change).await.unwrap();
     let part = chunk("", "3", units(3));
-    let AddChunkResult::Committed(answers) =
-        world.store.add_to_batch(&ALL, &id, part.clone()).await.unwrap()
+    let AddChunkResult::Committed(answers) = world.store.add_to_batch(&ALL, &id, part.clone()).await.unwrap()
     else {
         unreachable!("the cursor was right")
     };
@@ -179,8 +177,7 @@ pub(super) async fn tally_is_exact(world: &StoreFixture) {
     world.claim_and_finish(session, 2, retry_after(secs(60))).await;
     let held = world.claim(session, 2).await;
     let batch = world.batch(&id).await;
-    let expected =
-        Counts { blocked: 0, scheduled: 2, ready: 1, leased: 2, done: 3, failed: 2, cancelled: 2 };
+    let expected = Counts { blocked: 0, scheduled: 2, ready: 1, leased: 2, done: 3, failed: 2, cancelled: 2 };
     assert_eq!(batch.counts, expected, "a retried unit does not count as done");
     world.finish_all(session, &held, done()).await;
     world.clock.advance(secs(60));
@@ -235,10 +232,7 @@ pub(super) async fn a_batch_given_up_takes_no_more(world: &StoreFixture) {
     world.open_batch(new).await;
     world.add_chunk(&id, "", "1", units(1)).await;
     let failed = world.act_on_batch(&id, BatchAction::Fail { reason: "wrong file".into() }).await;
-    assert_eq!(
-        (failed.status, failed.reason.as_deref()),
-        (BatchStatus::Failed, Some("wrong file"))
-    );
+    assert_eq!((failed.status, failed.reason.as_deref()), (BatchStatus::Failed, Some("wrong file")));
     let added = world.store.add_to_batch(&ALL, &id, chunk("1", "2", units(1))).await;
     assert!(added.is_err(), "{added:?}");
     world.promote().await;

@@ -102,8 +102,7 @@ async fn settle_wake_counter(world: &StoreFixture) -> u64 {
 pub(super) async fn a_worker_is_woken_by_a_send(world: &StoreFixture) {
     let version = settle_wake_counter(world).await;
     let start = Instant::now();
-    let (next, _) =
-        tokio::join!(world.store.wait_for_ready(version, WAKE_TIMEOUT), world.send(unit()));
+    let (next, _) = tokio::join!(world.store.wait_for_ready(version, WAKE_TIMEOUT), world.send(unit()));
     assert!(start.elapsed() < WAKE_TIMEOUT / 2);
     assert_ne!(next, version);
 }

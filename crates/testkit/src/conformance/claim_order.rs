@@ -49,8 +49,7 @@ pub(super) async fn a_low_unit_that_has_aged_passes_a_new_high_one(world: &Store
 }
 
 pub(super) async fn a_unit_ranks_by_when_it_became_ready(world: &StoreFixture) {
-    let scheduled =
-        world.send(NewUnit { not_before: Some(world.now() + secs(60)), ..unit() }).await;
+    let scheduled = world.send(NewUnit { not_before: Some(world.now() + secs(60)), ..unit() }).await;
     world.clock.advance(secs(30));
     let sent_later = world.send(unit()).await;
     world.clock.advance(secs(60));

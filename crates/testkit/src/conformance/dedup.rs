@@ -108,16 +108,8 @@ pub(super) async fn a_key_is_taken_by_what_ended_since_the_named_time(world: &St
     world.clock.advance(secs(10));
     world.finish(session, held.lease, done()).await;
     let ended = world.now();
-    assert_eq!(
-        world.try_send(since(opened)).await,
-        SendResult::Existing(first),
-        "it ended after that time"
-    );
-    assert_eq!(
-        world.try_send(since(ended)).await,
-        SendResult::Existing(first),
-        "it ended at that time"
-    );
+    assert_eq!(world.try_send(since(opened)).await, SendResult::Existing(first), "it ended after that time");
+    assert_eq!(world.try_send(since(ended)).await, SendResult::Existing(first), "it ended at that time");
     let second = world.send(since(ended + secs(1))).await;
     assert_eq!(world.try_send(since(opened)).await, SendResult::Existing(second));
 }
@@ -137,9 +129,7 @@ pub(super) async fn a_key_that_was_taken_over_does_not_come_back(world: &StoreFi
     assert_eq!(world.try_send(since(world.now())).await, SendResult::Existing(second));
 }
 
-pub(super) async fn one_that_asks_for_live_units_only_takes_the_key_of_an_ended_one(
-    world: &StoreFixture,
-) {
+pub(super) async fn one_that_asks_for_live_units_only_takes_the_key_of_an_ended_one(world: &StoreFixture) {
     let session = world.session().await;
     world.send(keyed("row", DedupWindow::Since(world.now()))).await;
     let held = world.claim_one(session).await;

@@ -125,8 +125,7 @@ pub(super) async fn a_pruned_dependant_does_not_hinder_what_it_waited_for(world:
     let second = world.send(strictly_after(&[first])).await;
     world.cancel(second).await;
     world.clock.advance(secs(10));
-    let kept =
-        Retention { done: secs(5), failed: secs(5), batches: secs(5), ..Retention::default() };
+    let kept = Retention { done: secs(5), failed: secs(5), batches: secs(5), ..Retention::default() };
     world.store.prune(kept, 100).await.unwrap();
     assert!(world.store.unit(&ALL, second).await.is_err(), "it is gone");
     let session = world.session().await;

@@ -40,8 +40,7 @@ pub(super) async fn effects_exactly_once(sql: &dyn SqlStoreFixture) {
     let session = world.session().await;
     let lease = world.claim_one(session).await.lease;
     for _ in 0..3 {
-        let answer =
-            finish(world, session, lease, done(), vec![add_to_amount(5), add_to_amount(2)]).await;
+        let answer = finish(world, session, lease, done(), vec![add_to_amount(5), add_to_amount(2)]).await;
         assert_eq!(answer, FinishResult::Recorded(UnitState::Done));
     }
     assert_eq!(world.state(id).await, UnitState::Done);
@@ -92,8 +91,7 @@ pub(super) async fn a_failing_unit_does_not_undo_its_neighbours(sql: &dyn SqlSto
     let session = world.session().await;
     let held = world.claim(session, 3).await;
     let broken = effect("no sql at all", vec![], None);
-    let effects =
-        [vec![add_to_amount(1)], vec![add_to_amount(10), broken], vec![add_to_amount(100)]];
+    let effects = [vec![add_to_amount(1)], vec![add_to_amount(10), broken], vec![add_to_amount(100)]];
     let finishes = held
         .iter()
         .zip(effects)
@@ -180,8 +178,7 @@ pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlSto
 }
 
 /// A table with a foreign key that is checked when the transaction commits.
-const CREATE_CARD_TABLE: &str =
-    "CREATE TABLE card (id INTEGER PRIMARY KEY, account INTEGER NOT NULL
+const CREATE_CARD_TABLE: &str = "CREATE TABLE card (id INTEGER PRIMARY KEY, account INTEGER NOT NULL
     REFERENCES account (id) DEFERRABLE INITIALLY DEFERRED)";
 
 /// Which of the twenty units inserts a card for a missing account.
@@ -190,8 +187,7 @@ const INVALID_INDEX: usize = 13;
 /// Finishes of twenty units, each of which inserts a card.
 fn card_finishes(held: &[LeasedUnit]) -> Vec<FinishRequest> {
     let finish_with_card = |(index, held): (usize, &LeasedUnit)| {
-        let (id, account) =
-            (i64::try_from(index).unwrap(), if index == INVALID_INDEX { 99 } else { 1 });
+        let (id, account) = (i64::try_from(index).unwrap(), if index == INVALID_INDEX { 99 } else { 1 });
         let values = vec![SqlValue::Int(id), SqlValue::Int(account)];
         let effects = vec![effect("INSERT INTO card VALUES (?1, ?2)", values, Some(1))];
         FinishRequest { effects, ..FinishRequest::new(held.lease, done()) }
@@ -212,18 +208,13 @@ fn is_recorded(answer: &Result<Vec<FinishResult>>) -> bool {
 }
 
 /// Asserts that nineteen cards exist, and that the invalid unit can still be finished differently.
-async fn assert_only_invalid_left(
-    sql: &dyn SqlStoreFixture,
-    session: SessionId,
-    held: &[LeasedUnit],
-) {
+async fn assert_only_invalid_left(sql: &dyn SqlStoreFixture, session: SessionId, held: &[LeasedUnit]) {
     let world = sql.fixture();
     assert_eq!(sql.query_i64("SELECT count(*) FROM card WHERE account = 1"), 19);
     assert_eq!(sql.query_i64("SELECT count(*) FROM card"), 19);
     let counts = world.batch(&batch_id("b")).await.counts;
     assert_eq!((counts.done, counts.leased), (19, 1));
-    let answer =
-        finish(world, session, held[INVALID_INDEX].lease, failed(), vec![add_to_amount(1)]).await;
+    let answer = finish(world, session, held[INVALID_INDEX].lease, failed(), vec![add_to_amount(1)]).await;
     assert_eq!((answer, amount(sql)), (FinishResult::Recorded(UnitState::Failed), 101));
 }
 
@@ -236,8 +227,7 @@ pub(super) async fn a_broken_deferred_key_costs_its_own_unit_only(sql: &dyn SqlS
     let mut calls = JoinSet::new();
     for (index, finish) in card_finishes(&held).into_iter().enumerate() {
         let store = world.store.clone();
-        calls
-            .spawn(async move { (index, is_recorded(&store.finish(session, vec![finish]).await)) });
+        calls.spawn(async move { (index, is_recorded(&store.finish(session, vec![finish]).await)) });
     }
     for (index, recorded) in calls.join_all().await {
         assert_eq!(recorded, index != INVALID_INDEX, "number {index}");

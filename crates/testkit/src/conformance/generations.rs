@@ -145,9 +145,7 @@ pub(super) async fn retrying_failures_before_the_end_opens_none(world: &StoreFix
     assert_eq!((batch.counts.ready, batch.counts.failed), (2, 0));
 }
 
-pub(super) async fn retrying_one_unit_of_an_ended_batch_opens_a_new_generation(
-    world: &StoreFixture,
-) {
+pub(super) async fn retrying_one_unit_of_an_ended_batch_opens_a_new_generation(world: &StoreFixture) {
     let (id, new) = calling_back("b");
     let sent = world.send_sealed_batch(new, 2).await;
     let session = world.session().await;
@@ -237,8 +235,7 @@ pub(super) async fn a_batch_whose_failures_are_gone_is_not_retried(world: &Store
     world.claim_and_finish(session, 1, failed()).await;
     world.clock.advance(secs(20 * 24 * 3600));
     let (done, failed) = (secs(1), secs(1));
-    let retention =
-        Retention { done, failed, batches: secs(90 * 24 * 3600), ..Retention::default() };
+    let retention = Retention { done, failed, batches: secs(90 * 24 * 3600), ..Retention::default() };
     world.store.prune(retention, 100).await.unwrap();
     let before = world.batch(&id).await;
     let refused = world.store.apply_batch_action(&ALL, &id, BatchAction::RetryFailed).await;

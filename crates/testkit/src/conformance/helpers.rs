@@ -11,8 +11,8 @@ use longshore_core::store::{
 };
 use longshore_core::worker_session::{Lease, NewSession};
 use longshore_core::{
-    Batch, BatchId, Failure, Kind, NewBatch, NewUnit, Outcome, Payload, Policy, QueueName,
-    RetryPolicy, Scope, SessionId, TenantId, Unit, UnitId, UnitState,
+    Batch, BatchId, Failure, Kind, NewBatch, NewUnit, Outcome, Payload, Policy, QueueName, RetryPolicy,
+    Scope, SessionId, TenantId, Unit, UnitId, UnitState,
 };
 
 use crate::StoreFixture;
@@ -130,11 +130,7 @@ impl StoreFixture {
         self.store.reclaim(&[StalledSession { session, beats }]).await.unwrap()
     }
 
-    pub(super) async fn act_on_units(
-        &self,
-        ids: &[UnitId],
-        action: UnitAction,
-    ) -> UnitActionResult {
+    pub(super) async fn act_on_units(&self, ids: &[UnitId], action: UnitAction) -> UnitActionResult {
         let ids = UnitSelection::Ids(ids.to_vec());
         self.store.apply_unit_action(&ALL, ids, action).await.unwrap()
     }
@@ -215,12 +211,7 @@ impl StoreFixture {
     }
 
     /// Finishes one lease.
-    pub(super) async fn finish(
-        &self,
-        session: SessionId,
-        lease: Lease,
-        outcome: Outcome,
-    ) -> FinishResult {
+    pub(super) async fn finish(&self, session: SessionId, lease: Lease, outcome: Outcome) -> FinishResult {
         let finish = FinishRequest::new(lease, outcome);
         self.store.finish(session, vec![finish]).await.unwrap().remove(0)
     }

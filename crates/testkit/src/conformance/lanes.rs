@@ -9,8 +9,7 @@ use super::helpers::*;
 use crate::StoreFixture;
 
 async fn fill(world: &StoreFixture, tenant_name: &str, count: usize) -> Vec<UnitId> {
-    let units: Vec<NewUnit> =
-        (0..count).map(|_| NewUnit { tenant: tenant(tenant_name), ..unit() }).collect();
+    let units: Vec<NewUnit> = (0..count).map(|_| NewUnit { tenant: tenant(tenant_name), ..unit() }).collect();
     let ids = units.iter().map(|unit| unit.id).collect();
     world.store.send(&ALL, units).await.unwrap();
     ids
@@ -87,12 +86,8 @@ pub(super) async fn a_tenant_that_is_passed_over_keeps_its_turn(world: &StoreFix
     let session = world.session().await;
     assert_eq!(shares(world, session, 3).await.len(), 3, "all of them have had a turn");
     let except = vec![tenant("a")];
-    let held = world
-        .claim_with(ClaimRequest { excluded_tenants: except, ..claim(session, 20) })
-        .await
-        .units;
-    let count =
-        |tenant_name| held.iter().filter(|held| held.unit.tenant == tenant(tenant_name)).count();
+    let held = world.claim_with(ClaimRequest { excluded_tenants: except, ..claim(session, 20) }).await.units;
+    let count = |tenant_name| held.iter().filter(|held| held.unit.tenant == tenant(tenant_name)).count();
     assert_eq!((count("a"), count("b"), count("c")), (0, 10, 10));
     let next = shares(world, session, 10).await;
     assert_eq!(next.get(&tenant("a")), Some(&10), "what the others had meanwhile: {next:?}");

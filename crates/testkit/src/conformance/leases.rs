@@ -17,14 +17,9 @@ fn ahead(session: SessionId, free: u32, ahead: u32) -> ClaimRequest {
 
 pub(super) async fn one_holder(world: &StoreFixture) {
     let sent: BTreeSet<_> = world.send_many(40).await.into_iter().collect();
+    let (a, b, c, d) = tokio::join!(world.session(), world.session(), world.session(), world.session());
     let (a, b, c, d) =
-        tokio::join!(world.session(), world.session(), world.session(), world.session());
-    let (a, b, c, d) = tokio::join!(
-        world.claim(a, 15),
-        world.claim(b, 15),
-        world.claim(c, 15),
-        world.claim(d, 15)
-    );
+        tokio::join!(world.claim(a, 15), world.claim(b, 15), world.claim(c, 15), world.claim(d, 15));
     let all: Vec<_> = [a, b, c, d].iter().flat_map(|held| ids(held)).collect();
     assert_eq!(all.len(), 40, "each unit went to exactly one");
     assert_eq!(all.into_iter().collect::<BTreeSet<_>>(), sent);
@@ -117,10 +112,7 @@ pub(super) async fn a_started_unit_cannot_be_released(world: &StoreFixture) {
     let held = world.claim_one(session).await;
     world.store.release(session, &[held.lease]).await.unwrap();
     assert_eq!(world.state(id).await, UnitState::Leased);
-    assert_eq!(
-        world.finish(session, held.lease, done()).await,
-        FinishResult::Recorded(UnitState::Done)
-    );
+    assert_eq!(world.finish(session, held.lease, done()).await, FinishResult::Recorded(UnitState::Done));
 }
 
 /// A separate start after the claim has the same effect as a start with the claim.
@@ -189,13 +181,7 @@ pub(super) async fn anothers_lease_is_of_no_use(world: &StoreFixture) {
     let held = world.claim_with(ahead(holder, 1, 1)).await.units;
     assert_eq!(world.finish(stranger, held[0].lease, done()).await, FinishResult::LeaseLost);
     let state = Payload::from(b"mine".as_slice());
-    assert!(
-        !world
-            .store
-            .checkpoint(stranger, held[0].lease, CheckpointRequest::new(state))
-            .await
-            .unwrap()
-    );
+    assert!(!world.store.checkpoint(stranger, held[0].lease, CheckpointRequest::new(state)).await.unwrap());
     world.store.release(stranger, &leases(&held)).await.unwrap();
     for id in sent {
         let unit = world.unit(id).await;
@@ -266,20 +252,14 @@ pub(super) async fn a_checkpoint_is_there_for_the_next_run(world: &StoreFixture)
     let held = world.claim_one(session).await;
     let state = Payload::from(b"half-way".as_slice());
     assert!(
-        world
-            .store
-            .checkpoint(session, held.lease, CheckpointRequest::new(state.clone()))
-            .await
-            .unwrap()
+        world.store.checkpoint(session, held.lease, CheckpointRequest::new(state.clone())).await.unwrap()
     );
     world.finish(session, held.lease, retry_after(secs(0))).await;
     let again = world.claim_one(session).await;
     assert_eq!(again.unit.checkpoint, Some(state));
     world.kill(session).await;
     let other = Payload::from(b"stale".as_slice());
-    assert!(
-        !world.store.checkpoint(session, again.lease, CheckpointRequest::new(other)).await.unwrap()
-    );
+    assert!(!world.store.checkpoint(session, again.lease, CheckpointRequest::new(other)).await.unwrap());
     let kept = world.unit(id).await.checkpoint.unwrap();
     assert_eq!(kept.as_bytes(), b"half-way");
 }
@@ -297,11 +277,7 @@ pub(super) async fn a_checkpoint_survives_whatever_ends_the_run(world: &StoreFix
         let session = world.session().await;
         let held = world.claim_one(session).await;
         assert!(
-            world
-                .store
-                .checkpoint(session, held.lease, CheckpointRequest::new(state.clone()))
-                .await
-                .unwrap()
+            world.store.checkpoint(session, held.lease, CheckpointRequest::new(state.clone())).await.unwrap()
         );
         let mut lease = held.lease;
         let ends = [Outcome::Snooze(secs(5)), Outcome::Interrupted, retry_after(secs(5))];
@@ -329,11 +305,7 @@ pub(super) async fn a_checkpoint_replaces_the_one_before(world: &StoreFixture) {
     let small = || Payload::from(b"small".as_slice());
     for state in [large(1), large(2), small(), large(3)] {
         assert!(
-            world
-                .store
-                .checkpoint(session, held.lease, CheckpointRequest::new(state.clone()))
-                .await
-                .unwrap()
+            world.store.checkpoint(session, held.lease, CheckpointRequest::new(state.clone())).await.unwrap()
         );
         assert_eq!(world.unit(id).await.checkpoint, Some(state));
     }

@@ -103,18 +103,13 @@ pub(super) async fn a_call_may_be_written_without_a_journal(world: &StoreFixture
         estimated: true,
         ..successful_end(7, 3)
     };
-    let records =
-        vec![finished_call(&over, broken.clone()), CallRecord { call: open.clone(), end: None }];
+    let records = vec![finished_call(&over, broken.clone()), CallRecord { call: open.clone(), end: None }];
     world.ledger.record_calls(records).await.unwrap();
     let kept = world.stored_call(over.id).await;
     assert_eq!((kept.status, kept.end), (CallStatus::Error, Some(broken)));
     assert_eq!(kept.logged_at, Some(kept.opened_at));
     assert_eq!(world.stored_call(open.id).await.status, CallStatus::Open);
-    assert_eq!(
-        world.month_sums().await,
-        (14, 3, 100, 1_000),
-        "counted although it exceeds the budget"
-    );
+    assert_eq!(world.month_sums().await, (14, 3, 100, 1_000), "counted although it exceeds the budget");
 }
 
 pub(super) async fn a_later_word_on_an_open_call_wins(world: &StoreFixture) {
@@ -150,20 +145,14 @@ pub(super) async fn a_session_that_has_ended_opens_no_call(world: &StoreFixture)
     assert_eq!(world.month_sums().await, (100, 1_000, 0, 0));
     let late = session_call(session);
     world.record(finished_call(&late, successful_end(1, 1))).await;
-    assert_eq!(
-        world.stored_call(late.id).await.status,
-        CallStatus::Success,
-        "the recorded end stays"
-    );
+    assert_eq!(world.stored_call(late.id).await.status, CallStatus::Success, "the recorded end stays");
 }
 
 pub(super) async fn numbers_that_cannot_be_added_up_are_refused(world: &StoreFixture) {
     let refused = |answer: Result<(), Error>| {
         assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
     };
-    for bad in
-        [NewCall { reserve_tokens: u64::MAX, ..call() }, NewCall { reserve_picos: -1, ..call() }]
-    {
+    for bad in [NewCall { reserve_tokens: u64::MAX, ..call() }, NewCall { reserve_picos: -1, ..call() }] {
         refused(world.ledger.admit_calls(vec![call(), bad]).await.map(drop));
     }
     for bad in [
@@ -172,8 +161,7 @@ pub(super) async fn numbers_that_cannot_be_added_up_are_refused(world: &StoreFix
         CallEnd { latency_ms: u64::MAX, ..successful_end(1, 1) },
         CallEnd { status: CallStatus::Open, ..successful_end(1, 1) },
     ] {
-        let records =
-            vec![finished_call(&call(), successful_end(1, 1)), finished_call(&call(), bad)];
+        let records = vec![finished_call(&call(), successful_end(1, 1)), finished_call(&call(), bad)];
         refused(world.ledger.record_calls(records).await);
     }
     assert!(world.calls().await.is_empty(), "an invalid list writes nothing");
@@ -220,10 +208,7 @@ pub(super) async fn another_tenants_calls_do_not_exist(world: &StoreFixture) {
     let answer = world.ledger.budget(&other, &acme()).await;
     assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     let own = UsageFilter::default();
-    assert_eq!(
-        world.ledger.calls(&tenant_scope("acme"), &own, None, 10).await.unwrap().items.len(),
-        1
-    );
+    assert_eq!(world.ledger.calls(&tenant_scope("acme"), &own, None, 10).await.unwrap().items.len(), 1);
 }
 
 pub(super) async fn a_corrected_price_corrects_its_month(world: &StoreFixture) {
@@ -235,8 +220,7 @@ pub(super) async fn a_corrected_price_corrects_its_month(world: &StoreFixture) {
     world.record(finished_call(&two, successful_end(1, 600))).await;
     let corrected = |id| CostCorrection { id, cost_picos: 50 };
     for bad in [open.id, longshore_core::CallId::new()] {
-        let answer =
-            world.ledger.correct_costs(&ALL, vec![corrected(one.id), corrected(bad)]).await;
+        let answer = world.ledger.correct_costs(&ALL, vec![corrected(one.id), corrected(bad)]).await;
         assert!(matches!(answer, Err(Error::Invalid(_) | Error::NotFound { .. })), "{answer:?}");
     }
     assert_eq!(world.month_sums().await, (4, 1_100, 100, 1_000), "all or nothing");

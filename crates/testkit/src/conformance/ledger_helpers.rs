@@ -1,8 +1,7 @@
 //! Helpers of the ledger cases.
 
 use longshore_accounts::{
-    Budget, BudgetState, Call, CallAdmission, CallEnd, CallMode, CallRecord, CallStatus, NewCall,
-    UsageFilter,
+    Budget, BudgetState, Call, CallAdmission, CallEnd, CallMode, CallRecord, CallStatus, NewCall, UsageFilter,
 };
 use longshore_core::{CallId, NewUnit, ProfileName, SessionId, TenantId, UnitId};
 

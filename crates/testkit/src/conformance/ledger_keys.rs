@@ -47,11 +47,7 @@ impl StoreFixture {
     }
 
     async fn key_statuses(&self, key_name: &str) -> Vec<(u32, KeyStatus)> {
-        self.versions(key_name)
-            .await
-            .iter()
-            .map(|record| (record.key.version, record.status))
-            .collect()
+        self.versions(key_name).await.iter().map(|record| (record.key.version, record.status)).collect()
     }
 }
 
@@ -137,9 +133,11 @@ pub(super) async fn keys_are_listed_in_pages(world: &StoreFixture) {
     let (mut after, mut seen) = (None, Vec::new());
     loop {
         let page = world.ledger.keys(&ALL, None, after.as_deref(), 5).await.unwrap();
-        seen.extend(page.items.into_iter().map(|record| {
-            (record.key.tenant.to_string(), record.key.name.to_string(), record.key.version)
-        }));
+        seen.extend(
+            page.items.into_iter().map(|record| {
+                (record.key.tenant.to_string(), record.key.name.to_string(), record.key.version)
+            }),
+        );
         after = page.next;
         if after.is_none() {
             break;
@@ -162,8 +160,5 @@ pub(super) async fn another_tenants_key_does_not_exist(world: &StoreFixture) {
         not_there(world.ledger.change_key(&other, change).await.map(drop));
     }
     assert_eq!(world.key_statuses("k").await, [(1, Active)]);
-    assert_eq!(
-        world.ledger.keys(&tenant_scope("acme"), None, None, 10).await.unwrap().items.len(),
-        1
-    );
+    assert_eq!(world.ledger.keys(&tenant_scope("acme"), None, None, 10).await.unwrap().items.len(), 1);
 }

@@ -1,8 +1,8 @@
 //! Requests for provider batches: waiting, in a provider batch, answered. Each step is idempotent.
 
 use longshore_accounts::{
-    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter,
-    PendingRequest, ProviderBatch, ProviderBatchChange,
+    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter, PendingRequest,
+    ProviderBatch, ProviderBatchChange,
 };
 use longshore_core::{BatchId, Payload, UnitId};
 
@@ -14,11 +14,7 @@ fn batch() -> BatchId {
 }
 
 fn item(id: &str) -> NewPendingRequest {
-    NewPendingRequest {
-        custom_id: id.into(),
-        unit: UnitId::new(),
-        prompt: format!("about {id} \0 é"),
-    }
+    NewPendingRequest { custom_id: id.into(), unit: UnitId::new(), prompt: format!("about {id} \0 é") }
 }
 
 fn delivery(id: &str, reply: &str) -> BatchAnswer {
@@ -94,10 +90,7 @@ pub(super) async fn parked_questions_wait_in_their_order(world: &StoreFixture) {
     assert_eq!(ids(&waiting), ["b", "a", "c"]);
     assert_eq!(waiting[1].new, items[1]);
     assert_eq!((waiting[0].parked_at, waiting[0].tries), (world.now(), 0));
-    assert_eq!(
-        world.ledger.pending_requests(&batch(), &PendingFilter::Waiting, 2).await.unwrap().len(),
-        2
-    );
+    assert_eq!(world.ledger.pending_requests(&batch(), &PendingFilter::Waiting, 2).await.unwrap().len(), 2);
 }
 
 pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &StoreFixture) {
@@ -110,13 +103,10 @@ pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &Stor
     assert_eq!(ids(&world.contents("m-1").await), ["a", "b"]);
     assert_eq!(ids(&world.contents("m-2").await), ["c"]);
     for _ in 0..2 {
-        world
-            .change_provider_batch("m-2", ProviderBatchChange::SetProviderId("ticket".to_owned()))
-            .await;
+        world.change_provider_batch("m-2", ProviderBatchChange::SetProviderId("ticket".to_owned())).await;
     }
     let (shipments, _) = world.shipments().await;
-    let told: Vec<_> =
-        shipments.iter().map(|s| (s.name.as_str(), s.provider_id.as_deref())).collect();
+    let told: Vec<_> = shipments.iter().map(|s| (s.name.as_str(), s.provider_id.as_deref())).collect();
     assert_eq!(told, [("m-1", None), ("m-2", Some("ticket"))]);
     assert_eq!(shipments[0].sealed_at, world.now());
 }
@@ -159,9 +149,7 @@ pub(super) async fn an_unparked_question_is_forgotten(world: &StoreFixture) {
     assert!(world.deliver(&[("a", "x")]).await.is_empty());
 }
 
-pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(
-    world: &StoreFixture,
-) {
+pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(world: &StoreFixture) {
     let items = world.park(&["a", "b", "c", "d"]).await;
     world.park_in_other_batch().await;
     world.seal("m-1", &["b", "c", "d"]).await;

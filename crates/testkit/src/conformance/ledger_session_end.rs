@@ -15,10 +15,8 @@ fn state(text: &str) -> Payload {
 pub(super) async fn a_finish_writes_what_its_calls_came_to(world: &StoreFixture) {
     let (session, lease, asked) = world.claim_unit_for_call().await;
     world.admit(&asked).await;
-    let calls = vec![
-        finished_call(&asked, successful_end(10, 70)),
-        finished_call(&call(), successful_end(1, 1)),
-    ];
+    let calls =
+        vec![finished_call(&asked, successful_end(10, 70)), finished_call(&call(), successful_end(1, 1))];
     let finish = FinishRequest { calls, ..FinishRequest::new(lease, done()) };
     let answer = world.store.finish(session, vec![finish]).await.unwrap();
     assert_eq!(answer, [FinishResult::Recorded(UnitState::Done)]);

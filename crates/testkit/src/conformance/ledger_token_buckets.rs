@@ -26,11 +26,7 @@ async fn draw(world: &StoreFixture, bucket_request: BucketRequest) -> DrawResult
 }
 
 pub(super) async fn draws_share_a_bucket_and_keep_fractions(world: &StoreFixture) {
-    assert_eq!(
-        draw(world, bucket_request("a", 25.0, 1.0)).await.taken,
-        10.0,
-        "a new bucket is full"
-    );
+    assert_eq!(draw(world, bucket_request("a", 25.0, 1.0)).await.taken, 10.0, "a new bucket is full");
     world.clock.advance(Duration::from_millis(400));
     let early = draw(world, bucket_request("a", 1.0, 1.0)).await;
     assert_eq!((early.taken, early.wait), (0.0, Duration::from_millis(600)));
@@ -46,18 +42,12 @@ pub(super) async fn draws_share_a_bucket_and_keep_fractions(world: &StoreFixture
 }
 
 pub(super) async fn draws_of_one_call_see_those_before_them(world: &StoreFixture) {
-    let draws = vec![
-        bucket_request("a", 8.0, 1.0),
-        bucket_request("b", 3.0, 3.0),
-        bucket_request("a", 8.0, 1.0),
-    ];
+    let draws =
+        vec![bucket_request("a", 8.0, 1.0), bucket_request("b", 3.0, 3.0), bucket_request("a", 8.0, 1.0)];
     let got = |drawn: Vec<DrawResult>| drawn.iter().map(|drawn| drawn.taken).collect::<Vec<f64>>();
     assert_eq!(got(world.ledger.draw(draws).await.unwrap()), [8.0, 3.0, 2.0]);
-    let back = vec![
-        bucket_request("a", -4.0, 0.0),
-        bucket_request("b", 9.0, 0.0),
-        bucket_request("a", 9.0, 1.0),
-    ];
+    let back =
+        vec![bucket_request("a", -4.0, 0.0), bucket_request("b", 9.0, 0.0), bucket_request("a", 9.0, 1.0)];
     assert_eq!(got(world.ledger.draw(back).await.unwrap()), [-4.0, 9.0, 4.0]);
     let paid_off = draw(world, bucket_request("b", 1.0, 1.0)).await;
     assert_eq!(paid_off.wait, secs(3), "a debt is paid off first");
@@ -67,9 +57,8 @@ pub(super) async fn a_bucket_gives_no_more_than_it_holds_however_many_draw(world
     let mut callers = JoinSet::new();
     for _ in 0..32 {
         let ledger = Arc::clone(&world.ledger);
-        callers.spawn(async move {
-            ledger.draw(vec![bucket_request("a", 0.5, 0.5)]).await.unwrap()[0].taken
-        });
+        callers
+            .spawn(async move { ledger.draw(vec![bucket_request("a", 0.5, 0.5)]).await.unwrap()[0].taken });
     }
     let got: f64 = callers.join_all().await.into_iter().sum();
     assert_eq!(got, 10.0);

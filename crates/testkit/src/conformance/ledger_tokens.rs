@@ -53,10 +53,7 @@ pub(super) async fn a_revoked_token_stays_revoked_and_the_door_locked(world: &St
     assert_eq!(again.revoked_at, Some(at), "the first revocation time stays");
     let known = world.ledger.token(new.hash).await.unwrap().unwrap();
     assert!(!known.is_valid(world.now()));
-    assert!(
-        world.ledger.is_locked().await.unwrap(),
-        "revoking the last token does not reopen access"
-    );
+    assert!(world.ledger.is_locked().await.unwrap(), "revoking the last token does not reopen access");
 }
 
 pub(super) async fn another_tenants_token_does_not_exist(world: &StoreFixture) {
@@ -70,10 +67,7 @@ pub(super) async fn another_tenants_token_does_not_exist(world: &StoreFixture) {
     assert_eq!(world.ledger.tokens(&other, None, 9).await.unwrap(), []);
     assert_eq!(world.ledger.tokens(&own, None, 9).await.unwrap(), [added]);
     let admin = world.ledger.add_token(&own, token(&acme(), Role::Admin, 2)).await;
-    assert!(
-        matches!(admin, Err(Error::Invalid(_))),
-        "a tenant cannot create an admin token: {admin:?}"
-    );
+    assert!(matches!(admin, Err(Error::Invalid(_))), "a tenant cannot create an admin token: {admin:?}");
 }
 
 fn audit_entry(of: Option<TenantId>, target: &str) -> NewAuditEntry {
@@ -88,11 +82,8 @@ fn audit_entry(of: Option<TenantId>, target: &str) -> NewAuditEntry {
 }
 
 pub(super) async fn deeds_are_listed_newest_first_to_whom_they_concern(world: &StoreFixture) {
-    let told = [
-        audit_entry(Some(acme()), "a"),
-        audit_entry(None, "b"),
-        audit_entry(Some(tenant("other")), "c"),
-    ];
+    let told =
+        [audit_entry(Some(acme()), "a"), audit_entry(None, "b"), audit_entry(Some(tenant("other")), "c")];
     for deed in told.iter().chain([&audit_entry(Some(acme()), "d")]) {
         world.ledger.append(deed.clone()).await.unwrap();
         world.clock.advance(secs(1));

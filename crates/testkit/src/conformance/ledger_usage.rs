@@ -11,12 +11,8 @@ async fn history(world: &StoreFixture) {
     let session = world.session().await;
     let first = NewCall { batch: Some(batch_id("b")), ..call() };
     world.record(finished_call(&first, successful_end(10, 100))).await;
-    let broken = CallEnd {
-        status: CallStatus::Error,
-        model: String::new(),
-        estimated: true,
-        ..successful_end(5, 7)
-    };
+    let broken =
+        CallEnd { status: CallStatus::Error, model: String::new(), estimated: true, ..successful_end(5, 7) };
     world.record(finished_call(&NewCall { profile: profile_name("b"), ..call() }, broken)).await;
     world.clock.advance(secs(86_400));
     let theirs = NewCall { tenant: tenant("other"), ..call() };

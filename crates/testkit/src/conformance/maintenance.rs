@@ -49,10 +49,7 @@ pub(super) async fn a_waiting_unit_fails_at_its_deadline(world: &StoreFixture) {
     assert_eq!(world.store.promote(100).await.unwrap().expired, 3);
     for id in [ready, scheduled, blocked] {
         let unit = world.unit(id).await;
-        assert_eq!(
-            (unit.state, unit.failure.unwrap().code.as_str()),
-            (UnitState::Failed, "deadline")
-        );
+        assert_eq!((unit.state, unit.failure.unwrap().code.as_str()), (UnitState::Failed, "deadline"));
     }
 }
 
@@ -83,12 +80,7 @@ pub(super) async fn expiry_reaches_batch_and_dependants(world: &StoreFixture) {
 }
 
 fn retention(done: u64, failed: u64, batches: u64) -> Retention {
-    Retention {
-        done: secs(done),
-        failed: secs(failed),
-        batches: secs(batches),
-        ..Retention::default()
-    }
+    Retention { done: secs(done), failed: secs(failed), batches: secs(batches), ..Retention::default() }
 }
 
 pub(super) async fn ended_units_are_kept_as_long_as_they_should(world: &StoreFixture) {
@@ -156,9 +148,8 @@ pub(super) async fn ended_batches_are_pruned_and_open_ones_kept(world: &StoreFix
 
 pub(super) async fn one_session_leads_at_a_time(world: &StoreFixture) {
     let (a, b) = (world.session().await, world.session().await);
-    let lead = async |role: &str, who: SessionId| {
-        world.store.acquire_leadership(role, who, secs(10)).await.unwrap()
-    };
+    let lead =
+        async |role: &str, who: SessionId| world.store.acquire_leadership(role, who, secs(10)).await.unwrap();
     assert!(lead("pruner", a).await);
     assert!(!lead("pruner", b).await);
     assert!(lead("reclaimer", b).await, "each role has its own leader");
@@ -171,9 +162,7 @@ pub(super) async fn one_session_leads_at_a_time(world: &StoreFixture) {
     assert!(!lead("pruner", a).await);
 }
 
-pub(super) async fn a_leader_from_before_the_clock_went_back_does_not_lead_for_ever(
-    world: &StoreFixture,
-) {
+pub(super) async fn a_leader_from_before_the_clock_went_back_does_not_lead_for_ever(world: &StoreFixture) {
     let (old, new) = (world.session().await, world.session().await);
     let lead = async |who| world.store.acquire_leadership("promoter", who, secs(5)).await.unwrap();
     assert!(lead(old).await);
@@ -186,10 +175,8 @@ pub(super) async fn a_leader_from_before_the_clock_went_back_does_not_lead_for_e
 }
 
 pub(super) async fn a_session_that_ended_leads_no_more(world: &StoreFixture) {
-    let (closed, killed, heir) =
-        (world.session().await, world.session().await, world.session().await);
-    let lead =
-        async |session| world.store.acquire_leadership("r", session, secs(60)).await.unwrap();
+    let (closed, killed, heir) = (world.session().await, world.session().await, world.session().await);
+    let lead = async |session| world.store.acquire_leadership("r", session, secs(60)).await.unwrap();
     assert!(lead(closed).await);
     assert!(!lead(killed).await);
     world.store.close_session(closed).await.unwrap();

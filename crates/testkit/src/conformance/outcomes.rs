@@ -113,9 +113,7 @@ pub(super) async fn an_interruption_uses_no_attempt(world: &StoreFixture) {
     assert_eq!(world.claim_one(session).await.unit.attempt, 1);
 }
 
-pub(super) async fn a_run_that_its_holder_lost_is_repeated_until_it_was_lost_too_often(
-    world: &StoreFixture,
-) {
+pub(super) async fn a_run_that_its_holder_lost_is_repeated_until_it_was_lost_too_often(world: &StoreFixture) {
     let policy = Policy { max_lost: 2, ..attempts(1) };
     let session = world.session_with(policy).await;
     let id = world.send_and_finish(session, Outcome::Lost("node n7 is gone".into())).await;
@@ -282,8 +280,7 @@ pub(super) async fn finishing_works_on_leased_units_only(world: &StoreFixture) {
         let id = world.send(unit()).await;
         let held = world.claim_one(session).await;
         world.finish(session, held.lease, outcome).await;
-        let wrong =
-            longshore_core::worker_session::Lease { fence: held.lease.fence + 1, ..held.lease };
+        let wrong = longshore_core::worker_session::Lease { fence: held.lease.fence + 1, ..held.lease };
         assert_eq!(world.finish(session, wrong, done()).await, FinishResult::LeaseLost);
         assert_eq!(world.state(id).await, state);
     }

@@ -36,8 +36,7 @@ pub(super) async fn one_who_comes_does_not_overtake_those_who_wait(world: &Permi
 pub(super) async fn high_goes_before_normal_before_low(world: &PermitsFixture) {
     let mut holder = world.acquire_one(1).await;
     let classes = [Priority::LOW, Priority::NORMAL, Priority::HIGH];
-    let [low, normal, high] =
-        classes.map(|priority| AcquireRequest { priority, ..permit_request(1) });
+    let [low, normal, high] = classes.map(|priority| AcquireRequest { priority, ..permit_request(1) });
     for ask in [&low, &normal, &high] {
         assert_eq!(world.join_queue(ask).await, 0, "{ask:?}");
     }
@@ -64,11 +63,7 @@ pub(super) async fn a_light_one_does_not_overtake_a_heavy_one(world: &PermitsFix
     world.acquire(&holder).await;
     let (all, light) = (weighted_request(3, 3), permit_request(3));
     world.join_queue(&all).await;
-    assert_eq!(
-        world.request(&without_waiting(&light)).await,
-        AcquireResult::Full,
-        "although one is free"
-    );
+    assert_eq!(world.request(&without_waiting(&light)).await, AcquireResult::Full, "although one is free");
     assert_eq!(world.join_queue(&light).await, 1);
     world.release(holder.id).await;
     assert_eq!(world.join_queue(&light).await, 1);
@@ -150,8 +145,5 @@ pub(super) async fn a_lost_place_is_taken_anew_at_the_end(world: &PermitsFixture
     world.join_queue(&slow).await;
     world.queued_request(1).await;
     world.advance(SHORT_TTL).await;
-    assert_eq!(
-        world.join_queue(&AcquireRequest { if_full: IfFull::Wait(LONG_TTL), ..slow }).await,
-        1
-    );
+    assert_eq!(world.join_queue(&AcquireRequest { if_full: IfFull::Wait(LONG_TTL), ..slow }).await, 1);
 }

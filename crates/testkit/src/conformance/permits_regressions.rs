@@ -53,11 +53,7 @@ pub(super) async fn a_second_release_adds_nothing(world: &PermitsFixture) {
     assert_eq!(world.stats().await.available(), 1);
     assert_eq!(granted(world, 1, 4).await, 1);
     world.release(holder).await;
-    assert_eq!(
-        granted(world, 1, 4).await,
-        0,
-        "a late release does not free the permit of another holder"
-    );
+    assert_eq!(granted(world, 1, 4).await, 0, "a late release does not free the permit of another holder");
 }
 
 /// A hanging client was granted a permit and never learns of it.

@@ -82,11 +82,7 @@ pub(super) async fn a_reset_forgets_all_but_the_maximum(world: &PermitsFixture) 
     assert_eq!((stats.max, stats.in_use, stats.waiting.len()), (2, 0, 0));
     assert_eq!((stats.acquired, stats.timeouts, stats.expired), (0, 0, 0));
     assert_eq!(stats.waits.percentile(1.0), None);
-    assert_eq!(
-        world.extend(&held, LONG_TTL).await,
-        held,
-        "a holder learns of the reset at its next renewal"
-    );
+    assert_eq!(world.extend(&held, LONG_TTL).await, held, "a holder learns of the reset at its next renewal");
     world.await_wakeup(waiter.id).await;
     world.acquire(&waiter).await;
     world.permits.reset(&pool_named("nowhere")).await.unwrap();

@@ -26,12 +26,7 @@ pub(super) async fn figures_add_up(world: &PermitsFixture) {
     let held: Vec<_> = held.map(|held| (&*held.owner, held.weight, held.fence, held.id)).collect();
     let expected = [("first", 1, fences[0], first.id), ("second", 2, fences[1], second.id)];
     assert_eq!(held, expected, "longest first");
-    assert!(
-        stats
-            .holders
-            .iter()
-            .all(|held| held.expires_in <= LONG_TTL && held.expires_in > LONG_TTL / 2)
-    );
+    assert!(stats.holders.iter().all(|held| held.expires_in <= LONG_TTL && held.expires_in > LONG_TTL / 2));
     let waiting = stats.waiting.iter().map(|one| (&*one.owner, one.weight, one.id, one.priority));
     let expected = [("waiter", 3, waiter.id, waiter.priority)];
     assert_eq!(waiting.collect::<Vec<_>>(), expected);
@@ -43,10 +38,7 @@ pub(super) async fn waits_are_measured(world: &PermitsFixture) {
     let waiter = world.queued_request(1).await;
     world.advance(SHORT_TTL).await;
     let stats = world.stats().await;
-    assert!(
-        stats.waiting[0].waited >= SHORT_TTL && stats.holders[0].held_for >= SHORT_TTL,
-        "{stats:?}"
-    );
+    assert!(stats.waiting[0].waited >= SHORT_TTL && stats.holders[0].held_for >= SHORT_TTL, "{stats:?}");
     world.release(holder).await;
     assert!(world.acquire(&waiter).await.waited >= SHORT_TTL);
     let waits = world.stats().await.waits;
@@ -91,15 +83,11 @@ pub(super) async fn one_id_may_hold_of_several_pools(world: &PermitsFixture) {
 }
 
 pub(super) async fn an_alert_is_told_again_when_its_time_has_come(world: &PermitsFixture) {
-    let may =
-        async |alert, every| world.permits.acquire_alert(&pool(), alert, every).await.unwrap();
+    let may = async |alert, every| world.permits.acquire_alert(&pool(), alert, every).await.unwrap();
     assert!(may("full", SHORT_TTL).await);
     world.advance(SHORT_TTL).await;
     assert!(may("full", LONG_TTL).await);
-    assert!(
-        !may("full", SHORT_TTL).await,
-        "a different interval in the next request does not matter"
-    );
+    assert!(!may("full", SHORT_TTL).await, "a different interval in the next request does not matter");
     assert!(may("late", LONG_TTL).await, "another alert");
     let elsewhere = world.permits.acquire_alert(&pool_named("other"), "full", LONG_TTL).await;
     assert!(elsewhere.unwrap(), "another pool");
@@ -109,8 +97,7 @@ pub(super) async fn of_many_one_may_tell_an_alert(world: &PermitsFixture) {
     let mut callers = JoinSet::new();
     for n in 0..16 {
         let permits = Arc::clone(if n % 2 == 0 { &world.permits } else { &world.second_process });
-        callers
-            .spawn(async move { permits.acquire_alert(&pool(), "full", LONG_TTL).await.unwrap() });
+        callers.spawn(async move { permits.acquire_alert(&pool(), "full", LONG_TTL).await.unwrap() });
     }
     let told = callers.join_all().await.into_iter().filter(|may| *may).count();
     assert_eq!(told, 1);

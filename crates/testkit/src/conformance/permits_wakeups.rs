@@ -66,11 +66,8 @@ pub(super) async fn the_end_of_a_lease_is_heard_when_somebody_looks(world: &Perm
 pub(super) async fn every_one_that_fits_is_told(world: &PermitsFixture) {
     let all = weighted_request(3, 3);
     world.acquire(&all).await;
-    let waiters = [
-        world.queued_request(3).await,
-        world.queued_request(3).await,
-        world.queued_request(3).await,
-    ];
+    let waiters =
+        [world.queued_request(3).await, world.queued_request(3).await, world.queued_request(3).await];
     world.release(all.id).await;
     for waiter in &waiters {
         world.wait_and_acquire(waiter).await;

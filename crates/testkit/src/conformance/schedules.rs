@@ -111,15 +111,8 @@ pub(super) async fn a_tenant_with_schedules_is_not_removed(world: &StoreFixture)
     world.store.put_tenant(&ALL, &tenant, Default::default()).await.unwrap();
     world.put(nightly(world, 60)).await;
     let refused = world.store.remove_tenant(&ALL, &tenant).await;
-    assert!(
-        matches!(&refused, Err(Error::Invalid(why)) if why.contains("1 schedule")),
-        "{refused:?}"
-    );
-    world
-        .store
-        .switch_schedule(&ALL, &tenant, &name("nightly"), ScheduleSwitch::Remove)
-        .await
-        .unwrap();
+    assert!(matches!(&refused, Err(Error::Invalid(why)) if why.contains("1 schedule")), "{refused:?}");
+    world.store.switch_schedule(&ALL, &tenant, &name("nightly"), ScheduleSwitch::Remove).await.unwrap();
     world.store.remove_tenant(&ALL, &tenant).await.unwrap();
 }
 
@@ -148,8 +141,7 @@ pub(super) async fn one_firing_per_time_however_many_try(world: &StoreFixture) {
         tries.spawn(async move { store.fire_schedule(&ALL, firing).await.unwrap() });
     }
     let answers = tries.join_all().await;
-    let committed =
-        answers.iter().filter(|fired| matches!(fired, FireResult::Committed(_))).count();
+    let committed = answers.iter().filter(|fired| matches!(fired, FireResult::Committed(_))).count();
     assert_eq!(committed, 1, "{answers:?}");
     assert_eq!(world.nightly().await.fired, 1);
     assert_eq!(world.store.totals(&ALL, &Queues::All).await.unwrap().counts.ready, 1);
@@ -157,8 +149,7 @@ pub(super) async fn one_firing_per_time_however_many_try(world: &StoreFixture) {
 
 pub(super) async fn a_firing_by_hand_that_is_repeated_counts_once(world: &StoreFixture) {
     let schedule = world.put(nightly(world, 60)).await;
-    let by_hand =
-        ScheduleStep { at: Some(world.now()), next: schedule.next_fire, ..ScheduleStep::default() };
+    let by_hand = ScheduleStep { at: Some(world.now()), next: schedule.next_fire, ..ScheduleStep::default() };
     let firing = Firing::of(&schedule, by_hand, world.now());
     let first = world.fire(&firing).await;
     assert!(matches!(first, FireResult::Committed(_)));
@@ -252,9 +243,8 @@ pub(super) async fn a_tenant_sees_and_steers_its_own_schedules_only(world: &Stor
     let acmes = NewSchedule { tenant: tenant("acme"), ..nightly(world, 0) };
     let other = tenant_scope("other");
     assert!(world.store.put_schedule(&other, acmes.clone(), IfExists::Keep).await.is_err());
-    let acmes = created(
-        world.store.put_schedule(&tenant_scope("acme"), acmes, IfExists::Keep).await.unwrap(),
-    );
+    let acmes =
+        created(world.store.put_schedule(&tenant_scope("acme"), acmes, IfExists::Keep).await.unwrap());
     world.put(nightly(world, 0)).await;
     let (acme, night) = (tenant("acme"), name("nightly"));
     let listed = |scope: Scope| async move {
@@ -266,9 +256,7 @@ pub(super) async fn a_tenant_sees_and_steers_its_own_schedules_only(world: &Stor
         (2, 1, 0)
     );
     assert!(world.store.schedule(&other, &acme, &night).await.is_err());
-    assert!(
-        world.store.switch_schedule(&other, &acme, &night, ScheduleSwitch::Remove).await.is_err()
-    );
+    assert!(world.store.switch_schedule(&other, &acme, &night, ScheduleSwitch::Remove).await.is_err());
     let pause = ScheduleSwitch::Pause;
     assert!(world.store.switch_schedule(&other, &acme, &night, pause).await.is_err());
     let firing = firing(&acmes, None, world.now());

@@ -2,8 +2,8 @@
 
 use longshore_core::batch::BatchAction;
 use longshore_core::store::{
-    BatchChunk, Capacity, ClaimRequest, LaneChange, QueueChange, Queues, SendRejection, SendResult,
-    Topic, UnitAction, UnitFilter, UnitSelection,
+    BatchChunk, Capacity, ClaimRequest, LaneChange, QueueChange, Queues, SendRejection, SendResult, Topic,
+    UnitAction, UnitFilter, UnitSelection,
 };
 use longshore_core::{Callback, Error, NewBatch, NewUnit, Payload, UnitState};
 
@@ -36,10 +36,7 @@ pub(super) async fn a_tenant_reads_its_own_units_only(world: &StoreFixture) {
     let filter = UnitFilter::default();
     let page = world.store.units(&tenant_scope("other"), &filter, None, 10).await.unwrap();
     assert!(page.items.is_empty() && page.next.is_none());
-    assert_eq!(
-        world.store.units(&tenant_scope("acme"), &filter, None, 10).await.unwrap().items.len(),
-        1
-    );
+    assert_eq!(world.store.units(&tenant_scope("acme"), &filter, None, 10).await.unwrap().items.len(), 1);
 }
 
 pub(super) async fn a_tenant_claims_its_own_units_only(world: &StoreFixture) {
@@ -55,12 +52,10 @@ pub(super) async fn a_tenant_claims_its_own_units_only(world: &StoreFixture) {
 pub(super) async fn a_tenant_operates_on_its_own_units_only(world: &StoreFixture) {
     let id = world.send(acme_unit()).await;
     let ids = UnitSelection::Ids(vec![id]);
-    let answer =
-        world.store.apply_unit_action(&tenant_scope("other"), ids, UnitAction::Cancel).await;
+    let answer = world.store.apply_unit_action(&tenant_scope("other"), ids, UnitAction::Cancel).await;
     assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     let all = UnitSelection::Queue(queue("default"), UnitState::Ready);
-    let answer =
-        world.store.apply_unit_action(&tenant_scope("other"), all, UnitAction::Cancel).await;
+    let answer = world.store.apply_unit_action(&tenant_scope("other"), all, UnitAction::Cancel).await;
     assert_eq!(answer.map_or(0, |done| done.changed), 0);
     assert_eq!(world.state(id).await, UnitState::Ready);
 }
@@ -77,10 +72,7 @@ pub(super) async fn a_batch_belongs_to_its_tenant(world: &StoreFixture) {
     assert!(world.store.add_to_batch(&other, &id, chunk).await.is_err());
     assert!(world.store.apply_batch_action(&other, &id, BatchAction::Cancel).await.is_err());
     assert!(world.store.batches(&other, None, None, 10).await.unwrap().items.is_empty());
-    assert_eq!(
-        world.store.batches(&tenant_scope("acme"), None, None, 10).await.unwrap().items.len(),
-        1
-    );
+    assert_eq!(world.store.batches(&tenant_scope("acme"), None, None, 10).await.unwrap().items.len(), 1);
     assert!(world.store.batch(&tenant_scope("acme"), &id).await.is_ok());
 }
 

@@ -25,10 +25,7 @@ pub(super) async fn an_open_session_is_listed(world: &StoreFixture) {
     let session = &sessions[0];
     assert_eq!((session.id, session.beats, session.held), (id, 1, 2));
     assert_eq!((session.label.as_str(), session.slots, session.ttl), ("case", 1000, secs(15)));
-    assert_eq!(
-        (session.kinds.as_slice(), session.command),
-        ([kind()].as_slice(), WorkerCommand::Work)
-    );
+    assert_eq!((session.kinds.as_slice(), session.command), ([kind()].as_slice(), WorkerCommand::Work));
     assert_eq!((session.opened_at + secs(3), session.beat_at), (world.now(), world.now()));
 }
 
@@ -65,9 +62,7 @@ pub(super) async fn a_beat_carries_progress(world: &StoreFixture) {
 
 pub(super) async fn an_order_is_heard_with_the_next_beat(world: &StoreFixture) {
     let session = world.session().await;
-    for order in
-        [WorkerCommand::Quiet, WorkerCommand::Drain, WorkerCommand::Stop, WorkerCommand::Work]
-    {
+    for order in [WorkerCommand::Quiet, WorkerCommand::Drain, WorkerCommand::Stop, WorkerCommand::Work] {
         world.store.command_worker(session, order).await.unwrap();
         assert_eq!(world.store.heartbeat(session, beat()).await.unwrap().order, order);
     }
@@ -161,10 +156,7 @@ pub(super) async fn a_session_that_beat_meanwhile_is_not_reclaimed(world: &Store
     let reclaimed = world.store.reclaim(&[StalledSession { session, beats: 0 }]).await.unwrap();
     assert_eq!(reclaimed.sessions, 0);
     assert_eq!(world.state(id).await, UnitState::Leased);
-    assert_eq!(
-        world.finish(session, held.lease, done()).await,
-        FinishResult::Recorded(UnitState::Done)
-    );
+    assert_eq!(world.finish(session, held.lease, done()).await, FinishResult::Recorded(UnitState::Done));
 }
 
 pub(super) async fn no_clock_takes_a_lease_away(world: &StoreFixture) {
@@ -253,13 +245,7 @@ pub(super) async fn a_unit_with_a_checkpoint_goes_on_after_its_worker_died(world
         let session = world.session().await;
         let held = world.claim_one(session).await;
         let state = b"paid".as_slice().into();
-        assert!(
-            world
-                .store
-                .checkpoint(session, held.lease, CheckpointRequest::new(state))
-                .await
-                .unwrap()
-        );
+        assert!(world.store.checkpoint(session, held.lease, CheckpointRequest::new(state)).await.unwrap());
         assert_eq!(world.kill(session).await.requeued, rescued, "as often as it may be lost");
     }
     assert_eq!(world.state(id).await, UnitState::Failed);

@@ -6,15 +6,12 @@ use longshore_core::store::{
     AddChunkResult, BatchChunk, Capacity, CapacityScope, ClaimRequest, LaneChange, QueueChange,
     SendRejection, SendResult, Tenant, TenantChange, Topic,
 };
-use longshore_core::{
-    Callback, Error, NewBatch, NewUnit, Payload, SessionId, TenantId, UnitId, UnitState,
-};
+use longshore_core::{Callback, Error, NewBatch, NewUnit, Payload, SessionId, TenantId, UnitId, UnitState};
 
 use super::helpers::*;
 use crate::StoreFixture;
 
-const NO_CHANGE: TenantChange =
-    TenantChange { weight: None, cap: None, capacity: None, suspended: None };
+const NO_CHANGE: TenantChange = TenantChange { weight: None, cap: None, capacity: None, suspended: None };
 
 fn weight(weight: u32) -> TenantChange {
     TenantChange { weight: Some(weight), ..NO_CHANGE }
@@ -40,12 +37,7 @@ fn unit_of(tenant_name: &str, queue_name: &str) -> NewUnit {
     NewUnit { tenant: tenant(tenant_name), queue: queue(queue_name), ..unit() }
 }
 
-async fn fill(
-    world: &StoreFixture,
-    tenant_name: &str,
-    queue_name: &str,
-    count: usize,
-) -> Vec<UnitId> {
+async fn fill(world: &StoreFixture, tenant_name: &str, queue_name: &str, count: usize) -> Vec<UnitId> {
     let units: Vec<NewUnit> = (0..count).map(|_| unit_of(tenant_name, queue_name)).collect();
     let ids = units.iter().map(|unit| unit.id).collect();
     world.store.send(&ALL, units).await.unwrap();
@@ -198,11 +190,7 @@ pub(super) async fn a_tenants_cap_is_over_all_its_queues(world: &StoreFixture) {
     let session = world.session().await;
     let held = world.claim(session, 20).await;
     let acmes: Vec<_> = held.iter().filter(|held| held.unit.tenant == tenant("acme")).collect();
-    assert_eq!(
-        (held.len(), acmes.len()),
-        (5, 3),
-        "three units of the capped tenant and all others"
-    );
+    assert_eq!((held.len(), acmes.len()), (5, 3), "three units of the capped tenant and all others");
     let stranger = world.session().await;
     assert!(world.claim(stranger, 9).await.is_empty(), "the cap is the store's, not a worker's");
     world.finish(session, acmes[0].lease, done()).await;
@@ -308,8 +296,7 @@ pub(super) async fn a_suspended_tenant_is_passed_by_and_its_sends_refused(world:
     let session = world.session().await;
     assert_eq!(ids(&world.claim(session, 9).await), [other]);
     let lanes = world.store.queues(&ALL).await.unwrap();
-    let seen: Vec<_> =
-        lanes.iter().map(|lane| (lane.tenant.as_str(), lane.suspended, lane.paused)).collect();
+    let seen: Vec<_> = lanes.iter().map(|lane| (lane.tenant.as_str(), lane.suspended, lane.paused)).collect();
     assert_eq!(seen, [("acme", true, false), ("other", false, false)]);
     put(world, "acme", suspend(false)).await;
     assert_eq!(ids(&world.claim(session, 9).await), [known.id]);
@@ -419,8 +406,7 @@ pub(super) async fn a_paused_lane_earned_no_credit(world: &StoreFixture) {
 
 pub(super) async fn a_change_of_a_tenant_is_announced_and_wakes(world: &StoreFixture) {
     let heard = async |tenant_name: &str, since| {
-        let changes =
-            world.store.changes(&tenant_scope(tenant_name), since, secs(0)).await.unwrap();
+        let changes = world.store.changes(&tenant_scope(tenant_name), since, secs(0)).await.unwrap();
         let told = Topic::Setting("tenant".to_owned());
         changes.changes.iter().any(|change| change.topic == told)
     };

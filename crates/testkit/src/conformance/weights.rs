@@ -110,9 +110,8 @@ pub(super) async fn a_unit_waits_for_a_resource_that_is_in_use(world: &StoreFixt
     let plain = world.send(unit()).await;
     let session = world.session().await;
     for ahead in [0, 5] {
-        let claimed = world
-            .claim_with(ClaimRequest { prefetch: ahead, ..claim_with_gpus(session, 1, 2) })
-            .await;
+        let claimed =
+            world.claim_with(ClaimRequest { prefetch: ahead, ..claim_with_gpus(session, 1, 2) }).await;
         assert!(claimed.heavy_waiting && claimed.units.is_empty(), "no unit overtakes it");
     }
     let claimed = world.claim_with(claim_with_gpus(session, 1, 1)).await;
@@ -120,12 +119,9 @@ pub(super) async fn a_unit_waits_for_a_resource_that_is_in_use(world: &StoreFixt
     assert_eq!(ids(&world.claim_with(claim_with_gpus(session, 2, 2)).await.units), [greedy]);
 }
 
-pub(super) async fn a_unit_that_waits_is_not_overtaken_by_units_claimed_ahead(
-    world: &StoreFixture,
-) {
+pub(super) async fn a_unit_that_waits_is_not_overtaken_by_units_claimed_ahead(world: &StoreFixture) {
     let session = world.session().await;
-    let ahead =
-        || ClaimRequest { prefetch: 5, free_slots: 0, slots: 4, ..claim_with_gpus(session, 0, 1) };
+    let ahead = || ClaimRequest { prefetch: 5, free_slots: 0, slots: 4, ..claim_with_gpus(session, 0, 1) };
     for waiting in [heavy_unit(4), gpu_unit(1)] {
         let waiting = world.send(waiting).await;
         let plain = world.send(unit()).await;
@@ -180,9 +176,7 @@ pub(super) async fn a_unit_lost_once_runs_among_others(world: &StoreFixture) {
     assert!(!claimed[0].alone);
 }
 
-pub(super) async fn a_worker_hears_that_one_waits_to_run_alone_without_taking_any(
-    world: &StoreFixture,
-) {
+pub(super) async fn a_worker_hears_that_one_waits_to_run_alone_without_taking_any(world: &StoreFixture) {
     let suspect = suspect(world).await;
     let (session, other) = (world.session().await, world.session().await);
     let question = || ClaimRequest { holds_nothing: false, ..claim(session, 0) };
@@ -228,17 +222,14 @@ pub(super) async fn a_unit_that_runs_alone_keeps_to_its_caps(world: &StoreFixtur
     let (default, owner) = (queue("default"), tenant("default"));
     world.store.change_lane(&ALL, &default, &owner, lane(Some(1))).await.unwrap();
     world.send(unit()).await;
-    let held =
-        world.claim_with(ClaimRequest { holds_nothing: false, ..claim(key_held, 1) }).await.units;
+    let held = world.claim_with(ClaimRequest { holds_nothing: false, ..claim(key_held, 1) }).await.units;
     assert_eq!(held.len(), 1);
     assert!(world.claim(session, 9).await.is_empty(), "the lane is at its cap");
     world.store.change_lane(&ALL, &default, &owner, lane(None)).await.unwrap();
     assert_eq!(ids(&world.claim(session, 9).await), [suspect]);
 }
 
-pub(super) async fn an_expired_unit_that_would_run_alone_does_not_empty_the_claim(
-    world: &StoreFixture,
-) {
+pub(super) async fn an_expired_unit_that_would_run_alone_does_not_empty_the_claim(world: &StoreFixture) {
     let deadline = Some(world.now() + secs(30));
     let expired = suspect_like(world, NewUnit { deadline, ..unit() }).await;
     world.clock.advance(secs(60));

@@ -73,12 +73,8 @@ impl SenderGroup {
         let bytes = Some(Capacity { units: None, bytes: Some(5_000) });
         let (paused, of_lane) = (None, LaneChange { capacity: units, ..LaneChange::default() });
         match self.limit {
-            BoundScope::Queue => {
-                store.change_queue(&ALL, one, QueueChange { paused, capacity: units }).await
-            }
-            BoundScope::Bytes => {
-                store.change_queue(&ALL, one, QueueChange { paused, capacity: bytes }).await
-            }
+            BoundScope::Queue => store.change_queue(&ALL, one, QueueChange { paused, capacity: units }).await,
+            BoundScope::Bytes => store.change_queue(&ALL, one, QueueChange { paused, capacity: bytes }).await,
             BoundScope::Lane => store.change_lane(&ALL, one, tenant_id, of_lane).await,
             BoundScope::Tenant => {
                 let change = TenantChange { capacity: units, ..TenantChange::default() };
@@ -169,8 +165,7 @@ impl SenderGroup {
         while ran < all {
             let held = claim(&self.world, session, 40).await;
             if held.is_empty() {
-                version =
-                    self.world.store.wait_for_ready(version, Duration::from_millis(100)).await;
+                version = self.world.store.wait_for_ready(version, Duration::from_millis(100)).await;
             }
             finish(&self.world, session, &held, &Outcome::Done(None)).await;
             ran += held.len();

@@ -95,10 +95,7 @@ async fn assert_caps_in_store(world: &StoreFixture) {
     }
     for (tenant_name, cap) in CAPS {
         let leased = leased.get(tenant_name).copied().unwrap_or(0);
-        assert!(
-            leased <= u64::from(cap),
-            "{leased} units of {tenant_name} are leased, the cap is {cap}"
-        );
+        assert!(leased <= u64::from(cap), "{leased} units of {tenant_name} are leased, the cap is {cap}");
     }
 }
 
@@ -128,8 +125,7 @@ impl LeaseCounts {
 
     fn assert_caps_reached(&self) {
         let all = self.0.lock().unwrap();
-        for (tenant_name, cap) in CAPS.into_iter().filter(|(tenant_name, _)| *tenant_name != "free")
-        {
+        for (tenant_name, cap) in CAPS.into_iter().filter(|(tenant_name, _)| *tenant_name != "free") {
             assert_eq!(all.get(tenant_name), Some(&cap), "{tenant_name} has reached its cap");
         }
     }

@@ -84,8 +84,7 @@ impl ShareCheck {
     fn record_claim(&mut self, id: &TenantId) {
         self.claimed += 1;
         let has_units = |share: &&mut TenantShare| share.claimed < share.size;
-        let weights: u32 =
-            self.shares.values_mut().filter(has_units).map(|share| share.weight).sum();
+        let weights: u32 = self.shares.values_mut().filter(has_units).map(|share| share.weight).sum();
         for share in self.shares.values_mut().filter(has_units) {
             share.expected += f64::from(share.weight) / f64::from(weights);
         }
@@ -114,10 +113,7 @@ impl ShareCheck {
                 drained_at <= (rounds * total_weight).min(TOTAL_UNITS),
                 "{id} was drained only at {drained_at}"
             );
-            assert!(
-                share.drained_at.is_some() || rounds * total_weight > TOTAL_UNITS,
-                "{id} has units left"
-            );
+            assert!(share.drained_at.is_some() || rounds * total_weight > TOTAL_UNITS, "{id} has units left");
         }
     }
 }

@@ -76,16 +76,13 @@ impl ApiFormat {
                 if let Some(call) = openai_call(say) {
                     message["tool_calls"] = json!([call]);
                 }
-                let choice =
-                    json!({ "index": 0, "message": message, "finish_reason": self.end(say) });
+                let choice = json!({ "index": 0, "message": message, "finish_reason": self.end(say) });
                 json!({ "id": "chatcmpl-1", "object": "chat.completion", "created": 1,
                     "model": model, "choices": [choice], "usage": self.usage(say),
                     "service_tier": "default" })
             }
             Self::Responses => openai_responses::answer(say, request, &text),
-            Self::Ollama | Self::OllamaGenerate => {
-                self.ollama(say, request, &text, AnswerPart::All)
-            }
+            Self::Ollama | Self::OllamaGenerate => self.ollama(say, request, &text, AnswerPart::All),
             Self::Gemini => self.gemini(say, &text, AnswerPart::All),
         }
     }
@@ -100,10 +97,8 @@ impl ApiFormat {
             Self::Openai => openai_events(self, say, request, halves),
             Self::Responses => openai_responses::events(say, request, halves),
             Self::Ollama | Self::OllamaGenerate => {
-                let mut events: Vec<Value> = halves
-                    .iter()
-                    .map(|text| self.ollama(say, request, text, AnswerPart::Some))
-                    .collect();
+                let mut events: Vec<Value> =
+                    halves.iter().map(|text| self.ollama(say, request, text, AnswerPart::Some)).collect();
                 events.push(self.ollama(say, request, "", AnswerPart::Last));
                 events
             }
@@ -261,18 +256,12 @@ enum AnswerPart {
 fn anthropic_blocks(say: &FakeAnswer, text: &str) -> Value {
     let mut blocks = vec![json!({ "type": "text", "text": text })];
     if let Some((name, input)) = &say.tool {
-        blocks
-            .push(json!({ "type": "tool_use", "id": TOOL_CALL_ID, "name": name, "input": input }));
+        blocks.push(json!({ "type": "tool_use", "id": TOOL_CALL_ID, "name": name, "input": input }));
     }
     Value::Array(blocks)
 }
 
-fn anthropic_events(
-    format: ApiFormat,
-    say: &FakeAnswer,
-    request: &Value,
-    halves: [&str; 2],
-) -> Vec<Value> {
+fn anthropic_events(format: ApiFormat, say: &FakeAnswer, request: &Value, halves: [&str; 2]) -> Vec<Value> {
     let usage = format.usage(say);
     let mut usage_at_start = usage.clone();
     if usage_at_start.get("output_tokens").is_some() {
@@ -280,7 +269,8 @@ fn anthropic_events(
     }
     let message = json!({ "id": "msg_1", "type": "message", "role": "assistant", "content": [],
         "model": request["model"], "stop_reason": null, "usage": usage_at_start });
-    let delta = |index: u64, delta: Value| json!({ "type": "content_block_delta", "index": index, "delta": delta });
+    let delta =
+        |index: u64, delta: Value| json!({ "type": "content_block_delta", "index": index, "delta": delta });
     let text = |text: &str| delta(0, json!({ "type": "text_delta", "text": text }));
     let mut events = vec![
         json!({ "type": "message_start", "message": message }),
@@ -295,8 +285,7 @@ fn anthropic_events(
         let block = json!({ "type": "tool_use", "id": TOOL_CALL_ID, "name": name, "input": {} });
         let input = input.to_string();
         let half = input.floor_char_boundary(input.len() / 2);
-        let part =
-            |part: &str| delta(1, json!({ "type": "input_json_delta", "partial_json": part }));
+        let part = |part: &str| delta(1, json!({ "type": "input_json_delta", "partial_json": part }));
         events.push(json!({ "type": "content_block_start", "index": 1, "content_block": block }));
         events.extend([part(&input[..half]), part(&input[half..])]);
         events.push(json!({ "type": "content_block_stop", "index": 1 }));
@@ -316,19 +305,13 @@ fn openai_call(say: &FakeAnswer) -> Option<Value> {
     Some(json!({ "id": TOOL_CALL_ID, "type": "function", "function": function }))
 }
 
-fn openai_events(
-    format: ApiFormat,
-    say: &FakeAnswer,
-    request: &Value,
-    halves: [&str; 2],
-) -> Vec<Value> {
+fn openai_events(format: ApiFormat, say: &FakeAnswer, request: &Value, halves: [&str; 2]) -> Vec<Value> {
     let chunk = |choices: Value| {
         json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1,
             "model": request["model"], "choices": choices })
     };
-    let delta = |delta: Value, end: Value| {
-        chunk(json!([{ "index": 0, "delta": delta, "finish_reason": end }]))
-    };
+    let delta =
+        |delta: Value, end: Value| chunk(json!([{ "index": 0, "delta": delta, "finish_reason": end }]));
     let mut events = vec![
         delta(json!({ "role": "assistant", "content": halves[0] }), Value::Null),
         delta(json!({ "content": halves[1] }), Value::Null),
@@ -337,8 +320,7 @@ fn openai_events(
         let input = input.to_string();
         let half = input.floor_char_boundary(input.len() / 2);
         let function = json!({ "name": name, "arguments": &input[..half] });
-        let first =
-            json!({ "index": 0, "id": TOOL_CALL_ID, "type": "function", "function": function });
+        let first = json!({ "index": 0, "id": TOOL_CALL_ID, "type": "function", "function": function });
         let second = json!({ "index": 0, "function": { "arguments": &input[half..] } });
         events.push(delta(json!({ "tool_calls": [first] }), Value::Null));
         events.push(delta(json!({ "tool_calls": [second] }), Value::Null));

@@ -73,12 +73,7 @@ pub(super) fn is_batch_path(path: &str) -> bool {
 }
 
 impl BatchApi {
-    pub(super) fn answer(
-        &mut self,
-        method: &Method,
-        path: &str,
-        body: &[u8],
-    ) -> Response<FakeBody> {
+    pub(super) fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> Response<FakeBody> {
         let path = path.split('?').next().unwrap_or(path);
         let parts: Vec<&str> = path.trim_matches('/').split('/').skip(1).collect();
         let json = || serde_json::from_slice::<Value>(body).unwrap_or_default();
@@ -87,9 +82,7 @@ impl BatchApi {
             ["messages", "batches"] if posted => Some(self.anthropic(&json())),
             ["messages", "batches"] => Some(self.list(ApiFormat::Anthropic)),
             ["messages", "batches", id, "results"] => {
-                return jsonl_response(
-                    &self.batch(id).map(|batch| batch.result_lines()).unwrap_or_default(),
-                );
+                return jsonl_response(&self.batch(id).map(|batch| batch.result_lines()).unwrap_or_default());
             }
             ["files"] if posted => Some(self.upload(body)),
             ["files", id, "content"] => return jsonl_response(&self.file(id)),
@@ -122,8 +115,7 @@ impl BatchApi {
     fn openai(&mut self, request: &Value) -> Option<Value> {
         let file = self.files.get(request["input_file_id"].as_str()?)?;
         let lines = file.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let requests =
-            lines.map(|line| (string(&line["custom_id"]), line["body"].clone())).collect();
+        let requests = lines.map(|line| (string(&line["custom_id"]), line["body"].clone())).collect();
         Some(self.add(ApiFormat::Openai, requests, request["metadata"].clone()))
     }
 
@@ -170,11 +162,7 @@ impl BatchApi {
         let Some((kind, batch)) = id.split_once('-') else { return Vec::new() };
         let Some(batch) = self.batch(batch) else { return Vec::new() };
         let succeeded = |line: &Value| line["response"]["status_code"] == 200;
-        batch
-            .result_lines()
-            .into_iter()
-            .filter(|line| succeeded(line) == (kind == "output"))
-            .collect()
+        batch.result_lines().into_iter().filter(|line| succeeded(line) == (kind == "output")).collect()
     }
 }
 
@@ -230,8 +218,7 @@ impl FakeProviderBatch {
 
     /// The results: every other request first, then the rest, all in reverse order.
     fn result_lines(&self) -> Vec<Value> {
-        let (even, odd): (Vec<_>, Vec<_>) =
-            self.requests.iter().enumerate().partition(|(at, _)| at % 2 == 0);
+        let (even, odd): (Vec<_>, Vec<_>) = self.requests.iter().enumerate().partition(|(at, _)| at % 2 == 0);
         let shuffled = even.into_iter().chain(odd).rev();
         shuffled.filter_map(|(_, (id, request))| self.result_line(id, request)).collect()
     }

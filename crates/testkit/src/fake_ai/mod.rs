@@ -190,9 +190,7 @@ async fn answer(
     let act = state.act();
     if batch_api::is_batch_path(&path) {
         return match act {
-            FakeBehaviour::Answer(_) => {
-                Ok(lock(&state.batch_api).answer(&head.method, &path, &body))
-            }
+            FakeBehaviour::Answer(_) => Ok(lock(&state.batch_api).answer(&head.method, &path, &body)),
             FakeBehaviour::ExecuteThenClose => {
                 lock(&state.batch_api).answer(&head.method, &path, &body);
                 Err(ConnectionClosed)
@@ -242,9 +240,8 @@ impl FakeBehaviour {
             }
             Self::Error { status, headers, body } => {
                 let body = body.unwrap_or_else(|| format.error(status).to_string());
-                let reply = headers
-                    .iter()
-                    .fold(Response::builder().status(status), |reply, (name, value)| {
+                let reply =
+                    headers.iter().fold(Response::builder().status(status), |reply, (name, value)| {
                         reply.header(name, value)
                     });
                 respond(reply.header(CONTENT_TYPE, "application/json"), vec![BodyStep::bytes(body)])
@@ -253,9 +250,7 @@ impl FakeBehaviour {
                 let reply = Response::builder().status(status).header(CONTENT_TYPE, "text/html");
                 respond(reply, vec![BodyStep::bytes("<html>\n<h1>Please log in</h1></html>")])
             }
-            Self::Redirect(to) => {
-                respond(Response::builder().status(307).header(LOCATION, to), Vec::new())
-            }
+            Self::Redirect(to) => respond(Response::builder().status(307).header(LOCATION, to), Vec::new()),
             Self::Truncated => truncated_answer(format, request_json),
             Self::TruncatedStream => truncated_stream(format, request_json, None),
             Self::Broken => truncated_stream(format, request_json, Some(BodyStep::Break)),
@@ -270,9 +265,7 @@ impl FakeBehaviour {
                 let steps = (0..size.div_ceil(1 << 20)).map(|_| BodyStep::Bytes(piece.clone()));
                 respond(format.head(streamed), steps.collect())
             }
-            Self::Hang | Self::ExecuteThenHang => {
-                std::future::pending::<Response<FakeBody>>().await
-            }
+            Self::Hang | Self::ExecuteThenHang => std::future::pending::<Response<FakeBody>>().await,
             Self::ResetUnread | Self::ResetRead | Self::ExecuteThenClose => {
                 return Err(ConnectionClosed);
             }
@@ -286,10 +279,7 @@ fn answer_response(
     streamed: bool,
     request_json: &Value,
 ) -> Response<FakeBody> {
-    let head = say
-        .headers
-        .iter()
-        .fold(format.head(streamed), |head, (name, value)| head.header(name, value));
+    let head = say.headers.iter().fold(format.head(streamed), |head, (name, value)| head.header(name, value));
     if streamed {
         respond(head, format.events(say, request_json).into_iter().map(BodyStep::bytes).collect())
     } else {
@@ -305,11 +295,7 @@ fn truncated_answer(format: ApiFormat, request_json: &Value) -> Response<FakeBod
 }
 
 /// A stream that stops in the middle, with an optional last step.
-fn truncated_stream(
-    format: ApiFormat,
-    request_json: &Value,
-    end: Option<BodyStep>,
-) -> Response<FakeBody> {
+fn truncated_stream(format: ApiFormat, request_json: &Value, end: Option<BodyStep>) -> Response<FakeBody> {
     let events = format.events(&FakeAnswer::default(), request_json);
     let half = events.into_iter().take(format.events_before_end()).map(BodyStep::bytes);
     respond(format.head(true), half.chain(end).collect())

@@ -24,14 +24,12 @@ pub(super) fn events(say: &FakeAnswer, request: &Value, halves: [&str; 2]) -> Ve
     let text = halves.concat();
     let whole = answer(say, request, &text);
     let in_part = |kind: &str, key: &str, value: Value| {
-        let mut event =
-            json!({ "type": kind, "item_id": "msg_1", "output_index": 0, "content_index": 0 });
+        let mut event = json!({ "type": kind, "item_id": "msg_1", "output_index": 0, "content_index": 0 });
         event[key] = value;
         event
     };
     let delta = |text: &str| in_part("response.output_text.delta", "delta", json!(text));
-    let of_item =
-        |kind: &str, item: Value| json!({ "type": kind, "output_index": 0, "item": item });
+    let of_item = |kind: &str, item: Value| json!({ "type": kind, "output_index": 0, "item": item });
     let end = match say.end {
         AnswerEnd::Stop => "response.completed",
         AnswerEnd::Length | AnswerEnd::Filter => "response.incomplete",

@@ -6,8 +6,7 @@
 use std::time::Duration;
 
 use longshore_accounts::{
-    BucketRequest, Budget, CallEnd, CallRecord, CallStatus, CostCorrection, NewCall, UsageBy,
-    UsageFilter,
+    BucketRequest, Budget, CallEnd, CallRecord, CallStatus, CostCorrection, NewCall, UsageBy, UsageFilter,
 };
 use longshore_core::failure_detector::StalledSession;
 use longshore_core::worker_session::NewSession;
@@ -61,10 +60,7 @@ struct HistoryIds {
 }
 
 /// Runs `cases` random histories on fresh stores from `make`: the oracle and the subject.
-pub fn compare_ledgers<F: Future<Output = (StoreFixture, StoreFixture)>>(
-    cases: u32,
-    make: impl Fn() -> F,
-) {
+pub fn compare_ledgers<F: Future<Output = (StoreFixture, StoreFixture)>>(cases: u32, make: impl Fn() -> F) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new(config).run(&vec(step(), 1..50), |history| {
         let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -85,14 +81,9 @@ async fn run_history(oracle: &StoreFixture, subject: &StoreFixture, history: &[L
         if matches!(step, LedgerStep::OpenSession) {
             ids.sessions.push(SessionId::new());
         }
-        let (expected, actual) =
-            (apply(oracle, &ids, step).await, apply(subject, &ids, step).await);
+        let (expected, actual) = (apply(oracle, &ids, step).await, apply(subject, &ids, step).await);
         assert_eq!(expected, actual, "the answers to {step:?} differ");
-        assert_eq!(
-            snapshot(oracle).await,
-            snapshot(subject).await,
-            "the ledgers differ after {step:?}"
-        );
+        assert_eq!(snapshot(oracle).await, snapshot(subject).await, "the ledgers differ after {step:?}");
     }
 }
 
@@ -116,15 +107,9 @@ async fn apply(world: &StoreFixture, ids: &HistoryIds, step: &LedgerStep) -> Opt
         LedgerStep::Kill(n) => {
             debug_if_ok(store.reclaim(&[StalledSession { session: session(n)?, beats: 0 }]).await)
         }
-        LedgerStep::Adopt { from, to } => {
-            debug_if_ok(store.adopt(session(from)?, session(to)?).await)
-        }
+        LedgerStep::Adopt { from, to } => debug_if_ok(store.adopt(session(from)?, session(to)?).await),
         LedgerStep::Budget { tenant, tokens } => {
-            let budget = tokens.map(|tokens| Budget {
-                tokens: Some(tokens),
-                cost_picos: None,
-                warn_at: 0.5,
-            });
+            let budget = tokens.map(|tokens| Budget { tokens: Some(tokens), cost_picos: None, warn_at: 0.5 });
             debug_if_ok(ledger.put_budget(&Scope::All, &tenant_of(*tenant), budget).await)
         }
         LedgerStep::Recost { call, cost } => {

@@ -72,10 +72,7 @@ pub struct UnitSpec {
 
 /// Runs `cases` random histories on fresh stores from `make`: the oracle and the subject. A
 /// disagreement is shrunk and reported by a panic.
-pub fn compare_stores<F: Future<Output = (StoreFixture, StoreFixture)>>(
-    cases: u32,
-    make: impl Fn() -> F,
-) {
+pub fn compare_stores<F: Future<Output = (StoreFixture, StoreFixture)>>(cases: u32, make: impl Fn() -> F) {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let outcome = TestRunner::new(config).run(&history(), |history| {
         let mut builder = tokio::runtime::Builder::new_current_thread();
@@ -161,9 +158,8 @@ fn tenant_change() -> impl Strategy<Value = TenantChange> {
         let units = bound?;
         Some(Capacity { units, bytes: units.map(|units| units * 2) })
     });
-    (of(1..4_u32), cap, capacity, of(any::<bool>())).prop_map(
-        |(weight, cap, capacity, suspended)| TenantChange { weight, cap, capacity, suspended },
-    )
+    (of(1..4_u32), cap, capacity, of(any::<bool>()))
+        .prop_map(|(weight, cap, capacity, suspended)| TenantChange { weight, cap, capacity, suspended })
 }
 
 fn action() -> impl Strategy<Value = BatchAction> {

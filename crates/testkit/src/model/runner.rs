@@ -8,13 +8,13 @@ use longshore_core::batch::Sums;
 use longshore_core::failure_detector::StalledSession;
 use longshore_core::store::CheckpointRequest;
 use longshore_core::store::{
-    BatchChunk, Capacity, ClaimRequest, FinishRequest, LeasedUnit, PromoteResult, QueueChange,
-    Retention, UnitAction, UnitSelection,
+    BatchChunk, Capacity, ClaimRequest, FinishRequest, LeasedUnit, PromoteResult, QueueChange, Retention,
+    UnitAction, UnitSelection,
 };
 use longshore_core::worker_session::{Lease, NewSession};
 use longshore_core::{
-    BatchId, Callback, FailureThreshold, Kind, NewBatch, NewUnit, Outcome, Policy, QueueName,
-    Scope, SessionId, TenantId, UnitId,
+    BatchId, Callback, FailureThreshold, Kind, NewBatch, NewUnit, Outcome, Policy, QueueName, Scope,
+    SessionId, TenantId, UnitId,
 };
 
 use super::compare::{
@@ -142,10 +142,7 @@ impl HistoryRunner {
     async fn send(&mut self, specs: &[UnitSpec]) {
         let units = self.build_units(specs);
         let (oracle, subject) = both!(self, send(&ALL, units.clone()));
-        assert_same(
-            "send",
-            (oracle.map(without_full_messages), subject.map(without_full_messages)),
-        );
+        assert_same("send", (oracle.map(without_full_messages), subject.map(without_full_messages)));
     }
 
     fn build_units(&mut self, specs: &[UnitSpec]) -> Vec<NewUnit> {
@@ -177,10 +174,7 @@ impl HistoryRunner {
         let expected = if stale { format!("{cursor}?") } else { cursor.clone() };
         let chunk = BatchChunk { expected, next: format!("{cursor}+"), units };
         let answers = both!(self, add_to_batch(&ALL, &id, chunk.clone()));
-        assert_same(
-            "add to batch",
-            (answers.0.map(without_full_chunk), answers.1.map(without_full_chunk)),
-        );
+        assert_same("add to batch", (answers.0.map(without_full_chunk), answers.1.map(without_full_chunk)));
         let batch = self.oracle.store.batch(&ALL, &id).await.unwrap();
         self.batches.insert(id, batch.cursor);
     }
@@ -249,26 +243,16 @@ impl HistoryRunner {
         self.add_leases(session, oracle.unwrap().units, subject.unwrap().units);
     }
 
-    fn add_leases(
-        &mut self,
-        session: SessionId,
-        oracle: Vec<LeasedUnit>,
-        subject: Vec<LeasedUnit>,
-    ) {
+    fn add_leases(&mut self, session: SessionId, oracle: Vec<LeasedUnit>, subject: Vec<LeasedUnit>) {
         let by_unit = |held: Vec<LeasedUnit>| -> BTreeMap<UnitId, (Lease, bool, u32)> {
-            let entry =
-                |held: LeasedUnit| (held.unit.id, (held.lease, held.started, held.unit.attempt));
+            let entry = |held: LeasedUnit| (held.unit.id, (held.lease, held.started, held.unit.attempt));
             held.into_iter().map(entry).collect()
         };
         let (oracle, subject) = (by_unit(oracle), by_unit(subject));
         let comparable = |held: &BTreeMap<UnitId, (Lease, bool, u32)>| -> Vec<(UnitId, bool, u32)> {
             held.iter().map(|(id, (_, started, attempt))| (*id, *started, *attempt)).collect()
         };
-        assert_eq!(
-            comparable(&oracle),
-            comparable(&subject),
-            "the stores returned different units"
-        );
+        assert_eq!(comparable(&oracle), comparable(&subject), "the stores returned different units");
         for (id, (lease, ..)) in oracle {
             self.leases.push(LeasePair { session, oracle: lease, subject: subject[&id].0 });
         }
@@ -296,9 +280,7 @@ impl HistoryRunner {
         let oracle = self.oracle.store.release(session, &oracle).await;
         assert_same("release", (oracle, self.subject.store.release(session, &subject).await));
         let left = self.oracle.store.leases_of(session).await.unwrap();
-        let lost = self
-            .leases
-            .extract_if(.., |pair| pair.session == session && !left.contains(&pair.oracle));
+        let lost = self.leases.extract_if(.., |pair| pair.session == session && !left.contains(&pair.oracle));
         self.former_leases.extend(lost);
     }
 

@@ -15,17 +15,11 @@ pub(super) const KEY: &str = "server.key";
 /// Creates the certificates in a server's folder.
 pub(super) fn make(folder: &Path) -> io::Result<()> {
     let new = "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
-    openssl(
-        folder,
-        &format!("{new} -x509 -subj /CN=authority -keyout {AUTHORITY}.key -out {AUTHORITY}"),
-    )?;
+    openssl(folder, &format!("{new} -x509 -subj /CN=authority -keyout {AUTHORITY}.key -out {AUTHORITY}"))?;
     let names = "-subj /CN=localhost -addext subjectAltName=DNS:localhost";
     openssl(folder, &format!("{new} {names} -keyout {KEY} -out server.csr"))?;
     let by = format!("-CA {AUTHORITY} -CAkey {AUTHORITY}.key -CAcreateserial");
-    openssl(
-        folder,
-        &format!("x509 -req -in server.csr {by} -days 2 -copy_extensions copy -out {SERVER}"),
-    )
+    openssl(folder, &format!("x509 -req -in server.csr {by} -days 2 -copy_extensions copy -out {SERVER}"))
 }
 
 /// Runs openssl as the server's user, which must own the key.

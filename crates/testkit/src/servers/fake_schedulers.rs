@@ -24,9 +24,7 @@ impl FakeBatchSystem {
     /// Creates the commands in a temporary folder.
     pub fn start() -> io::Result<Self> {
         if !Path::new(PYTHON).is_file() {
-            return Err(io::Error::other(format!(
-                "{PYTHON} is missing: install the Debian package python3"
-            )));
+            return Err(io::Error::other(format!("{PYTHON} is missing: install the Debian package python3")));
         }
         let folder = ProcessGuard::folder("fake")?;
         let (bin, jobs) = (folder.path().join("bin"), folder.path().join("jobs"));

@@ -81,8 +81,7 @@ impl PrivateMariaDb {
 }
 
 fn install(folder: &TempDir) -> io::Result<()> {
-    let mut command =
-        os_user::command(&program("mariadb-install-db", &[], PACKAGE)?, folder.path());
+    let mut command = os_user::command(&program("mariadb-install-db", &[], PACKAGE)?, folder.path());
     command.args(OPTIONS).args(folder_options(folder));
     command.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
     run(command).map(drop)

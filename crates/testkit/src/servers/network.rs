@@ -56,9 +56,8 @@ impl PrivateNetwork {
             return Err(io::Error::other("a private network needs root to create namespaces"));
         }
         let ip = program("ip", &["/usr/sbin".into(), "/sbin".into()], PACKAGE)?;
-        let number = std::process::id()
-            .wrapping_mul(8)
-            .wrapping_add(NETWORKS_CREATED.fetch_add(1, Ordering::Relaxed));
+        let number =
+            std::process::id().wrapping_mul(8).wrapping_add(NETWORKS_CREATED.fetch_add(1, Ordering::Relaxed));
         // An interface name has at most 15 characters.
         let name = format!("ls{number:x}");
         // 198.18.0.0/15 is reserved for test networks (RFC 2544).

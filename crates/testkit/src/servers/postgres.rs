@@ -185,13 +185,7 @@ impl PrivatePostgres {
             args.extend(["-c".to_owned(), format!("{name}={value}")]);
         }
         let server = program("postgres", &folders(), PACKAGE)?;
-        ServerProcess::start(
-            &server,
-            &args,
-            self.folder.path(),
-            "ready to accept connections",
-            "INT",
-        )
+        ServerProcess::start(&server, &args, self.folder.path(), "ready to accept connections", "INT")
     }
 }
 
@@ -205,8 +199,7 @@ fn folders() -> Vec<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin")).collect();
     versions.sort_by_key(|path| {
-        let version =
-            path.parent().and_then(|path| path.file_name()).and_then(|name| name.to_str());
+        let version = path.parent().and_then(|path| path.file_name()).and_then(|name| name.to_str());
         std::cmp::Reverse(version.and_then(|version| version.parse::<u32>().ok()))
     });
     versions

@@ -44,10 +44,8 @@ impl ServerProcess {
         let mut watcher = command.spawn()?;
         let input = watcher.stdin.take();
         let (event_sender, events) = channel();
-        let log = watcher
-            .stderr
-            .take()
-            .map(|log| std::thread::spawn(move || read_log(log, ready, &event_sender)));
+        let log =
+            watcher.stderr.take().map(|log| std::thread::spawn(move || read_log(log, ready, &event_sender)));
         let process = Self { watcher, input, log };
         await_ready(&events)?;
         Ok(process)
@@ -106,9 +104,7 @@ fn await_ready(events: &Receiver<LogEvent>) -> io::Result<()> {
         Ok(LogEvent::End(log)) if log.contains("Address already in use") => {
             Err(io::Error::new(io::ErrorKind::AddrInUse, log))
         }
-        Ok(LogEvent::End(log)) => {
-            Err(io::Error::other(format!("the server did not start:\n{log}")))
-        }
+        Ok(LogEvent::End(log)) => Err(io::Error::other(format!("the server did not start:\n{log}"))),
         Err(_) => Err(io::Error::other("the server is not ready after two minutes")),
     }
 }

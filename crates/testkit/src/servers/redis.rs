@@ -54,18 +54,12 @@ impl PrivateRedis {
         certificate::make(folder.path())?;
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (own, key) = (path(certificate::SERVER), path(certificate::KEY));
-        let settings =
-            [("tls-cert-file", &*own), ("tls-key-file", &key), ("tls-auth-clients", "no")];
+        let settings = [("tls-cert-file", &*own), ("tls-key-file", &key), ("tls-auth-clients", "no")];
         Self::start_in(folder, RedisPersistence::Nothing, &settings)
     }
 
-    fn start_in(
-        folder: TempDir,
-        remembers: RedisPersistence,
-        settings: &[(&str, &str)],
-    ) -> io::Result<Self> {
-        let settings =
-            settings.iter().flat_map(|(name, value)| [format!("--{name}"), (*value).into()]);
+    fn start_in(folder: TempDir, remembers: RedisPersistence, settings: &[(&str, &str)]) -> io::Result<Self> {
+        let settings = settings.iter().flat_map(|(name, value)| [format!("--{name}"), (*value).into()]);
         let settings = settings.collect();
         let mut server = Self { process: None, folder, port: 0, remembers, settings };
         let (process, port) = with_free_port(|port| {

@@ -67,11 +67,9 @@ impl PrivateSlurm {
         for name in ["qsub", "qstat", "qdel"].into_iter().chain(own) {
             let found = match own.contains(&name) {
                 true => program(name, &[], PACKAGES)?,
-                false => {
-                    Some(Path::new(TORQUE).join(name)).filter(|path| path.is_file()).ok_or_else(
-                        || io::Error::other(format!("{name} is missing: install {package}")),
-                    )?
-                }
+                false => Some(Path::new(TORQUE).join(name))
+                    .filter(|path| path.is_file())
+                    .ok_or_else(|| io::Error::other(format!("{name} is missing: install {package}")))?,
             };
             std::os::unix::fs::symlink(found, folder.join(name))?;
         }
@@ -124,7 +122,9 @@ fn settings(folder: &Path, chosen: &[(&str, &str)]) -> io::Result<String> {
     let (host, user) = (output_of("hostname", "-s")?, output_of("id", "-un")?);
     let nodes = ports[1..].iter().enumerate().map(|(n, port)| {
         let name = n + 1;
-        format!("NodeName=n{name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000\n")
+        format!(
+            "NodeName=n{name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=2000\n"
+        )
     });
     let nodes: String = nodes.collect();
     let chosen: String = chosen.iter().map(|(name, value)| format!("{name}={value}\n")).collect();

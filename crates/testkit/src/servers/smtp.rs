@@ -117,13 +117,13 @@ impl PrivateSmtp {
         if self.requires_auth {
             args.extend([USER, PASSWORD]);
         }
-        ServerProcess::start(python, &args, self.folder.path(), "ready for mail", "TERM").map_err(
-            |error| match error.to_string().contains("No module named 'aiosmtpd'") {
-                true => io::Error::other(format!(
-                    "aiosmtpd is missing: install the Debian package {PACKAGE}"
-                )),
+        ServerProcess::start(python, &args, self.folder.path(), "ready for mail", "TERM").map_err(|error| {
+            match error.to_string().contains("No module named 'aiosmtpd'") {
+                true => {
+                    io::Error::other(format!("aiosmtpd is missing: install the Debian package {PACKAGE}"))
+                }
                 false => error,
-            },
-        )
+            }
+        })
     }
 }

@@ -38,10 +38,7 @@ fn a_fresh_database_is_empty_or_a_copy() {
 fn an_immediate_restart_is_a_crash_that_keeps_what_was_committed() {
     let mut server = PrivatePostgres::start_with(&[("log_checkpoints", "off")]).unwrap();
     let pooler = PrivatePgbouncer::start(&server).unwrap();
-    psql(
-        &pooler.url(),
-        "CREATE TABLE t AS SELECT 1 AS a; CREATE UNLOGGED TABLE u AS SELECT 1 AS a",
-    );
+    psql(&pooler.url(), "CREATE TABLE t AS SELECT 1 AS a; CREATE UNLOGGED TABLE u AS SELECT 1 AS a");
     server.restart_immediate().unwrap();
     // Crash recovery empties an unlogged table; a clean restart does not.
     let left = "SELECT (SELECT count(*) FROM t), (SELECT count(*) FROM u)";
@@ -57,10 +54,7 @@ fn it_listens_where_it_is_told() {
     let mut server = PrivatePostgres::start().unwrap();
     let other: IpAddr = "127.7.7.7".parse().unwrap();
     server.listen(&[other]).unwrap();
-    assert_eq!(
-        psql(&server.url_at(other, server.name()), "SELECT inet_server_addr()"),
-        "127.7.7.7"
-    );
+    assert_eq!(psql(&server.url_at(other, server.name()), "SELECT inet_server_addr()"), "127.7.7.7");
     assert_eq!(psql(&server.url(), "SELECT inet_server_addr()"), "127.0.0.1");
 }
 

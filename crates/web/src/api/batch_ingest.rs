@@ -84,9 +84,7 @@ impl BatchRequest {
             FailureLimit::Units(units) => u32::try_from(units).is_ok(),
         });
         if !valid {
-            return Err(Problem::bad_request(
-                "a threshold is 0 to 100 percent, or up to 4294967295 units",
-            ));
+            return Err(Problem::bad_request("a threshold is 0 to 100 percent, or up to 4294967295 units"));
         }
         if [&batch.kind, &batch.notes, &batch.initiated_by].iter().any(|text| text.contains('\0')) {
             return Err(Problem::bad_request("texts must not contain NUL characters"));
@@ -149,8 +147,7 @@ pub(super) async fn add(mut ctx: RequestContext) -> ApiResult {
     let when_full = when_full(&ctx)?;
     let (numbers, units) = units(&mut ctx, &batch).await?;
     ctx.audit(Some(&batch.tenant), &batch.id, format!("{} units", units.len())).await?;
-    let mut writer =
-        client(&ctx).resume_batch(Batch { cursor: expected, ..batch }).when_full(when_full);
+    let mut writer = client(&ctx).resume_batch(Batch { cursor: expected, ..batch }).when_full(when_full);
     let answers = writer.add(units, next.clone()).await.map_err(|error| match error {
         SendError::CursorMoved(cursor) => {
             let detail = format!("the batch is at cursor `{cursor}`: continue from there");
@@ -162,10 +159,7 @@ pub(super) async fn add(mut ctx: RequestContext) -> ApiResult {
 }
 
 /// Parses the units in the body, with their line numbers.
-async fn units(
-    ctx: &mut RequestContext,
-    batch: &Batch,
-) -> Result<(Vec<u64>, Vec<NewUnit>), Problem> {
+async fn units(ctx: &mut RequestContext, batch: &Batch) -> Result<(Vec<u64>, Vec<NewUnit>), Problem> {
     let (body, trace) = (ctx.bytes().await?, trace_parent(&ctx.head.headers));
     let (mut numbers, mut units) = (Vec::new(), Vec::new());
     for (number, line) in (1..).zip(body.split(|byte| *byte == b'\n')) {

@@ -108,8 +108,7 @@ pub(super) async fn rows(ctx: RequestContext) -> ApiResult {
     let (store, scope) = (&*ctx.app.store, &ctx.caller.scope);
     let can_read = ctx.caller.can_read(&store.batch(scope, &id).await?.tenant);
     let limit = ctx.limit()?.min(MAX_ROWS);
-    let mut page =
-        listing::rows(store, scope, &id, ctx.query("state")?, ctx.after(), limit).await?;
+    let mut page = listing::rows(store, scope, &id, ctx.query("state")?, ctx.after(), limit).await?;
     if !can_read {
         for row in &mut page.items {
             (row.key, row.result) = (Value::Null, None);
@@ -150,11 +149,7 @@ pub(super) async fn drain(ctx: RequestContext) -> ApiResult {
     json(&BatchView::new(batch, &ctx.caller, ctx.app.now()))
 }
 
-async fn wait_until_idle(
-    ctx: &RequestContext,
-    mut batch: Batch,
-    end: Instant,
-) -> Result<Batch, Problem> {
+async fn wait_until_idle(ctx: &RequestContext, mut batch: Batch, end: Instant) -> Result<Batch, Problem> {
     let (store, scope) = (&ctx.app.store, &ctx.caller.scope);
     let mut cursor = store.changes(scope, u64::MAX, Duration::ZERO).await?.cursor;
     loop {

@@ -62,9 +62,7 @@ pub(super) async fn submit_stream(mut ctx: RequestContext) -> ApiResult {
         let (mut first_problem, mut bad_line) = (None, None);
         while first_problem.is_none() && units.len() < CHUNK_UNITS && bytes < CHUNK_BYTES {
             let next = tokio::time::timeout(time, lines.next()).await;
-            match next
-                .unwrap_or_else(|_| Err(Problem::timeout("the next line did not arrive in time")))
-            {
+            match next.unwrap_or_else(|_| Err(Problem::timeout("the next line did not arrive in time"))) {
                 Ok(Some(line)) => {
                     report.lines += 1;
                     bytes += line.len();
@@ -139,8 +137,8 @@ pub(super) fn unit(
         return Ok(None);
     }
     let at = |problem: Problem| problem.with_location(&format!("line {number}"));
-    let request: UnitRequest = serde_json::from_slice(line)
-        .map_err(|error| at(Problem::bad_request(error.to_string())))?;
+    let request: UnitRequest =
+        serde_json::from_slice(line).map_err(|error| at(Problem::bad_request(error.to_string())))?;
     let key = default_key.map(|key| format!("{key}/{number}"));
     request.unit(&ctx.caller, key).map(Some).map_err(at)
 }
@@ -170,10 +168,7 @@ impl LineReader {
             }
             self.scanned = self.buffer.len();
             if self.buffer.len() > self.max_line {
-                return Err(Problem::too_large(format!(
-                    "a line is longer than {} bytes",
-                    self.max_line
-                )));
+                return Err(Problem::too_large(format!("a line is longer than {} bytes", self.max_line)));
             }
             match self.from.next().await {
                 Some(Ok(bytes)) => self.buffer.extend_from_slice(&bytes),

@@ -10,8 +10,7 @@ use crate::request_context::{RequestContext, json};
 
 pub(super) async fn list(ctx: RequestContext) -> ApiResult {
     let (scope, limit) = (ctx.scope()?, ctx.limit()?);
-    let page =
-        ctx.app.store.schedules(&scope, &ScheduleFilter::All, ctx.after(), limit).await?.page;
+    let page = ctx.app.store.schedules(&scope, &ScheduleFilter::All, ctx.after(), limit).await?.page;
     let shown = |mut schedule: Schedule| {
         if !ctx.caller.can_read(&schedule.tenant) {
             let payload = Payload::from(serde_json::Value::Null);

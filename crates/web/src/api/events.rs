@@ -25,12 +25,10 @@ pub(super) async fn stream(ctx: RequestContext) -> ApiResult {
     let last = last.map_err(|_| Problem::bad_request("`Last-Event-ID` is not a cursor"))?;
     let since = ctx.query::<u64>("since")?.or(last);
     // A reconnecting client gets the changes it missed; others start now, and not with the first poll.
-    let missed =
-        ctx.app.store.changes(&ctx.caller.scope, since.unwrap_or(u64::MAX), Duration::ZERO);
+    let missed = ctx.app.store.changes(&ctx.caller.scope, since.unwrap_or(u64::MAX), Duration::ZERO);
     let missed = missed.await?;
     let missed_event = since.is_some() && (missed.missed || !missed.changes.is_empty());
-    let (first, since) =
-        (first_event(missed.cursor, missed_event.then(|| event(&missed))), missed.cursor);
+    let (first, since) = (first_event(missed.cursor, missed_event.then(|| event(&missed))), missed.cursor);
     // Listeners of one scope share a poll.
     let broadcast = ctx.app.broadcasts.of(&ctx.caller.scope);
     let begin = Some((ctx, broadcast, since, Some(first)));
@@ -57,11 +55,7 @@ fn first_event(since: u64, missed_event: Option<Bytes>) -> Bytes {
 
 /// The next event and its cursor; `None` ends the stream. A keep-alive is sent now and then, so that both
 /// sides notice a lost connection and a revoked token ends the stream.
-async fn next(
-    ctx: &RequestContext,
-    broadcast: &ChangeBroadcast,
-    since: u64,
-) -> Option<(Bytes, u64)> {
+async fn next(ctx: &RequestContext, broadcast: &ChangeBroadcast, since: u64) -> Option<(Bytes, u64)> {
     let set = tokio::select! {
         found = broadcast.next(&*ctx.app.store, since) => found.ok()?,
         () = ctx.app.stopped() => return None,

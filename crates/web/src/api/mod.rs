@@ -34,17 +34,14 @@ use crate::problem::Problem;
 use crate::request_context::respond;
 use crate::{metrics, pages};
 
-const AFTER: Param =
-    Param { name: "after", about: "`next` of the previous page", kind: ParamKind::Text };
+const AFTER: Param = Param { name: "after", about: "`next` of the previous page", kind: ParamKind::Text };
 const LIMIT: Param =
     Param { name: "limit", about: "maximum number of items", kind: ParamKind::Number(1_000) };
 const TENANT: Param = Param { name: "tenant", about: "only this tenant's", kind: ParamKind::Name };
 const STATES: &[&str] = &["blocked", "scheduled", "ready", "leased", "done", "failed", "cancelled"];
-const STATE: Param =
-    Param { name: "state", about: "in this state", kind: ParamKind::OneOf(STATES) };
+const STATE: Param = Param { name: "state", about: "in this state", kind: ParamKind::OneOf(STATES) };
 const STATUSES: &[&str] = &["queued", "running", "paused", "complete", "failed", "cancelled"];
-const STATUS: Param =
-    Param { name: "status", about: "with this status", kind: ParamKind::OneOf(STATUSES) };
+const STATUS: Param = Param { name: "status", about: "with this status", kind: ParamKind::OneOf(STATUSES) };
 const QUEUE: Param = Param { name: "queue", about: "in this queue", kind: ParamKind::Name };
 const KIND: Param = Param { name: "kind", about: "of this kind", kind: ParamKind::Name };
 const BATCH: Param = Param { name: "batch", about: "of this batch", kind: ParamKind::Name };
@@ -257,10 +254,7 @@ pub(crate) fn routes(app: &Arc<AppState>) -> Router {
     router
         .route("/healthz", on(MethodFilter::GET, health::liveness))
         .route("/readyz", on(MethodFilter::GET, move || health::readiness(ready)))
-        .route(
-            "/metrics",
-            on(MethodFilter::GET, move |request| metrics::answer(metrics_app, request)),
-        )
+        .route("/metrics", on(MethodFilter::GET, move |request| metrics::answer(metrics_app, request)))
         .merge(pages::routes(app))
         .fallback(unknown)
         .method_not_allowed_fallback(method)

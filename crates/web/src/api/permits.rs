@@ -174,9 +174,7 @@ pub(super) async fn extend(mut ctx: RequestContext) -> ApiResult {
     let lost = ctx.app.permits.renew(&pool, &[pool_id], ttl).await?;
     match lost.is_empty() {
         true => json(&PermitStatus { permit, held: true }),
-        false => {
-            Err(Problem::conflict("the permit is not held any more: it expired or was released"))
-        }
+        false => Err(Problem::conflict("the permit is not held any more: it expired or was released")),
     }
 }
 

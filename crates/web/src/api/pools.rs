@@ -68,12 +68,8 @@ impl AppState {
             (Scope::All, _) => Some(PoolAccess::Own),
             // Internal pools that control a pool's size are not for tenants.
             (Scope::Tenant(_), _) if AdaptiveMax::is_controller_pool(pool) => None,
-            (Scope::Tenant(tenant), Some(owner)) => {
-                (owner == tenant.as_str()).then_some(PoolAccess::Own)
-            }
-            (Scope::Tenant(_), None) => {
-                self.shared_pools.contains(pool).then_some(PoolAccess::Shared)
-            }
+            (Scope::Tenant(tenant), Some(owner)) => (owner == tenant.as_str()).then_some(PoolAccess::Own),
+            (Scope::Tenant(_), None) => self.shared_pools.contains(pool).then_some(PoolAccess::Shared),
         }
     }
 
@@ -200,27 +196,14 @@ impl PoolView {
             quarantine_seconds: stats.quarantine.map(|left| left.as_secs_f64()),
             in_line: stats.waiting.len() as u64,
             masked,
-            holders: stats
-                .holders
-                .into_iter()
-                .filter(|_| !masked)
-                .map(PermitHolder::from)
-                .collect(),
-            waiting: stats
-                .waiting
-                .into_iter()
-                .filter(|_| !masked)
-                .map(PermitWaiter::from)
-                .collect(),
+            holders: stats.holders.into_iter().filter(|_| !masked).map(PermitHolder::from).collect(),
+            waiting: stats.waiting.into_iter().filter(|_| !masked).map(PermitWaiter::from).collect(),
         }
     }
 }
 
 /// Lists the pools that the caller may see: known ones, and configured ones without use so far.
-pub(crate) async fn visible_pools(
-    app: &AppState,
-    caller: &Caller,
-) -> longshore::Result<Vec<PoolView>> {
+pub(crate) async fn visible_pools(app: &AppState, caller: &Caller) -> longshore::Result<Vec<PoolView>> {
     let unused = |max: &u32| PoolStats { max: *max, ..PoolStats::default() };
     let configured = app.pools.iter().map(|(name, max)| (name.clone(), unused(max)));
     let mut pools: BTreeMap<PoolName, PoolStats> = configured.collect();

@@ -17,11 +17,7 @@ pub(super) async fn show(ctx: RequestContext) -> ApiResult {
     json(&Page { items: lanes(&ctx, &ctx.scope()?, &queue).await?, next: None })
 }
 
-async fn lanes(
-    ctx: &RequestContext,
-    scope: &Scope,
-    queue: &QueueName,
-) -> Result<Vec<QueueInfo>, Problem> {
+async fn lanes(ctx: &RequestContext, scope: &Scope, queue: &QueueName) -> Result<Vec<QueueInfo>, Problem> {
     let mut lanes = ctx.app.store.queues(scope).await?;
     lanes.retain(|lane| lane.queue == *queue);
     match lanes.is_empty() {

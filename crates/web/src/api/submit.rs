@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use longshore::store::SendResult;
 use longshore::unit::{ConcurrencyCap, DedupWindow, Dependencies, OnDuplicate, Weight};
 use longshore::{
-    Client, Dedup, Error, Kind, NewUnit, Payload, Policy, Priority, QueueName, RetryPolicy,
-    TenantId, Timestamp, UnitId, WhenFull,
+    Client, Dedup, Error, Kind, NewUnit, Payload, Policy, Priority, QueueName, RetryPolicy, TenantId,
+    Timestamp, UnitId, WhenFull,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -71,9 +71,8 @@ impl UnitRequest {
         let text = std::str::from_utf8(unit.payload.as_bytes()).unwrap_or_default();
         // On one line, since units may travel as NDJSON; between JSON tokens a line break is only white
         // space.
-        let payload = RawValue::from_string(text.replace(['\n', '\r'], " ")).map_err(|error| {
-            Error::Invalid(format!("over HTTP a payload must be JSON: {error}"))
-        })?;
+        let payload = RawValue::from_string(text.replace(['\n', '\r'], " "))
+            .map_err(|error| Error::Invalid(format!("over HTTP a payload must be JSON: {error}")))?;
         let dedup = unit.dedup.clone();
         let (window, on_duplicate) =
             dedup.as_ref().map(|dedup| (dedup.window, dedup.on_duplicate)).unwrap_or_default();
@@ -98,11 +97,7 @@ impl UnitRequest {
     }
 
     /// The unit to enqueue. `default_key` is its deduplication key if it has none.
-    pub(super) fn unit(
-        self,
-        caller: &Caller,
-        default_key: Option<String>,
-    ) -> Result<NewUnit, Problem> {
+    pub(super) fn unit(self, caller: &Caller, default_key: Option<String>) -> Result<NewUnit, Problem> {
         let tenant = caller.tenant_for_new(self.tenant)?;
         let payload: Payload = match &self.payload {
             Some(payload) => payload.get().as_bytes().into(),
@@ -111,9 +106,8 @@ impl UnitRequest {
         let (window, on_duplicate) = (self.window, self.on_duplicate);
         let own_key = self.key.map(|key| Dedup { key, window, on_duplicate });
         let window = DedupWindow::WhileKept;
-        let dedup = own_key.or_else(|| {
-            default_key.map(|key| Dedup { key, window, on_duplicate: OnDuplicate::Existing })
-        });
+        let dedup = own_key
+            .or_else(|| default_key.map(|key| Dedup { key, window, on_duplicate: OnDuplicate::Existing }));
         let unit = NewUnit {
             id: self.id.unwrap_or_else(UnitId::new),
             tenant,

@@ -45,8 +45,7 @@ pub(super) async fn list(ctx: RequestContext) -> ApiResult {
         ..UsageFilter::default()
     };
     let sums = ctx.app.ledger.usage(&ctx.scope()?, &filter, by).await?;
-    let shown =
-        |usage: Usage| UsageView { cost: longshore_ai::Cost(usage.cost_picos).dollars(), usage };
+    let shown = |usage: Usage| UsageView { cost: longshore_ai::Cost(usage.cost_picos).dollars(), usage };
     let items: Vec<UsageView> = sums.into_iter().map(shown).collect();
     json(&Page { items, next: None })
 }
@@ -80,8 +79,7 @@ pub(crate) async fn budgets(app: &AppState, caller: &Caller) -> Result<Vec<Budge
 async fn known_tenants(app: &AppState) -> Result<Vec<TenantId>, Problem> {
     let filter = UsageFilter { since: Some(app.now() - DAY * 31), ..UsageFilter::default() };
     let spent = app.ledger.usage(&Scope::All, &filter, UsageBy::Tenant).await?;
-    let mut all: Vec<TenantId> =
-        spent.into_iter().filter_map(|sum| TenantId::new(sum.name).ok()).collect();
+    let mut all: Vec<TenantId> = spent.into_iter().filter_map(|sum| TenantId::new(sum.name).ok()).collect();
     all.extend(app.store.tenants(&Scope::All).await?.into_iter().map(|tenant| tenant.id));
     all.sort();
     all.dedup();

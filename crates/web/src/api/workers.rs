@@ -71,20 +71,7 @@ impl From<WorkerView> for Session {
         let (opened_at, beat_at) = (view.opened_at, view.beat_at);
         let ttl = Duration::try_from_secs_f64(view.ttl_seconds).unwrap_or_default();
         let cpu = view.cpu_seconds.and_then(|cpu| Duration::try_from_secs_f64(cpu).ok());
-        Self {
-            id,
-            label,
-            version,
-            kinds,
-            slots,
-            ttl,
-            beats,
-            opened_at,
-            beat_at,
-            held,
-            command: order,
-            cpu,
-        }
+        Self { id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, held, command: order, cpu }
     }
 }
 
@@ -118,8 +105,7 @@ pub(super) async fn stop(ctx: RequestContext) -> ApiResult {
 }
 
 async fn send_command(ctx: RequestContext, order: WorkerCommand) -> ApiResult {
-    let id: SessionId =
-        ctx.path("worker").map_err(|_| Problem::bad_request("a worker's id is a UUID"))?;
+    let id: SessionId = ctx.path("worker").map_err(|_| Problem::bad_request("a worker's id is a UUID"))?;
     let sessions = ctx.app.store.sessions().await?;
     let found = sessions.iter().find(|session| session.id == id);
     let label = &found.ok_or_else(|| Error::not_found("worker", id))?.label;

@@ -22,8 +22,7 @@ impl ApiClient {
         scope: &Scope,
     ) -> Result<OpenBatchResult, ApiError> {
         if batch.definition.is_some() {
-            let reason =
-                "a batch with a definition is started at its store, not over HTTP".to_owned();
+            let reason = "a batch with a definition is started at its store, not over HTTP".to_owned();
             return Err(ApiError::Unsupported { reason });
         }
         let implicit = *scope == Scope::All && batch.tenant == TenantId::default();
@@ -39,11 +38,7 @@ impl ApiClient {
 
     /// Adds a chunk and moves the cursor, atomically. Not retried: after a lost response the batch's cursor
     /// shows whether the chunk was committed.
-    pub async fn add_to_batch(
-        &self,
-        id: &BatchId,
-        chunk: &BatchChunk,
-    ) -> Result<AddChunkResult, ApiError> {
+    pub async fn add_to_batch(&self, id: &BatchId, chunk: &BatchChunk) -> Result<AddChunkResult, ApiError> {
         self.add_to_batch_as(id, chunk, &Scope::All).await
     }
 
@@ -55,16 +50,12 @@ impl ApiClient {
     ) -> Result<AddChunkResult, ApiError> {
         let mut lines = Vec::new();
         for unit in &chunk.units {
-            lines.extend(to_json(
-                &self.url,
-                &self.unit_request(unit, explicit_tenant(unit, scope))?,
-            )?);
+            lines.extend(to_json(&self.url, &self.unit_request(unit, explicit_tenant(unit, scope))?)?);
             lines.push(b'\n');
         }
         let cursor = Some(&chunk.expected).filter(|cursor| !cursor.is_empty());
         let request = ApiRequest::new("addToBatch").path_param(id).query("cursor", cursor);
-        match self.send::<ChunkResult>(request.query("next", Some(&chunk.next)).lines(&lines)).await
-        {
+        match self.send::<ChunkResult>(request.query("next", Some(&chunk.next)).lines(&lines)).await {
             Ok(result) => Ok(AddChunkResult::Committed(result.results(chunk))),
             Err(error) => rejected_chunk(error, chunk),
         }
@@ -72,8 +63,7 @@ impl ApiClient {
 
     /// Seals a batch: all its units were added.
     pub async fn seal_batch(&self, id: &BatchId) -> Result<Batch, ApiError> {
-        let sealed: BatchView =
-            self.send(ApiRequest::new("sealBatch").path_param(id).idempotent()).await?;
+        let sealed: BatchView = self.send(ApiRequest::new("sealBatch").path_param(id).idempotent()).await?;
         Ok(sealed.batch)
     }
 }
@@ -83,10 +73,8 @@ impl ChunkResult {
     fn results(self, chunk: &BatchChunk) -> Vec<SendResult> {
         let mut results: Vec<SendResult> =
             chunk.units.iter().map(|unit| SendResult::Created(unit.id)).collect();
-        let existing =
-            self.recognised.into_iter().map(|one| (one.line, SendResult::Existing(one.unit)));
-        let refused =
-            self.refused.into_iter().map(|one| (one.line, SendResult::Refused(one.refusal)));
+        let existing = self.recognised.into_iter().map(|one| (one.line, SendResult::Existing(one.unit)));
+        let refused = self.refused.into_iter().map(|one| (one.line, SendResult::Refused(one.refusal)));
         for (line, result) in existing.chain(refused) {
             let at = usize::try_from(line).ok().and_then(|line| line.checked_sub(1));
             if let Some(slot) = at.and_then(|at| results.get_mut(at)) {

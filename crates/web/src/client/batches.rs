@@ -18,8 +18,7 @@ impl ApiClient {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<BatchView>, ApiError> {
-        let request =
-            ApiRequest::new("listBatches").query("status", status).query("tenant", tenant);
+        let request = ApiRequest::new("listBatches").query("status", status).query("tenant", tenant);
         self.list(request, after, limit).await
     }
 

@@ -137,35 +137,29 @@ impl ApiError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::InvalidUrl { .. } => {
-                "write it as https://HOST:7717 or http://127.0.0.1:7717".to_owned()
-            }
+            Self::InvalidUrl { .. } => "write it as https://HOST:7717 or http://127.0.0.1:7717".to_owned(),
             Self::InvalidToken => {
                 "`longshore token add` prints one line; keep that, and nothing else".to_owned()
             }
             Self::NoCertificate => {
-                "name the file of the server's certificate or of its certificate authority"
-                    .to_owned()
+                "name the file of the server's certificate or of its certificate authority".to_owned()
             }
-            Self::Unreachable { url, .. } => format!(
-                "is `longshore serve` up there, and is {url} right? (--server, LONGSHORE_SERVER)"
-            ),
+            Self::Unreachable { url, .. } => {
+                format!("is `longshore serve` up there, and is {url} right? (--server, LONGSHORE_SERVER)")
+            }
             Self::Tls { url, .. } => format!(
                 "if its certificate is your own, name it with --ca-file FILE; if {} has no TLS, \
                  write http://",
                 url.authority()
             ),
             Self::Incomplete { url, .. } if url.scheme() == "http" => {
-                "it may have been restarted: try again; or it has TLS only: write https://"
-                    .to_owned()
+                "it may have been restarted: try again; or it has TLS only: write https://".to_owned()
             }
             Self::Incomplete { .. } | Self::StreamEnded { .. } | Self::BadGateway { .. } => {
                 "it may have been restarted: try again".to_owned()
             }
             Self::NotLongshore { url, .. } => {
-                format!(
-                    "is {url} the address that `longshore serve` printed? is a proxy in front of it?"
-                )
+                format!("is {url} the address that `longshore serve` printed? is a proxy in front of it?")
             }
             Self::Unsupported { .. } => return None,
             Self::Problem { .. } => return self.problem_hint(),

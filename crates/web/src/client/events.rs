@@ -27,8 +27,8 @@ impl ApiClient {
     pub async fn events(&self, since: Option<u64>) -> Result<Events, ApiError> {
         let request = self.build(&ApiRequest::new("events").query("since", since))?;
         let opened = tokio::time::timeout(RESPONSE_TIMEOUT, self.send_checked(request)).await;
-        let response = opened
-            .unwrap_or_else(|_| Err(not_longshore(&self.url, "it does not respond".into())))?;
+        let response =
+            opened.unwrap_or_else(|_| Err(not_longshore(&self.url, "it does not respond".into())))?;
         let (api, decoder) = (self.clone(), EventDecoder::new(Framing::Sse));
         let mut events = Events { api, response, decoder, cursor: since.unwrap_or_default() };
         // The first event has the cursor.
@@ -58,9 +58,8 @@ impl Events {
             match event.name.as_str() {
                 "missed" => return Ok(ChangeSet { cursor, missed: true, changes: Vec::new() }),
                 "changes" => {
-                    let topics: Vec<Topic> = serde_json::from_str(&event.data).map_err(|_| {
-                        not_longshore(&self.api.url, "cannot parse an event".into())
-                    })?;
+                    let topics: Vec<Topic> = serde_json::from_str(&event.data)
+                        .map_err(|_| not_longshore(&self.api.url, "cannot parse an event".into()))?;
                     let changes = topics.into_iter().map(|topic| Change { seq: cursor, topic });
                     return Ok(ChangeSet { cursor, changes: changes.collect(), missed: false });
                 }

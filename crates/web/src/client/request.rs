@@ -78,14 +78,7 @@ impl<'a> ApiRequest<'a> {
     /// A request by its operation id in [`ROUTES`].
     pub(super) fn new(route: &'static str) -> Self {
         let (path, query) = (Vec::new(), Vec::new());
-        Self {
-            route,
-            path,
-            query,
-            body: Body::Nothing,
-            idempotent: false,
-            extra_timeout: Duration::ZERO,
-        }
+        Self { route, path, query, body: Body::Nothing, idempotent: false, extra_timeout: Duration::ZERO }
     }
 
     /// Sets the next path parameter.
@@ -146,10 +139,7 @@ impl<'a> ApiRequest<'a> {
 impl ApiClient {
     /// Sends a request and parses the response. Idempotent requests are retried as long as the client's
     /// `patience` lasts.
-    pub(super) async fn send<T: DeserializeOwned>(
-        &self,
-        request: ApiRequest<'_>,
-    ) -> Result<T, ApiError> {
+    pub(super) async fn send<T: DeserializeOwned>(&self, request: ApiRequest<'_>) -> Result<T, ApiError> {
         let until = Instant::now() + self.patience;
         loop {
             let error = match self.send_once(&request).await {
@@ -176,9 +166,8 @@ impl ApiClient {
         loop {
             let left = limit.saturating_sub(u32::try_from(all.items.len()).unwrap_or(u32::MAX));
             let request = request.clone().query("after", all.next.as_ref());
-            let page: Page<T> = self
-                .send(request.query("limit", Some(left.clamp(1, MAX_PAGE))).idempotent())
-                .await?;
+            let page: Page<T> =
+                self.send(request.query("limit", Some(left.clamp(1, MAX_PAGE))).idempotent()).await?;
             all.items.extend(page.items);
             all.next = page.next;
             if all.next.is_none() || all.items.len() >= limit as usize {
@@ -187,10 +176,7 @@ impl ApiClient {
         }
     }
 
-    async fn send_once<T: DeserializeOwned>(
-        &self,
-        request: &ApiRequest<'_>,
-    ) -> Result<T, ApiError> {
+    async fn send_once<T: DeserializeOwned>(&self, request: &ApiRequest<'_>) -> Result<T, ApiError> {
         let request = self.build(request)?.timeout(RESPONSE_TIMEOUT + request.extra_timeout);
         let response = self.send_checked(request).await?;
         let bytes = response.bytes().await.map_err(|error| ApiError::of(&self.url, error))?;
@@ -209,12 +195,8 @@ impl ApiClient {
         let builder = self.with_auth(self.http.request(endpoint.method.clone(), url));
         Ok(match request.body {
             Body::Nothing => builder,
-            Body::Json(bytes) => {
-                builder.header(CONTENT_TYPE, "application/json").body(bytes.to_vec())
-            }
-            Body::Lines(bytes) => {
-                builder.header(CONTENT_TYPE, "application/x-ndjson").body(bytes.to_vec())
-            }
+            Body::Json(bytes) => builder.header(CONTENT_TYPE, "application/json").body(bytes.to_vec()),
+            Body::Lines(bytes) => builder.header(CONTENT_TYPE, "application/x-ndjson").body(bytes.to_vec()),
         })
     }
 
@@ -274,8 +256,7 @@ mod tests {
 
     #[test]
     fn a_name_with_a_slash_stays_one_part_of_the_path() {
-        let request =
-            ApiRequest::new("pauseQueue").path_param("acme/mail").query("tenant", Some("acme"));
+        let request = ApiRequest::new("pauseQueue").path_param("acme/mail").query("tenant", Some("acme"));
         assert_eq!(
             address("http://host:7717", &request),
             "http://host:7717/api/v1/queues/acme%2Fmail/pause?tenant=acme"

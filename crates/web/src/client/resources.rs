@@ -51,9 +51,7 @@ impl ApiClient {
             WorkerCommand::Drain => "drainWorker",
             WorkerCommand::Stop => "stopWorker",
         };
-        self.send::<WorkerCommandResponse>(ApiRequest::new(route).path_param(worker))
-            .await
-            .map(|_| ())
+        self.send::<WorkerCommandResponse>(ApiRequest::new(route).path_param(worker)).await.map(|_| ())
     }
 
     /// Cron schedules.
@@ -66,8 +64,7 @@ impl ApiClient {
         let request = ApiRequest::new("listSchedules").query("tenant", tenant);
         let Page { items, next } = self.list::<Box<RawValue>>(request, after, limit).await?;
         let items = items.iter().map(|text| schedule(text)).collect::<Result<_, _>>();
-        let items =
-            items.map_err(|error| not_longshore(&self.url, format!("a schedule: {error}")))?;
+        let items = items.map_err(|error| not_longshore(&self.url, format!("a schedule: {error}")))?;
         Ok(Page { items, next })
     }
 
@@ -84,17 +81,11 @@ impl ApiClient {
     /// Sets the number of permits of an existing pool.
     pub async fn resize_pool(&self, pool: &PoolName, max: u32) -> Result<(), ApiError> {
         let body = to_json(&self.url, &PoolSize { max })?;
-        self.send::<PoolSize>(ApiRequest::new("resizePool").path_param(pool).json(&body))
-            .await
-            .map(|_| ())
+        self.send::<PoolSize>(ApiRequest::new("resizePool").path_param(pool).json(&body)).await.map(|_| ())
     }
 
     /// Sums of AI calls. A filter by request id is not supported.
-    pub async fn usage(
-        &self,
-        filter: &UsageFilter,
-        by: UsageBy,
-    ) -> Result<Vec<UsageView>, ApiError> {
+    pub async fn usage(&self, filter: &UsageFilter, by: UsageBy) -> Result<Vec<UsageView>, ApiError> {
         let UsageFilter { tenant, request_id: _, batch, profile, since, until } = filter;
         let by = match by {
             UsageBy::Tenant => "tenant",
@@ -105,13 +96,10 @@ impl ApiClient {
         };
         // Without a start all calls are meant, as on a store.
         let since = since.unwrap_or(Timestamp::ZERO);
-        let request =
-            ApiRequest::new("listUsage").query("by", Some(by)).query("since", Some(since));
+        let request = ApiRequest::new("listUsage").query("by", Some(by)).query("since", Some(since));
         let request = request.query("until", until.as_ref()).query("batch", batch.as_ref());
-        let request = request
-            .query("profile", profile.as_ref())
-            .query("tenant", tenant.as_ref())
-            .idempotent();
+        let request =
+            request.query("profile", profile.as_ref()).query("tenant", tenant.as_ref()).idempotent();
         Ok(self.send::<Page<UsageView>>(request).await?.items)
     }
 }

@@ -17,11 +17,7 @@ const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 impl ApiClient {
     /// Enqueues a unit, and waits up to `room` if its queue is full. A unit of the default tenant is enqueued
     /// as the token's tenant. Retried while the server is unavailable: the unit is deduplicated by its id.
-    pub async fn submit(
-        &self,
-        unit: &NewUnit,
-        room: Option<Duration>,
-    ) -> Result<SendResult, ApiError> {
+    pub async fn submit(&self, unit: &NewUnit, room: Option<Duration>) -> Result<SendResult, ApiError> {
         self.submit_as(unit, explicit_tenant(unit, &Scope::All), room).await
     }
 
@@ -120,15 +116,13 @@ impl ApiClient {
         unit: &NewUnit,
         tenant: Option<TenantId>,
     ) -> Result<UnitRequest, ApiError> {
-        UnitRequest::new(unit, tenant)
-            .map_err(|error| ApiError::Unsupported { reason: error.to_string() })
+        UnitRequest::new(unit, tenant).map_err(|error| ApiError::Unsupported { reason: error.to_string() })
     }
 
     /// A unit with its payload. With `wait`, when it has ended or the time is over.
     pub async fn unit(&self, id: UnitId, wait: Option<Duration>) -> Result<UnitView, ApiError> {
-        let request = ApiRequest::new("showUnit")
-            .path_param(id)
-            .query("wait", wait.map(|wait| wait.as_secs()));
+        let request =
+            ApiRequest::new("showUnit").path_param(id).query("wait", wait.map(|wait| wait.as_secs()));
         self.send(request.idempotent().extra_timeout(wait.unwrap_or_default())).await
     }
 
@@ -141,8 +135,7 @@ impl ApiClient {
         limit: u32,
     ) -> Result<Page<Unit>, ApiError> {
         let request = ApiRequest::new("listUnits").query("state", filter.state);
-        let request =
-            request.query("queue", filter.queue.as_ref()).query("kind", filter.kind.as_ref());
+        let request = request.query("queue", filter.queue.as_ref()).query("kind", filter.kind.as_ref());
         let request = request.query("batch", filter.batch.as_ref()).query("tenant", tenant);
         let page: Page<UnitView> = self.list(request, after, limit).await?;
         let items = page.items.into_iter().map(|view| view.unit).collect();
@@ -183,7 +176,6 @@ fn partial_result(error: ApiError) -> Result<(BulkSubmitReport, SendRejection), 
         ApiError::Problem { problem, .. } => problem.so_far.clone().zip(problem.refusal.clone()),
         _ => None,
     };
-    let read =
-        details.and_then(|(so_far, refusal)| Some((serde_json::from_value(so_far).ok()?, refusal)));
+    let read = details.and_then(|(so_far, refusal)| Some((serde_json::from_value(so_far).ok()?, refusal)));
     read.ok_or(error)
 }

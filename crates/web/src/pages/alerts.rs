@@ -54,15 +54,13 @@ pub(super) fn lane_alerts(lane: &QueueInfo, trend: Option<Trend>, now: Timestamp
     let name = format!("Queue {} of {}", lane.queue, lane.tenant);
     let waiting = lane.counts.ready;
     if lane.paused && waiting > 0 {
-        found
-            .push(Alert::warning(format!("{name} is paused: {} wait", number(waiting)), "/queues"));
+        found.push(Alert::warning(format!("{name} is paused: {} wait", number(waiting)), "/queues"));
         return found;
     }
     if let Some(room) = lane.lane_capacity.units.or(lane.capacity.units)
         && is_nearly_full(lane.counts.live(), room)
     {
-        let text =
-            format!("{name} is nearly full: {} of {}", number(lane.counts.live()), number(room));
+        let text = format!("{name} is nearly full: {} of {}", number(lane.counts.live()), number(room));
         found.push(Alert::critical(text, "/queues"));
     }
     let waits = lane.oldest_ready.map_or(Duration::ZERO, |then| now.since(then));
@@ -83,12 +81,8 @@ pub(super) fn batch_alert(batch: &Batch) -> Option<Alert> {
     let page = format!("/batches/{}", batch.id);
     let why = batch.reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
     match batch.status {
-        BatchStatus::Failed => {
-            Some(Alert::critical(format!("Batch {} failed{why}", batch.id), page))
-        }
-        BatchStatus::Paused => {
-            Some(Alert::warning(format!("Batch {} is paused{why}", batch.id), page))
-        }
+        BatchStatus::Failed => Some(Alert::critical(format!("Batch {} failed{why}", batch.id), page)),
+        BatchStatus::Paused => Some(Alert::warning(format!("Batch {} is paused{why}", batch.id), page)),
         _ => None,
     }
 }
@@ -98,15 +92,13 @@ pub(super) fn worker_alerts(sessions: &[Session], ready: u64, now: Timestamp) ->
     let mut found = Vec::new();
     // Some processes have a session without slots: they record calls, or forward units.
     if !sessions.iter().any(|session| session.own_slots() > 0 || session.held > 0) && ready > 0 {
-        let text =
-            format!("No workers, and {} units wait: start `longshore worker`", number(ready));
+        let text = format!("No workers, and {} units wait: start `longshore worker`", number(ready));
         found.push(Alert::critical(text, "/workers"));
     }
     for session in sessions {
         let silent = now.since(session.beat_at);
         if silent > session.ttl {
-            let text =
-                format!("Worker {} has sent no heartbeat for {}", session.label, duration(silent));
+            let text = format!("Worker {} has sent no heartbeat for {}", session.label, duration(silent));
             found.push(Alert::critical(text, "/workers"));
         }
     }

@@ -50,11 +50,7 @@ pub(super) async fn log_in(app: Arc<AppState>, request: Request) -> Response {
     }
 }
 
-async fn try_log_in(
-    app: &AppState,
-    head: &Parts,
-    body: axum::body::Body,
-) -> Result<String, Problem> {
+async fn try_log_in(app: &AppState, head: &Parts, body: axum::body::Body) -> Result<String, Problem> {
     crate::auth::reject_cross_site(head)?;
     let reading = Limited::new(body, MAX_FORM_BYTES).collect();
     let read = tokio::time::timeout(app.limits.time, reading).await;

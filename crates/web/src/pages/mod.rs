@@ -26,9 +26,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{RawPathParams, Request};
-use axum::http::header::{
-    CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION,
-};
+use axum::http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
@@ -67,10 +65,7 @@ impl PageRequest {
     }
 
     /// A query parameter of a form, if not empty.
-    fn query_param<T: std::str::FromStr<Err: ToString>>(
-        &self,
-        name: &str,
-    ) -> Result<Option<T>, Problem> {
+    fn query_param<T: std::str::FromStr<Err: ToString>>(&self, name: &str) -> Result<Option<T>, Problem> {
         let text = self.query.get(name).map(|text| text.trim()).filter(|text| !text.is_empty());
         let read = text.map(str::parse).transpose();
         read.map_err(|error: T::Err| Problem::bad_request(format!("{name}: {}", error.to_string())))
@@ -175,8 +170,8 @@ async fn form_to_json(app: &AppState, request: Request) -> Result<Request, Probl
             continue;
         }
         let number = value.trim().parse::<u32>();
-        let number = number
-            .map_err(|_| Problem::bad_request(format!("{name}: `{value}` is not a number")))?;
+        let number =
+            number.map_err(|_| Problem::bad_request(format!("{name}: `{value}` is not a number")))?;
         fields.insert(name.into_owned(), number.into());
     }
     head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -199,9 +194,7 @@ pub(super) fn require_browser_form(request: &Request) -> Result<(), Problem> {
     let headers = request.headers();
     match headers.contains_key("origin") || headers.contains_key("sec-fetch-site") {
         true => Ok(()),
-        false => {
-            Err(Problem::forbidden("this path is for forms of the dashboard; programs use /api/v1"))
-        }
+        false => Err(Problem::forbidden("this path is for forms of the dashboard; programs use /api/v1")),
     }
 }
 

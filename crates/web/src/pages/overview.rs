@@ -81,24 +81,16 @@ fn charts(samples: &[Sample]) -> Markup {
         return html! { p.soft { "Charts begin after this server's second sample." } };
     };
     let whole = last.at.since(first.at);
-    let position =
-        |sample: &Sample| sample.at.since(first.at).as_secs_f64() / whole.as_secs_f64().max(1e-9);
+    let position = |sample: &Sample| sample.at.since(first.at).as_secs_f64() / whole.as_secs_f64().max(1e-9);
     let along = |of: &dyn Fn(usize) -> Option<f64>| {
-        samples
-            .iter()
-            .enumerate()
-            .map(|(at, sample)| (position(sample), of(at)))
-            .collect::<Vec<_>>()
+        samples.iter().enumerate().map(|(at, sample)| (position(sample), of(at))).collect::<Vec<_>>()
     };
-    let rates =
-        along(&|at| at.checked_sub(1).and_then(|before| samples[at].rate(&samples[before])));
+    let rates = along(&|at| at.checked_sub(1).and_then(|before| samples[at].rate(&samples[before])));
     #[expect(clippy::cast_precision_loss, reason = "a line for people")]
     let depths = along(&|at| Some(samples[at].backlog as f64));
     let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-    let (latency_p50, most) = (
-        along(&|at| seconds(samples[at].latency_p50)),
-        along(&|at| seconds(samples[at].latency_p95)),
-    );
+    let (latency_p50, most) =
+        (along(&|at| seconds(samples[at].latency_p50)), along(&|at| seconds(samples[at].latency_p95)));
     let newest = |points: &[(f64, Option<f64>)]| points.iter().rev().find_map(|(_, value)| *value);
     let now_rate = newest(&rates).map_or("–".to_owned(), rate);
     let now_took = newest(&latency_p50).map_or("–".to_owned(), time);

@@ -158,8 +158,7 @@ mod tests {
 
     #[test]
     fn a_masked_value_keeps_its_shape_and_nothing_else() {
-        let value =
-            json!({ "to": ["a@example.com", 7, true], "note": null, "in": { "pin": "1234" } });
+        let value = json!({ "to": ["a@example.com", 7, true], "note": null, "in": { "pin": "1234" } });
         let shape = json!({ "to": ["•••", "•••", "•••"], "note": null, "in": { "pin": "•••" } });
         assert_eq!(masked(&value), shape);
     }

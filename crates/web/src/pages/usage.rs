@@ -15,15 +15,13 @@ use crate::problem::Problem;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// The selectable periods and their labels.
-const PERIODS: [(&str, u32, &str); 3] =
-    [("1", 1, "a day"), ("30", 30, "30 days"), ("90", 90, "90 days")];
+const PERIODS: [(&str, u32, &str); 3] = [("1", 1, "a day"), ("30", 30, "30 days"), ("90", 90, "90 days")];
 /// Maximum number of groups shown, most expensive first; days are all shown.
 const MAX_GROUPS: usize = 100;
 
 pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     let asked = req.query.get("days").map_or("30", String::as_str);
-    let (chosen, days, _) =
-        PERIODS.into_iter().find(|(text, ..)| *text == asked).unwrap_or(PERIODS[1]);
+    let (chosen, days, _) = PERIODS.into_iter().find(|(text, ..)| *text == asked).unwrap_or(PERIODS[1]);
     let since = req.app.now() - DAY * days;
     let filter = UsageFilter { since: Some(since), ..UsageFilter::default() };
     let (ledger, scope) = (&req.app.ledger, &req.caller.scope);

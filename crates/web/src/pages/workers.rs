@@ -106,8 +106,7 @@ fn kinds(kinds: &[Kind]) -> String {
 fn commands(session: &Session) -> Markup {
     let to = |verb: &str| format!("/workers/{}/{verb}", session.id);
     let drain = format!("Have {} finish what it holds, then end?", session.label);
-    let stop =
-        format!("Stop {} now? What it runs is interrupted and will run again.", session.label);
+    let stop = format!("Stop {} now? What it runs is interrupted and will run again.", session.label);
     html! {
         div.actions {
             @match session.command {

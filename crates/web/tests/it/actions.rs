@@ -71,10 +71,7 @@ async fn a_full_queue_says_when_to_come_back() {
     let body = json!({ "kind": "k", "queue": "small" });
     assert_eq!(site.send(submit(None, &body)).await.status.as_u16(), 201);
     let response = site.send(submit(None, &body)).await;
-    assert_eq!(
-        (response.status.as_u16(), &response.headers["retry-after"]),
-        (429, &"1".parse().unwrap())
-    );
+    assert_eq!((response.status.as_u16(), &response.headers["retry-after"]), (429, &"1".parse().unwrap()));
     assert!(response.text.contains("is full"), "{}", response.text);
 }
 
@@ -107,10 +104,7 @@ async fn a_batch_is_paused_resumed_retried_and_cancelled() {
         assert_eq!(paused["status"], "paused");
         assert_eq!(batch(&site, "resume", &data).await["status"], "running");
         let drained = batch(&site, "drain", &data).await;
-        assert_eq!(
-            (&drained["status"], &drained["counts"]["leased"]),
-            (&"paused".into(), &0.into())
-        );
+        assert_eq!((&drained["status"], &drained["counts"]["leased"]), (&"paused".into(), &0.into()));
         assert!(drained["reason"].as_str().unwrap().starts_with("drained by"), "{drained}");
         assert_eq!(batch(&site, "resume", &data).await["status"], "running");
         let groups = site.get(&path("/batches/{batch}/failures", &data), None).await;
@@ -137,10 +131,7 @@ async fn who_drains_a_batch_waits_until_nothing_of_it_runs() {
             let done = FinishRequest::new(held.lease, Outcome::Done(None));
             site.store.finish(data.worker, vec![done]).await.unwrap();
         });
-        assert_eq!(
-            (&drained["status"], &drained["counts"]["leased"]),
-            (&"paused".into(), &0.into())
-        );
+        assert_eq!((&drained["status"], &drained["counts"]["leased"]), (&"paused".into(), &0.into()));
         assert_eq!(drained["counts"]["done"], 1);
         // A batch that is resumed meanwhile does not become idle.
         batch(&site, "resume", &data).await;
@@ -166,14 +157,12 @@ async fn a_tenant_pauses_its_lane_and_an_admin_the_queue() {
     let site = TestSite::in_memory(AuthMode::TokenRequired);
     site.populate("acme").await;
     site.populate("other").await;
-    let (acme, admin) =
-        (site.token("acme", Role::Operate).await, site.token("ops", Role::Admin).await);
+    let (acme, admin) = (site.token("acme", Role::Operate).await, site.token("ops", Role::Admin).await);
     let paused = async |token: &str| {
         let lanes = site.get("/queues/shared", Some(token)).await;
         let lanes = lanes["items"].as_array().unwrap().clone();
-        let flags = |lane: &Value| {
-            ["paused", "lane_paused", "queue_paused"].map(|of| lane[of].as_bool().unwrap())
-        };
+        let flags =
+            |lane: &Value| ["paused", "lane_paused", "queue_paused"].map(|of| lane[of].as_bool().unwrap());
         lanes.iter().map(flags).collect::<Vec<_>>()
     };
     let (open, lane, queue) = ([false; 3], [true, true, false], [true, false, true]);
@@ -193,9 +182,7 @@ async fn a_tenant_pauses_its_lane_and_an_admin_the_queue() {
 async fn a_worker_hears_what_it_is_asked() {
     let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let data = site.populate("acme").await;
-    for (verb, order) in
-        [("quiet", "quiet"), ("work", "work"), ("drain", "drain"), ("stop", "stop")]
-    {
+    for (verb, order) in [("quiet", "quiet"), ("work", "work"), ("drain", "drain"), ("stop", "stop")] {
         let response = site.post(&path(&format!("/workers/{{worker}}/{verb}"), &data), None).await;
         assert_eq!(response.good()["order"], order);
         let workers = site.get("/workers", None).await;
@@ -221,11 +208,8 @@ async fn every_change_is_written_down_with_who_asked_for_it() {
         let deeds = site.get("/audit?limit=1000", Some(&token)).await;
         let deeds = deeds["items"].as_array().unwrap();
         assert_eq!(deeds.len(), asked.len(), "one entry for each: {deeds:#?}");
-        let unnoted: Vec<&str> = ENDPOINTS
-            .iter()
-            .filter(|one| one.is_mutation() && !one.is_audited())
-            .map(|one| one.id)
-            .collect();
+        let unnoted: Vec<&str> =
+            ENDPOINTS.iter().filter(|one| one.is_mutation() && !one.is_audited()).map(|one| one.id).collect();
         assert_eq!(unnoted, ["extendPermit"], "its beginning and its end are noted");
         assert!(deeds.iter().all(|deed| deed["by"] == "acme's admin" && deed["token"].is_string()));
         assert!(deeds.iter().all(|deed| deed["action"].as_str().unwrap().contains('.')));

@@ -32,33 +32,22 @@ async fn open(site: &TestSite, token: Option<&str>, more: Value) -> TestResponse
 #[tokio::test]
 async fn a_batch_is_opened_filled_without_gap_or_repeat_and_sealed() {
     for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
-        let response = open(
-            &site,
-            None,
-            json!({ "threshold": { "limit": { "percent": 5.0 }, "then": "fail" } }),
-        )
-        .await;
-        assert_eq!(
-            (response.status.as_u16(), &response.json()["status"]),
-            (201, &json!("created"))
-        );
+        let response =
+            open(&site, None, json!({ "threshold": { "limit": { "percent": 5.0 }, "then": "fail" } })).await;
+        assert_eq!((response.status.as_u16(), &response.json()["status"]), (201, &json!("created")));
         let response = add(&site, "next=2", units(0, 2), None).await.good();
         assert_eq!((&response["created"], &response["cursor"]), (&json!(2), &json!("2")));
         // A repeat after a lost response returns the batch's cursor.
         let again = add(&site, "next=2", units(0, 2), None).await;
         assert_eq!((again.status.as_u16(), &again.json()["so_far"]["cursor"]), (409, &json!("2")));
         let found = open(&site, None, json!({})).await.good();
-        assert_eq!(
-            (&found["status"], &found["batch"]["cursor"]),
-            (&json!("existing"), &json!("2"))
-        );
+        assert_eq!((&found["status"], &found["batch"]["cursor"]), (&json!("existing"), &json!("2")));
         add(&site, "cursor=2&next=5", units(2, 5), None).await.good();
         let sealed = site.post("/batches/nightly/seal", None).await.good();
         assert_eq!((&sealed["sealed"], &sealed["counts"]["ready"]), (&json!(true), &json!(5)));
         let late = add(&site, "cursor=5&next=6", units(5, 6), None).await;
         assert_eq!(late.status.as_u16(), 409, "{}", late.text);
-        let filter =
-            UnitFilter { batch: Some(BatchId::new("nightly").unwrap()), ..UnitFilter::default() };
+        let filter = UnitFilter { batch: Some(BatchId::new("nightly").unwrap()), ..UnitFilter::default() };
         let page = site.store.units(&Scope::All, &filter, None, 100).await.unwrap();
         assert_eq!(page.items.len(), 5);
     }
@@ -97,8 +86,7 @@ async fn a_chunk_with_a_bad_line_or_without_room_stays_out_as_a_whole() {
 async fn a_batch_is_filled_by_its_own_tenant_only() {
     for site in TestSite::everywhere(AuthMode::TokenRequired).await {
         let own = site.token("acme", Role::Submit).await;
-        let others =
-            [site.token("other", Role::Submit).await, site.token("other", Role::Admin).await];
+        let others = [site.token("other", Role::Submit).await, site.token("other", Role::Admin).await];
         open(&site, Some(&own), json!({})).await.good();
         for other in &others {
             let response = add(&site, "next=1", units(0, 1), Some(other)).await;

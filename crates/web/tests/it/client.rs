@@ -6,14 +6,13 @@ use std::time::Duration;
 use longshore::accounts::{Role, UsageBy, UsageFilter};
 use longshore::batch::BatchAction;
 use longshore::store::{
-    Admin, Capacity, Enqueue, Queries, QueueChange, ScheduleFilter, Schedules, SendRejection,
-    SendResult, UnitAction, UnitFilter, UnitSelection,
+    Admin, Capacity, Enqueue, Queries, QueueChange, ScheduleFilter, Schedules, SendRejection, SendResult,
+    UnitAction, UnitFilter, UnitSelection,
 };
 use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
 use longshore::worker_session::WorkerCommand;
 use longshore::{
-    BatchStatus, Client, Error, NewUnit, Permits, QueueName, RetryPolicy, Scope, Store, UnitState,
-    WhenFull,
+    BatchStatus, Client, Error, NewUnit, Permits, QueueName, RetryPolicy, Scope, Store, UnitState, WhenFull,
 };
 use longshore_web::AuthMode;
 use longshore_web::client::{ApiClient, ApiError, ApiServer, ROUTES, RemotePermits, RemoteStore};
@@ -36,8 +35,7 @@ async fn serve(site: &TestSite, lock: AuthMode) -> TestServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let (end, ended) = oneshot::channel();
-    let pools =
-        site.permits.pools(None).await.unwrap().into_iter().map(|(name, _)| (name, 3)).collect();
+    let pools = site.permits.pools(None).await.unwrap().into_iter().map(|(name, _)| (name, 3)).collect();
     let web = site.web(lock).pools(site.permits.clone(), pools);
     let serving = tokio::spawn(web.serve(listener, None, async {
         let _ = ended.await;
@@ -80,30 +78,20 @@ async fn looks_the_same(site: TestSite) {
     for scope in [Scope::All, Scope::Tenant(tenant("acme"))] {
         assert_eq!(far.queues(&scope).await.unwrap(), near.queues(&scope).await.unwrap());
         let batch = &data.batch;
-        assert_eq!(
-            far.batch(&scope, batch).await.unwrap(),
-            near.batch(&scope, batch).await.unwrap()
-        );
+        assert_eq!(far.batch(&scope, batch).await.unwrap(), near.batch(&scope, batch).await.unwrap());
         let status = Some(BatchStatus::Running);
-        let (one, other) = (
-            far.batches(&scope, status, None, 9).await,
-            near.batches(&scope, status, None, 9).await,
-        );
+        let (one, other) =
+            (far.batches(&scope, status, None, 9).await, near.batches(&scope, status, None, 9).await);
         assert_eq!(one.unwrap(), other.unwrap());
         let all = ScheduleFilter::All;
-        let (one, other) = (
-            far.schedules(&scope, &all, None, 9).await,
-            near.schedules(&scope, &all, None, 9).await,
-        );
+        let (one, other) =
+            (far.schedules(&scope, &all, None, 9).await, near.schedules(&scope, &all, None, 9).await);
         assert_eq!(one.unwrap().page, other.unwrap().page);
         let filter = UnitFilter { batch: Some(batch.clone()), ..UnitFilter::default() };
         let (one, other) =
             (far.units(&scope, &filter, None, 9).await, near.units(&scope, &filter, None, 9).await);
         let ids = |page: longshore::store::Page<longshore::Unit>| {
-            page.items
-                .into_iter()
-                .map(|unit| (unit.id, unit.state, unit.failure))
-                .collect::<Vec<_>>()
+            page.items.into_iter().map(|unit| (unit.id, unit.state, unit.failure)).collect::<Vec<_>>()
         };
         let (one, other) = (ids(one.unwrap()), ids(other.unwrap()));
         assert_eq!((one.len(), &one), (3, &other));
@@ -117,8 +105,7 @@ async fn looks_the_same(site: TestSite) {
     assert_eq!((one.len(), &one), (1, &other));
     let pools: &dyn Permits = &RemotePermits::new(server.api(None));
     for (pool, _) in site.permits.pools(None).await.unwrap() {
-        let (one, other) =
-            (pools.stats(&pool).await.unwrap(), site.permits.stats(&pool).await.unwrap());
+        let (one, other) = (pools.stats(&pool).await.unwrap(), site.permits.stats(&pool).await.unwrap());
         let (one, other) = (one.unwrap(), other.unwrap());
         assert_eq!((one.max, one.in_use, one.waits), (other.max, other.in_use, other.waits));
         assert_eq!((&one.holders[0].id, one.holders.len()), (&other.holders[0].id, 1));
@@ -161,16 +148,11 @@ async fn what_is_steered_through_a_server_is_steered() {
     assert_eq!(site.store.unit(&all, data.unit).await.unwrap().state, UnitState::Ready);
     let change = |paused| QueueChange { paused: Some(paused), ..QueueChange::default() };
     for paused in [true, false] {
-        (&far as &dyn longshore::Store)
-            .change_queue(&all, &data.queue, change(paused))
-            .await
-            .unwrap();
+        (&far as &dyn longshore::Store).change_queue(&all, &data.queue, change(paused)).await.unwrap();
         let queues = site.store.queues(&all).await.unwrap();
         assert_eq!(queues.iter().find(|q| q.queue == data.queue).unwrap().paused, paused);
     }
-    for order in
-        [WorkerCommand::Quiet, WorkerCommand::Work, WorkerCommand::Drain, WorkerCommand::Stop]
-    {
+    for order in [WorkerCommand::Quiet, WorkerCommand::Work, WorkerCommand::Drain, WorkerCommand::Stop] {
         far.command_worker(data.worker, order).await.unwrap();
         assert_eq!(site.store.sessions().await.unwrap()[0].command, order);
     }
@@ -204,8 +186,7 @@ async fn every_unit_has_its_own_answer_and_a_second_sending_is_recognised() {
     assert_eq!(far.send(&Scope::All, first.clone()).await.unwrap(), created);
     assert_eq!(far.send(&Scope::All, first.clone()).await.unwrap(), created, "known by their ids");
     let again: Vec<NewUnit> = (1..=701).map(|n| unit(n, Some("nightly"))).collect();
-    let mut wanted: Vec<SendResult> =
-        first.iter().map(|unit| SendResult::Existing(unit.id)).collect();
+    let mut wanted: Vec<SendResult> = first.iter().map(|unit| SendResult::Existing(unit.id)).collect();
     wanted.push(SendResult::Created(again[700].id));
     assert_eq!(far.send(&Scope::All, again).await.unwrap(), wanted, "known by their keys");
     let kept = site.store.unit(&Scope::All, first[0].id).await.unwrap();
@@ -223,10 +204,7 @@ async fn every_unit_has_its_own_answer_and_a_second_sending_is_recognised() {
         (&response[0], &response[2]),
         (&SendResult::Created(mixed[0].id), &SendResult::Created(mixed[2].id))
     );
-    assert!(
-        matches!(response[1], SendResult::Refused(SendRejection::UnknownDependency(_))),
-        "{response:?}"
-    );
+    assert!(matches!(response[1], SendResult::Refused(SendRejection::UnknownDependency(_))), "{response:?}");
     drop(far);
     server.stop().await;
 }
@@ -264,8 +242,7 @@ async fn who_waits_through_a_server_hears_of_the_end() {
     let client = Client::new(Arc::new(RemoteStore::new(server.api(None))));
     let unit = NewUnit { awaited: true, ..unit(1, None) };
     let id = client.send(unit).await.unwrap();
-    let ends =
-        site.store.apply_unit_action(&Scope::All, UnitSelection::Ids(vec![id]), UnitAction::Cancel);
+    let ends = site.store.apply_unit_action(&Scope::All, UnitSelection::Ids(vec![id]), UnitAction::Cancel);
     let (ended, cancelled) = tokio::join!(client.wait(id, Some(Duration::from_secs(60))), ends);
     cancelled.unwrap();
     assert_eq!(ended.unwrap().state, UnitState::Cancelled);

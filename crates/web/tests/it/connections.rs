@@ -70,19 +70,15 @@ async fn health_is_told_to_anybody() {
 async fn who_takes_too_much_is_refused_and_who_is_too_slow_is_let_go() {
     let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
     let time = Duration::from_millis(300);
-    let server =
-        serve(&site, ConnectionLimits { body: 1_000, time, ..ConnectionLimits::default() }).await;
+    let server = serve(&site, ConnectionLimits { body: 1_000, time, ..ConnectionLimits::default() }).await;
     let json = "content-type: application/json\r\n";
     let long = format!("\"{}\"", "x".repeat(2_000));
     let response = server
-        .hear(&format!(
-            "POST /api/v1/units HTTP/1.1\r\n{json}content-length: 2002\r\n{CLOSE}{long}"
-        ))
+        .hear(&format!("POST /api/v1/units HTTP/1.1\r\n{json}content-length: 2002\r\n{CLOSE}{long}"))
         .await;
     assert!(response.starts_with("HTTP/1.1 413"), "{response}");
-    let response = server
-        .hear(&format!("POST /api/v1/units HTTP/1.1\r\n{json}content-length: 9\r\n{CLOSE}{{"))
-        .await;
+    let response =
+        server.hear(&format!("POST /api/v1/units HTTP/1.1\r\n{json}content-length: 9\r\n{CLOSE}{{")).await;
     assert!(response.starts_with("HTTP/1.1 408"), "{response}");
     let response = server.hear("GET /api/v1/queues HTTP/1.1\r\nhost: loc").await;
     assert!(!response.contains("200"), "{response}");
@@ -130,11 +126,9 @@ fn resident() -> usize {
 #[tokio::test]
 async fn many_who_say_nothing_keep_nobody_out_and_take_little() {
     let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
-    let server = serve(
-        &site,
-        ConnectionLimits { time: Duration::from_secs(120), ..ConnectionLimits::default() },
-    )
-    .await;
+    let server =
+        serve(&site, ConnectionLimits { time: Duration::from_secs(120), ..ConnectionLimits::default() })
+            .await;
     let count = soaked(400, 9_000);
     let before = resident();
     let mut idle = Vec::with_capacity(count);

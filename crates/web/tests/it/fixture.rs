@@ -13,22 +13,18 @@ use longshore::accounts::{
 };
 use longshore::permits::{AcquireRequest, IfFull};
 use longshore::schedule::{NewSchedule, SchedulePlan, UnitTemplate};
-use longshore::store::{
-    BatchChunk, ClaimRequest, FinishRequest, IfExists, LeasedUnit, TenantChange,
-};
+use longshore::store::{BatchChunk, ClaimRequest, FinishRequest, IfExists, LeasedUnit, TenantChange};
 use longshore::worker_session::NewSession;
 use longshore::{
-    BatchId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome,
-    PermitId, Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock,
-    TenantId, TokenId, UnitId,
+    BatchId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome, PermitId,
+    Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock, TenantId, TokenId,
+    UnitId,
 };
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::servers::PrivatePostgres;
 use longshore_web::endpoints::{BASE, Endpoint};
-use longshore_web::{
-    AuthMode, FreshToken, ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools, Web,
-};
+use longshore_web::{AuthMode, FreshToken, ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools, Web};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -97,12 +93,7 @@ impl TestSite {
         [Self::in_memory(lock), Self::on_disk(lock), Self::on_postgres(lock).await]
     }
 
-    fn new(
-        store: Arc<dyn Store>,
-        ledger: Arc<dyn Ledger>,
-        lock: AuthMode,
-        folder: Option<TempDir>,
-    ) -> Self {
+    fn new(store: Arc<dyn Store>, ledger: Arc<dyn Ledger>, lock: AuthMode, folder: Option<TempDir>) -> Self {
         let permits = Arc::new(MemoryPermits::default());
         let router = Web::new(store.clone(), ledger.clone(), lock)
             .pools(permits.clone(), BTreeMap::new())
@@ -278,13 +269,8 @@ impl TestSite {
             "provider": "anthropic", "model": format!("{mark}-model"), "key": "env:SECRET_KEY",
             "wire": { "headers": { "x-secret": "hunter2" } }, "limits": { "requests": 50.0 },
         });
-        let put = PutProfile {
-            tenant: tenant.clone(),
-            name,
-            body: Some(body),
-            suspended: None,
-            expected: None,
-        };
+        let put =
+            PutProfile { tenant: tenant.clone(), name, body: Some(body), suspended: None, expected: None };
         let profile = self.ledger.put_profile(&Scope::All, put).await.unwrap();
         let budget = Budget { tokens: Some(1_000), cost_picos: None, warn_at: 0.8 };
         self.ledger.put_budget(&Scope::All, tenant, Some(budget)).await.unwrap();
@@ -319,8 +305,7 @@ impl TestSite {
             template,
         };
         let name = format!("{mark}-daily").parse().unwrap();
-        let new =
-            NewSchedule { name, tenant: tenant.clone(), plan, paused: false, next_fire: None };
+        let new = NewSchedule { name, tenant: tenant.clone(), plan, paused: false, next_fire: None };
         self.store.put_schedule(&Scope::All, new, IfExists::Replace).await.unwrap();
     }
 }
@@ -388,11 +373,7 @@ impl ScriptPools for FixedScriptPools {
             up_seconds: 60.0,
         };
         ["acme-pool", "zebra-pool", "quokka-pool"]
-            .map(|pool| ScriptPool {
-                pool: pool.to_owned(),
-                status: Some(status.clone()),
-                trouble: None,
-            })
+            .map(|pool| ScriptPool { pool: pool.to_owned(), status: Some(status.clone()), trouble: None })
             .into()
     }
 

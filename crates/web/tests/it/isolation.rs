@@ -43,8 +43,7 @@ async fn inventory(site: &TestSite, data: &TenantData) -> String {
     let units = site.store.units(&scope, &UnitFilter::default(), None, 1_000).await.unwrap();
     let batch = site.store.batch(&scope, &data.batch).await.unwrap();
     let queues = site.store.queues(&scope).await.unwrap();
-    let schedules =
-        site.store.schedules(&scope, &ScheduleFilter::All, None, 100).await.unwrap().page;
+    let schedules = site.store.schedules(&scope, &ScheduleFilter::All, None, 100).await.unwrap().page;
     let sessions = site.store.sessions().await.unwrap();
     let deeds = site.ledger.audit_entries(&scope, None, 100).await.unwrap();
     let mut held = Vec::new();
@@ -84,9 +83,7 @@ async fn nothing_leaks(site: TestSite) {
     assert_eq!(inventory(&site, &zebra).await, before, "another tenant changed something");
     // The same requests find the tenant's own data, so they would have found the other's.
     let own = site.token("zebra", Role::Operate).await;
-    for asked in
-        ["/queues", "/batches", "/units", "/cron", "/tenants", "/profiles", "/budgets", "/pools"]
-    {
+    for asked in ["/queues", "/batches", "/units", "/cron", "/tenants", "/profiles", "/budgets", "/pools"] {
         assert!(site.get(asked, Some(&own)).await.to_string().contains("zebra"), "{asked}");
     }
     drop(quokka);
@@ -114,9 +111,8 @@ async fn an_admin_sees_all_counters_and_only_its_own_payloads() {
         let admin = site.token("quokka", Role::Admin).await;
         let queues = site.get("/queues", Some(&admin)).await.to_string();
         assert!(queues.contains("zebra") && queues.contains("quokka"));
-        for endpoint in ENDPOINTS
-            .iter()
-            .filter(|one| !one.is_mutation() && one.response != ResponseBody::Events)
+        for endpoint in
+            ENDPOINTS.iter().filter(|one| !one.is_mutation() && one.response != ResponseBody::Events)
         {
             for asked in foreign_requests(endpoint, &zebra) {
                 let response = site.ask("GET", &asked, Some(&admin), None).await;

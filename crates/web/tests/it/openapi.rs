@@ -14,8 +14,7 @@ async fn the_document_names_every_endpoint_of_the_table_and_no_other() {
     assert_eq!(document["openapi"], "3.1.0");
     let mut written: Vec<String> = Vec::new();
     for (path, methods) in document["paths"].as_object().unwrap() {
-        written
-            .extend(methods.as_object().unwrap().keys().map(|method| format!("{method} {path}")));
+        written.extend(methods.as_object().unwrap().keys().map(|method| format!("{method} {path}")));
     }
     let mut known: Vec<String> = ENDPOINTS
         .iter()

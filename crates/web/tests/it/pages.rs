@@ -15,13 +15,7 @@ async fn visit(site: &TestSite, path: &str, cookie: Option<&str>) -> TestRespons
     site.send(request.body(Body::empty()).unwrap()).await
 }
 
-async fn press(
-    site: &TestSite,
-    path: &str,
-    cookie: Option<&str>,
-    from: &str,
-    form: String,
-) -> TestResponse {
+async fn press(site: &TestSite, path: &str, cookie: Option<&str>, from: &str, form: String) -> TestResponse {
     let mut request = Request::post(path).header("host", "localhost").header("origin", from);
     if let Some(cookie) = cookie {
         request = request.header("cookie", cookie);
@@ -34,9 +28,8 @@ const HERE: &str = "http://localhost";
 #[tokio::test]
 async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
     for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
-        for page in [
-            "/", "/batches", "/queues", "/units", "/workers", "/pools", "/usage", "/cron", "/audit",
-        ] {
+        for page in ["/", "/batches", "/queues", "/units", "/workers", "/pools", "/usage", "/cron", "/audit"]
+        {
             let response = visit(&site, page, None).await;
             assert_eq!(response.status.as_u16(), 200, "{page}: {}", response.text);
             assert!(response.text.contains("class=\"empty\""), "{page} says that there is nothing");
@@ -69,14 +62,8 @@ async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
             assert!(policy.starts_with("default-src 'none'") && !policy.contains("unsafe"));
             // Otherwise browsers would not send the form's origin.
             assert_eq!(response.headers["referrer-policy"], "same-origin");
-            assert!(
-                !response.text.contains("<style") && !response.text.contains(" style="),
-                "{page}"
-            );
-            assert!(
-                !response.text.contains("http://") && !response.text.contains("https://"),
-                "{page}"
-            );
+            assert!(!response.text.contains("<style") && !response.text.contains(" style="), "{page}");
+            assert!(!response.text.contains("http://") && !response.text.contains("https://"), "{page}");
         }
         let missing = Request::get("/nothing").header("accept", "text/html,*/*;q=0.8");
         let missing = site.send(missing.body(Body::empty()).unwrap()).await;
@@ -113,15 +100,11 @@ async fn a_browser_logs_in_with_a_token_and_out_again() {
     let data = site.populate("other").await;
     let token = site.token("acme", Role::Operate).await;
     let response = visit(&site, "/", None).await;
-    assert_eq!(
-        (response.status.as_u16(), &response.headers["location"]),
-        (303, &"/login".parse().unwrap())
-    );
+    assert_eq!((response.status.as_u16(), &response.headers["location"]), (303, &"/login".parse().unwrap()));
     let wrong = press(&site, "/login", None, HERE, "token=lsh_x".to_owned()).await;
     assert_eq!(wrong.status.as_u16(), 401);
     assert!(wrong.text.contains("not valid") && !wrong.headers.contains_key("set-cookie"));
-    let elsewhere =
-        press(&site, "/login", None, "http://evil.example", format!("token={token}")).await;
+    let elsewhere = press(&site, "/login", None, "http://evil.example", format!("token={token}")).await;
     assert_eq!(elsewhere.status.as_u16(), 403);
     let response = press(&site, "/login", None, HERE, format!("token={token}")).await;
     assert_eq!(response.status.as_u16(), 303, "{}", response.text);
@@ -201,10 +184,7 @@ async fn a_units_buttons_cancel_it_and_run_it_again() {
     let page = format!("/units/{}", data.unit);
     assert!(visit(&site, &page, None).await.text.contains("/cancel"));
     let response = press(&site, &format!("{page}/cancel"), None, HERE, String::new()).await;
-    assert_eq!(
-        (response.status.as_u16(), &response.headers["location"]),
-        (303, &page.parse().unwrap())
-    );
+    assert_eq!((response.status.as_u16(), &response.headers["location"]), (303, &page.parse().unwrap()));
     let cancelled = visit(&site, &page, None).await.text;
     assert!(cancelled.contains("pill cancelled") && cancelled.contains("/retry"), "{cancelled}");
     press(&site, &format!("{page}/retry"), None, HERE, String::new()).await;
@@ -218,8 +198,7 @@ async fn a_lanes_button_is_for_that_lane_only() {
         site.populate("other").await;
         let page = visit(&site, "/queues", None).await.text;
         assert!(page.contains("/queues/shared/pause?tenant=acme"), "{page}");
-        let response =
-            press(&site, "/queues/shared/pause?tenant=acme", None, HERE, String::new()).await;
+        let response = press(&site, "/queues/shared/pause?tenant=acme", None, HERE, String::new()).await;
         assert_eq!(response.status.as_u16(), 303, "{}", response.text);
         let lanes = site.get("/queues/shared", None).await;
         let paused = |at: usize| lanes["items"][at]["paused"].as_bool().unwrap();
@@ -242,20 +221,14 @@ async fn numbers_that_are_typed_resize_pools_and_scale_dispatch() {
         let shown = visit(&site, page, None).await.text;
         assert!(shown.contains(&format!("action=\"{action}\"")), "{shown}");
         let response = press(&site, action, None, HERE, form.to_owned()).await;
-        assert_eq!(
-            (response.status.as_u16(), &response.headers["location"]),
-            (303, &page.parse().unwrap())
-        );
+        assert_eq!((response.status.as_u16(), &response.headers["location"]), (303, &page.parse().unwrap()));
         let odd = press(&site, action, None, HERE, "max=many".to_owned()).await;
         assert_eq!(odd.status.as_u16(), 400, "{}", odd.text);
         let elsewhere = press(&site, action, None, "http://evil.example", form.to_owned()).await;
         assert_eq!(elsewhere.status.as_u16(), 403, "another site's page presses nothing");
     }
     let pools = site.get("/pools", None).await;
-    assert_eq!(
-        (&pools["items"][0]["pool"], &pools["items"][0]["max"]),
-        (&"acme/pool".into(), &7.into())
-    );
+    assert_eq!((&pools["items"][0]["pool"], &pools["items"][0]["max"]), (&"acme/pool".into(), &7.into()));
 }
 
 #[tokio::test]

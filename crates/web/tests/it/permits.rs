@@ -7,12 +7,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::TestSite;
 
-async fn acquire(
-    site: &TestSite,
-    query: &str,
-    body: Value,
-    token: &str,
-) -> crate::fixture::TestResponse {
+async fn acquire(site: &TestSite, query: &str, body: Value, token: &str) -> crate::fixture::TestResponse {
     let path = format!("/pools/acme%2Fdb/permits{query}");
     site.ask("POST", &path, Some(token), Some(body)).await
 }
@@ -31,10 +26,7 @@ async fn permits_are_given_until_there_are_none_and_again_when_one_comes_back() 
     let second = acquire(&site, "", json!({}), &token).await.good();
     assert!(second["fence"].as_u64() > first["fence"].as_u64(), "{first} {second}");
     let response = acquire(&site, "", json!({}), &token).await;
-    assert_eq!(
-        (response.status.as_u16(), &response.headers["retry-after"]),
-        (429, &"1".parse().unwrap())
-    );
+    assert_eq!((response.status.as_u16(), &response.headers["retry-after"]), (429, &"1".parse().unwrap()));
     let response = acquire(&site, "?wait=1", json!({}), &token).await;
     assert_eq!(response.status.as_u16(), 429, "{}", response.text);
     let id = first["permit"].as_str().unwrap().to_owned();
@@ -44,22 +36,13 @@ async fn permits_are_given_until_there_are_none_and_again_when_one_comes_back() 
     }
     acquire(&site, "?wait=60", json!({}), &token).await.good();
     let response = site.post(&format!("/pools/acme%2Fdb/permits/{id}/extend"), Some(&token)).await;
-    assert_eq!(
-        response.status.as_u16(),
-        409,
-        "what was given back is not extended: {}",
-        response.text
-    );
+    assert_eq!(response.status.as_u16(), 409, "what was given back is not extended: {}", response.text);
     let id = second["permit"].as_str().unwrap();
-    let kept =
-        site.post(&format!("/pools/acme%2Fdb/permits/{id}/extend"), Some(&token)).await.good();
+    let kept = site.post(&format!("/pools/acme%2Fdb/permits/{id}/extend"), Some(&token)).await.good();
     assert_eq!(kept["held"], true);
     let admin = site.token("ops", Role::Admin).await;
     let pools = site.get("/pools", Some(&admin)).await;
-    assert_eq!(
-        (&pools["items"][0]["in_use"], &pools["items"][0]["timeouts"]),
-        (&2.into(), &1.into())
-    );
+    assert_eq!((&pools["items"][0]["in_use"], &pools["items"][0]["timeouts"]), (&2.into(), &1.into()));
 }
 
 #[tokio::test]

@@ -22,9 +22,7 @@ fn lines(path: &str, key: Option<&str>, body: Body) -> Request<Body> {
 }
 
 fn units(queue: &str, count: u32) -> String {
-    (0..count)
-        .map(|n| json!({ "kind": "k", "queue": queue, "payload": n }).to_string() + "\n")
-        .collect()
+    (0..count).map(|n| json!({ "kind": "k", "queue": queue, "payload": n }).to_string() + "\n").collect()
 }
 
 #[tokio::test]
@@ -101,11 +99,9 @@ async fn a_bad_line_is_named_and_those_before_it_are_in() {
 #[tokio::test]
 async fn changes_are_told_to_whom_they_concern() {
     let site = TestSite::in_memory(AuthMode::TokenRequired);
-    let (acme, other) =
-        (site.token("acme", Role::Read).await, site.token("other", Role::Read).await);
+    let (acme, other) = (site.token("acme", Role::Read).await, site.token("other", Role::Read).await);
     let listen = async |token: &str| {
-        let request =
-            Request::get("/api/v1/events").header("authorization", format!("Bearer {token}"));
+        let request = Request::get("/api/v1/events").header("authorization", format!("Bearer {token}"));
         let request = request.header("host", "x").body(Body::empty()).unwrap();
         let response = site.router.clone().oneshot(request).await.unwrap();
         assert_eq!(response.headers()["content-type"], "text/event-stream");

@@ -60,8 +60,7 @@ async fn a_call_is_taken_back_by_the_button_and_by_leaving_the_page() {
     let pool = app.pools.pool("passwords").unwrap().clone();
     let gate = Gate::default();
     let held = hold(&pool, &gate, 2).await;
-    for leave in ["document.querySelector('#passwords button').click()", "location.href = '/ping'"]
-    {
+    for leave in ["document.querySelector('#passwords button').click()", "location.href = '/ping'"] {
         browser.click("#passwords button").await.unwrap();
         eventually("the call waits", || pool.stats().queue_depth == 1).await;
         let pings = "Number(document.querySelector('#pings').textContent)";

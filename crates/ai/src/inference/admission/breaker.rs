@@ -133,11 +133,7 @@ impl UpstreamHealth {
         if let Some(at) = credit.open_until().filter(|until| now < *until) {
             return Err(BlockedUntil { at, credit: true, why: NO_CREDIT });
         }
-        wait(
-            lock(&self.breaker).allow(now),
-            false,
-            "the provider failed repeatedly (circuit breaker open)",
-        )?;
+        wait(lock(&self.breaker).allow(now), false, "the provider failed repeatedly (circuit breaker open)")?;
         wait(credit.allow(now), true, NO_CREDIT)?;
         quota.record_sent(now, tokens);
         Ok(())

@@ -34,10 +34,7 @@ impl ProfileCall<'_> {
 
 impl Inner {
     /// Waits for the ledger to admit a call.
-    pub(in crate::inference) async fn admit_call(
-        &self,
-        call: &NewCall,
-    ) -> Result<(), AdmissionError> {
+    pub(in crate::inference) async fn admit_call(&self, call: &NewCall) -> Result<(), AdmissionError> {
         let admitted = self.ledger.admit_calls(vec![call.clone()]).await;
         match admitted.map_err(|error| ledger_error(&error))?.pop() {
             Some(CallAdmission::Admitted) => Ok(()),

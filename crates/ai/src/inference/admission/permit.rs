@@ -8,10 +8,7 @@ use crate::model_api::{AskError, Code};
 
 impl ProfileCall<'_> {
     /// Acquires a permit of the pool that the profile names.
-    pub(super) async fn pool_permit(
-        &self,
-        wait: YieldingWait<'_>,
-    ) -> Result<Option<Permit>, AdmissionError> {
+    pub(super) async fn pool_permit(&self, wait: YieldingWait<'_>) -> Result<Option<Permit>, AdmissionError> {
         let Some(name) = &self.entry.profile.pool else { return Ok(None) };
         // Boxed: few profiles name a pool, and every call's future would carry the space.
         let permit = wait.wait(Box::pin(self.acquire_permit(name, wait.until))).await??;
@@ -22,9 +19,7 @@ impl ProfileCall<'_> {
     async fn acquire_permit(&self, name: &PoolName, until: Instant) -> Result<Permit, AskError> {
         let Some(pool) = self.inner.pools.get().and_then(|pools| pools.find(name)) else {
             let profile = &self.entry.name;
-            let why = format!(
-                "profile `{profile}` names pool `{name}`, which is not in the configuration"
-            );
+            let why = format!("profile `{profile}` names pool `{name}`, which is not in the configuration");
             return Err(AskError::new(Code::ProfileDisabled, why));
         };
         let priority = self.request.run.as_ref().map(|run| run.unit().priority);

@@ -102,8 +102,7 @@ impl LimitQueue {
     /// Takes everything at once, if no question waits for the same buckets and there is enough; or
     /// nothing. Returns whether a draw in advance is needed for the next questions.
     pub(super) fn take_now(&mut self, charges: &[BucketCharge], now: Instant) -> Option<bool> {
-        let free =
-            |charge: &BucketCharge| !self.wanted.contains(&charge.bucket) && self.has(charge, now);
+        let free = |charge: &BucketCharge| !self.wanted.contains(&charge.bucket) && self.has(charge, now);
         if !charges.iter().all(free) {
             return None;
         }
@@ -197,12 +196,7 @@ impl LimitQueue {
     }
 
     /// Serves or rejects a question, or returns it to keep waiting.
-    fn serve_one(
-        &mut self,
-        waiter: Waiter,
-        wanted: &mut HashSet<Arc<str>>,
-        now: Instant,
-    ) -> Option<Waiter> {
+    fn serve_one(&mut self, waiter: Waiter, wanted: &mut HashSet<Arc<str>>, now: Instant) -> Option<Waiter> {
         if waiter.tell.is_closed() {
             return None;
         }
@@ -217,11 +211,8 @@ impl LimitQueue {
         }
         let full = short.iter().filter_map(|charge| Some((self.full_until(charge, now)?, charge)));
         match full.max_by_key(|(until, _)| *until) {
-            Some((at, charge))
-                if waiter.when_full == WhenPoolFull::Refuse || at >= waiter.until =>
-            {
-                let full =
-                    LimitError::Reached { bucket: charge.bucket.to_string(), wait: at - now };
+            Some((at, charge)) if waiter.when_full == WhenPoolFull::Refuse || at >= waiter.until => {
+                let full = LimitError::Reached { bucket: charge.bucket.to_string(), wait: at - now };
                 let _ = waiter.tell.send(Err(full));
                 None
             }
@@ -307,8 +298,7 @@ impl LimitQueue {
     fn draws(&self, now: Instant) -> Vec<BucketRequest> {
         let mut wants: Vec<(&BucketCharge, f64)> = Vec::new();
         for waiter in &self.waiters {
-            let too_early =
-                |charge: &BucketCharge| self.retry_at(charge).is_some_and(|at| now < at);
+            let too_early = |charge: &BucketCharge| self.retry_at(charge).is_some_and(|at| now < at);
             if waiter.charges.iter().any(too_early) {
                 continue;
             }
@@ -340,8 +330,7 @@ impl LimitQueue {
     }
 
     fn missing<'a>(&self, waiter: &'a Waiter, now: Instant) -> Vec<&'a BucketCharge> {
-        let missing: Vec<&BucketCharge> =
-            waiter.charges.iter().filter(|n| !self.has(n, now)).collect();
+        let missing: Vec<&BucketCharge> = waiter.charges.iter().filter(|n| !self.has(n, now)).collect();
         let scarce = |charge: &&BucketCharge| self.retry_at(charge).is_some();
         let scarce: Vec<&BucketCharge> = missing.iter().copied().filter(scarce).collect();
         if scarce.is_empty() { missing } else { scarce }

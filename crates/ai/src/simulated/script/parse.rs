@@ -135,9 +135,8 @@ impl AnswerParser<'_> {
 
     fn pattern(&self, text: &Spanned<String>) -> Result<Regex, ScriptError> {
         let at = text.span().start;
-        let pattern = Regex::new(text.get_ref()).map_err(|error| {
-            self.source.error(at, format!("bad regex: {}", regex_message(&error)))
-        })?;
+        let pattern = Regex::new(text.get_ref())
+            .map_err(|error| self.source.error(at, format!("bad regex: {}", regex_message(&error))))?;
         match pattern.capture_names().flatten().find(|name| BUILTIN_VARIABLES.contains(name)) {
             Some(name) => {
                 let message = format!("a group cannot be called `{name}`: that name is taken");
@@ -148,11 +147,7 @@ impl AnswerParser<'_> {
     }
 
     fn delay(&self) -> Result<Option<Duration>, ScriptError> {
-        if self.hangs() {
-            Ok(Some(FOREVER))
-        } else {
-            self.source.duration(self.answer.delay.as_ref())
-        }
+        if self.hangs() { Ok(Some(FOREVER)) } else { self.source.duration(self.answer.delay.as_ref()) }
     }
 
     fn action(

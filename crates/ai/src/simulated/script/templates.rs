@@ -66,12 +66,7 @@ impl Templates {
     }
 
     /// Compiles a template over `names` and stores it as `name`.
-    pub(super) fn add(
-        &mut self,
-        name: &str,
-        source: &str,
-        names: &[&str],
-    ) -> Result<(), TemplateError> {
+    pub(super) fn add(&mut self, name: &str, source: &str, names: &[&str]) -> Result<(), TemplateError> {
         if source.contains("{{") || source.contains("{%") {
             check_length(source)?;
         }
@@ -103,8 +98,7 @@ fn check_length(source: &str) -> Result<(), TemplateError> {
     if source.len() <= MAX_SOURCE_BYTES {
         return Ok(());
     }
-    let message =
-        format!("longer than {MAX_SOURCE_BYTES} bytes, the most for an expression or a template");
+    let message = format!("longer than {MAX_SOURCE_BYTES} bytes, the most for an expression or a template");
     Err(TemplateError { line: 0, message })
 }
 

@@ -12,8 +12,8 @@ use longshore::accounts::{
 use longshore::{BatchId, MemoryStore, Result, UnitId};
 use longshore_ai::AskError;
 use longshore_ai::batches::{
-    BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket,
-    FindResult, ItemSize,
+    BatchItem, BatchLimits, BatchMark, BatchProvider, BatchResult, BatchState, BatchTicket, FindResult,
+    ItemSize,
 };
 use tokio::sync::{Notify, mpsc};
 
@@ -87,10 +87,7 @@ impl PendingRequests for Killable<MemoryStore> {
     ) -> Result<Vec<PendingRequest>> {
         through!(self, pending_requests(batch, filter, limit))
     }
-    async fn provider_batches(
-        &self,
-        batch: &BatchId,
-    ) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
+    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
         through!(self, provider_batches(batch))
     }
     async fn change_provider_batch(
@@ -112,11 +109,7 @@ impl BatchProvider for Killable<dyn BatchProvider> {
     fn size(&self, item: &BatchItem) -> ItemSize {
         self.inner.size(item)
     }
-    async fn submit(
-        &self,
-        items: &[BatchItem],
-        mark: &str,
-    ) -> std::result::Result<BatchTicket, AskError> {
+    async fn submit(&self, items: &[BatchItem], mark: &str) -> std::result::Result<BatchTicket, AskError> {
         through!(self, submit(items, mark))
     }
     async fn find(&self, mark: &BatchMark) -> std::result::Result<FindResult, AskError> {

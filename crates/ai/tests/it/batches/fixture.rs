@@ -24,11 +24,8 @@ pub(super) struct BatchFixture {
 impl BatchFixture {
     pub(super) async fn of(name: ProviderName) -> Self {
         let fake = FakeAi::start().await.unwrap();
-        let profile = Profile {
-            model: "fake-1".into(),
-            endpoint: Some(fake.url()),
-            ..Profile::new("p", name)
-        };
+        let profile =
+            Profile { model: "fake-1".into(), endpoint: Some(fake.url()), ..Profile::new("p", name) };
         let provider = batches::open(&profile, Some("sk-marked-1".into()), &Http::new()).unwrap();
         Self { fake, provider }
     }
@@ -66,10 +63,7 @@ impl BatchFixture {
 
 pub(super) fn item(id: &str) -> BatchItem {
     let until = Instant::now() + Duration::from_secs(60);
-    BatchItem {
-        custom_id: id.to_owned(),
-        question: Question::new(id, format!("about {id}"), until),
-    }
+    BatchItem { custom_id: id.to_owned(), question: Question::new(id, format!("about {id}"), until) }
 }
 
 pub(super) fn items(ids: &[&str]) -> Vec<BatchItem> {

@@ -1,9 +1,7 @@
 //! The batch APIs of both providers.
 
 use longshore_ai::batches::{self, BatchState, FindResult, was_refused};
-use longshore_ai::{
-    Code, Http, PriceMode, Prices, Profile, ProfileError, ProviderName, Retryability,
-};
+use longshore_ai::{Code, Http, PriceMode, Prices, Profile, ProfileError, ProviderName, Retryability};
 use longshore_testkit::fake_ai::{BatchItemFailure, BatchPlan, FakeBehaviour};
 
 use super::fixture::{BOTH, BatchFixture, item, mark};
@@ -15,11 +13,7 @@ async fn answers_are_matched_by_id_whatever_their_order() {
         fixture.fake.push_batch_plans([BatchPlan { polls: 2, ..BatchPlan::default() }]);
         let ticket = fixture.submit(&["a", "b", "c"]).await.unwrap();
         for _ in 0..2 {
-            assert_eq!(
-                fixture.poll(&ticket).await,
-                BatchState::Running { done: 0, total: 3 },
-                "{name}"
-            );
+            assert_eq!(fixture.poll(&ticket).await, BatchState::Running { done: 0, total: 3 }, "{name}");
         }
         assert_eq!(fixture.poll(&ticket).await, BatchState::Ended, "{name}");
         let results = fixture.results(&ticket).await.unwrap();
@@ -38,8 +32,7 @@ async fn an_answer_of_a_batch_costs_the_batchs_price() {
     let fixture = BatchFixture::of(ProviderName::Anthropic).await;
     let ticket = fixture.submit(&["a"]).await.unwrap();
     let answer = fixture.results(&ticket).await.unwrap().remove("a").unwrap().unwrap();
-    let prices: Prices =
-        serde_json::from_str(r#"{ "input": 1, "output": 2, "batch": 0.5 }"#).unwrap();
+    let prices: Prices = serde_json::from_str(r#"{ "input": 1, "output": 2, "batch": 0.5 }"#).unwrap();
     let now = longshore::Timestamp::parse("2026-11-01T00:00:00Z").unwrap();
     let (alone, in_batch) =
         (prices.cost(&answer, now, PriceMode::Direct), prices.cost(&answer, now, PriceMode::Batch));
@@ -63,10 +56,7 @@ async fn what_expired_may_be_asked_again_and_what_was_refused_says_why() {
         let error = |id: &str| results[id].clone().unwrap_err();
         assert_eq!(error("a").retry, Retryability::Later, "{name}: {}", error("a"));
         assert!(error("a").message.contains("expired"), "{name}: {}", error("a"));
-        assert_eq!(
-            (error("b").code, error("b").retry),
-            (Code::InvalidRequest, Retryability::Never)
-        );
+        assert_eq!((error("b").code, error("b").retry), (Code::InvalidRequest, Retryability::Never));
         assert_eq!((error("c").code, error("c").retry), (Code::ProviderError, Retryability::Later));
         assert!(!results.contains_key("d"), "{name}");
         assert!(results["e"].is_ok(), "{name}");
@@ -81,14 +71,9 @@ async fn a_batch_that_fails_as_a_whole_says_whether_later_may_work() {
         ("invalid_json_line", Retryability::Never),
     ] {
         let fixture = BatchFixture::of(ProviderName::Openai).await;
-        fixture.fake.push_batch_plans([BatchPlan {
-            fails_with: Some(code.into()),
-            ..BatchPlan::default()
-        }]);
+        fixture.fake.push_batch_plans([BatchPlan { fails_with: Some(code.into()), ..BatchPlan::default() }]);
         let ticket = fixture.submit(&["a"]).await.unwrap();
-        let BatchState::Failed(error) = fixture.poll(&ticket).await else {
-            panic!("it did not fail")
-        };
+        let BatchState::Failed(error) = fixture.poll(&ticket).await else { panic!("it did not fail") };
         assert_eq!(error.retry, again, "{code}: {error}");
     }
 }
@@ -100,8 +85,7 @@ async fn a_batch_whose_ticket_was_lost_is_found_again() {
         fixture.submit(&["x", "y"]).await.unwrap();
         // OpenAI's takes two requests: the file arrives, the batch is created, the response is
         // lost.
-        let heard =
-            if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
+        let heard = if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
         fixture.fake.push_behaviours(heard.into_iter().chain([FakeBehaviour::ExecuteThenClose]));
         let lost = fixture.provider.submit(&[item("a"), item("b")], "mark-2").await.unwrap_err();
         assert!(!was_refused(&lost), "{name}: {lost}");
@@ -145,8 +129,7 @@ async fn results_that_break_off_are_an_error() {
     for name in BOTH {
         let fixture = BatchFixture::of(name).await;
         let ticket = fixture.submit(&["a"]).await.unwrap();
-        let looked =
-            if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
+        let looked = if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
         fixture.fake.push_behaviours(looked.into_iter().chain([FakeBehaviour::Truncated]));
         assert!(fixture.results(&ticket).await.is_err(), "{name}");
         assert_eq!(fixture.results(&ticket).await.unwrap().len(), 1, "{name}");

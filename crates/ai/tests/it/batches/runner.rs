@@ -80,8 +80,7 @@ impl RunnerFixture {
         let mut replies = BTreeMap::new();
         for id in IDS {
             let asked = PendingFilter::CustomId(id.to_owned());
-            let parked =
-                self.store.pending_requests(&self.batch, &asked, 1).await.unwrap().remove(0);
+            let parked = self.store.pending_requests(&self.batch, &asked, 1).await.unwrap().remove(0);
             replies.insert(id, parked.reply.expect(id).parse().unwrap());
         }
         replies
@@ -118,13 +117,10 @@ async fn a_conductor_killed_at_every_step_pays_once_and_loses_nothing() {
             let mut verbs = 0;
             loop {
                 let fixture = RunnerFixture::of(name, Tripwire::at(verbs, kill)).await;
-                fixture.fixture.fake.push_batch_plans(vec![
-                    BatchPlan {
-                        polls: 1,
-                        ..BatchPlan::default()
-                    };
-                    3
-                ]);
+                fixture
+                    .fixture
+                    .fake
+                    .push_batch_plans(vec![BatchPlan { polls: 1, ..BatchPlan::default() }; 3]);
                 fixture.fixture.fake.fail_in_batch("b", BatchItemFailure::Expired);
                 fixture.play().await;
                 let place = format!("{name}, killed {kill:?} verb {verbs}");
@@ -149,10 +145,7 @@ async fn what_the_provider_refuses_is_told_and_what_it_forgot_is_asked_again() {
     for name in BOTH {
         let fixture = RunnerFixture::of(name, never()).await;
         fixture.fixture.fake.push_batch_plans([
-            BatchPlan::with([
-                ("a", BatchItemFailure::Error(400)),
-                ("b", BatchItemFailure::Error(529)),
-            ]),
+            BatchPlan::with([("a", BatchItemFailure::Error(400)), ("b", BatchItemFailure::Error(529))]),
             BatchPlan::with([("d", BatchItemFailure::Missing)]),
         ]);
         fixture.play().await;
@@ -173,13 +166,7 @@ async fn what_the_provider_refuses_is_told_and_what_it_forgot_is_asked_again() {
 async fn a_question_that_is_never_answered_is_given_up() {
     for name in BOTH {
         let fixture = RunnerFixture::of(name, never()).await;
-        fixture.fixture.fake.push_batch_plans(vec![
-            BatchPlan::with([(
-                "a",
-                BatchItemFailure::Expired
-            )]);
-            12
-        ]);
+        fixture.fixture.fake.push_batch_plans(vec![BatchPlan::with([("a", BatchItemFailure::Expired)]); 12]);
         fixture.play().await;
         let replies = fixture.replies().await;
         assert!(matches!(&replies["a"], BatchReply::Error { .. }), "{name}: {:?}", replies["a"]);
@@ -191,12 +178,8 @@ async fn a_question_that_is_never_answered_is_given_up() {
 async fn a_submission_that_nobody_heard_of_is_not_repeated() {
     for name in BOTH {
         let fixture = RunnerFixture::of(name, never()).await;
-        let heard =
-            if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
-        fixture
-            .fixture
-            .fake
-            .push_behaviours(heard.into_iter().chain([FakeBehaviour::ExecuteThenClose]));
+        let heard = if name == ProviderName::Openai { vec![FakeBehaviour::default()] } else { Vec::new() };
+        fixture.fixture.fake.push_behaviours(heard.into_iter().chain([FakeBehaviour::ExecuteThenClose]));
         fixture.play().await;
         assert_eq!(fixture.replies().await.len(), IDS.len());
         assert_eq!(fixture.sent(), once_each(&[]), "{name}");
@@ -206,8 +189,7 @@ async fn a_submission_that_nobody_heard_of_is_not_repeated() {
 #[tokio::test]
 async fn a_provider_that_is_full_is_asked_again_and_uses_up_no_tries() {
     let fixture = RunnerFixture::of(ProviderName::Openai, never()).await;
-    let full =
-        BatchPlan { fails_with: Some("token_limit_exceeded".into()), ..BatchPlan::default() };
+    let full = BatchPlan { fails_with: Some("token_limit_exceeded".into()), ..BatchPlan::default() };
     fixture.fixture.fake.push_batch_plans(vec![full; 20]);
     fixture.play().await;
     for (id, reply) in fixture.replies().await {

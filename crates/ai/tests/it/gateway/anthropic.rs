@@ -88,8 +88,7 @@ async fn tools_are_called() {
     body["tools"] = json!([{"name": "weather", "input_schema": {"type": "object"}}]);
     let reply = fixture.post(ANTHROPIC, body).await.json();
     assert_eq!(reply["stop_reason"], "tool_use");
-    let call =
-        json!({"type": "tool_use", "id": "call_1", "name": "weather", "input": {"city": "Oslo"}});
+    let call = json!({"type": "tool_use", "id": "call_1", "name": "weather", "input": {"city": "Oslo"}});
     assert_eq!(reply["content"][1], call);
 }
 
@@ -99,10 +98,7 @@ async fn an_answer_must_have_a_length() {
     let reply = GatewayFixture::new().post(ANTHROPIC, body).await;
     assert_eq!(reply.status, StatusCode::BAD_REQUEST);
     let error = &reply.json()["error"];
-    assert_eq!(
-        *error,
-        json!({"type": "invalid_request_error", "message": "`max_tokens` is missing"})
-    );
+    assert_eq!(*error, json!({"type": "invalid_request_error", "message": "`max_tokens` is missing"}));
 }
 
 #[tokio::test]

@@ -12,12 +12,8 @@ fn hello(model: &str) -> Value {
 
 /// An error code; its status, type and code for OpenAI, its status and type for Anthropic;
 /// `x-should-retry`.
-type Case = (
-    &'static str,
-    (u16, &'static str, Option<&'static str>),
-    (u16, &'static str),
-    Option<&'static str>,
-);
+type Case =
+    (&'static str, (u16, &'static str, Option<&'static str>), (u16, &'static str), Option<&'static str>);
 
 const CASES: &[Case] = &[
     ("INVALID_REQUEST", (400, "invalid_request_error", None), (400, "invalid_request_error"), None),
@@ -45,18 +41,8 @@ const CASES: &[Case] = &[
         (402, "billing_error"),
         Some("false"),
     ),
-    (
-        "PROVIDER_AUTH",
-        (502, "server_error", Some("provider_auth")),
-        (502, "api_error"),
-        Some("false"),
-    ),
-    (
-        "PROVIDER_ERROR",
-        (502, "server_error", Some("provider_error")),
-        (502, "api_error"),
-        Some("false"),
-    ),
+    ("PROVIDER_AUTH", (502, "server_error", Some("provider_auth")), (502, "api_error"), Some("false")),
+    ("PROVIDER_ERROR", (502, "server_error", Some("provider_error")), (502, "api_error"), Some("false")),
     (
         "PROVIDER_ERROR-soon",
         (503, "server_error", Some("provider_error")),
@@ -74,8 +60,7 @@ async fn every_error_has_its_status_and_its_words_on_either_wire() {
         let model = format!("error/{code}");
         let reply = fixture.post(OPENAI, hello(&model)).await;
         let error = &reply.json()["error"];
-        let actual =
-            (reply.status.as_u16(), error["type"].as_str().unwrap(), error["code"].as_str());
+        let actual = (reply.status.as_u16(), error["type"].as_str().unwrap(), error["code"].as_str());
         assert_eq!((actual, error["message"].as_str()), (*openai, Some("as told")), "{code}");
         assert_eq!(reply.header("x-should-retry"), *again, "{code}");
         let after = code.ends_with("-soon").then_some(("2", "1200"));
@@ -93,8 +78,7 @@ async fn every_error_has_its_status_and_its_words_on_either_wire() {
 async fn strangers_are_turned_away_before_anything_is_read() {
     let fixture = GatewayFixture::new();
     for token in [None, Some(""), Some("another")] {
-        for (path, kind) in [(OPENAI, "invalid_request_error"), (ANTHROPIC, "authentication_error")]
-        {
+        for (path, kind) in [(OPENAI, "invalid_request_error"), (ANTHROPIC, "authentication_error")] {
             let mut request = Request::post(path);
             if let Some(token) = token {
                 request = request.header("x-api-key", token);
@@ -150,12 +134,7 @@ async fn what_would_be_lost_is_refused_by_name() {
         (ANTHROPIC, "top_k", json!(5), "`top_k`"),
         (ANTHROPIC, "thinking", json!({"type": "adaptive"}), "`thinking`"),
         (ANTHROPIC, "tools", json!([{"type": "web_search_1", "name": "w"}]), "`web_search_1`"),
-        (
-            ANTHROPIC,
-            "messages",
-            json!([{"role": "user", "content": [{"type": "document"}]}]),
-            "`document`",
-        ),
+        (ANTHROPIC, "messages", json!([{"role": "user", "content": [{"type": "document"}]}]), "`document`"),
     ] {
         let mut body = hello("plain");
         body[member] = value;

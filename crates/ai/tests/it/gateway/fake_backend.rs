@@ -8,8 +8,8 @@ use longshore::accounts::CallRecord;
 use longshore::{ProfileName, TenantId};
 use longshore_ai::gateway::{InferenceBackend, ProfileSettings};
 use longshore_ai::{
-    Answer, AnswerPiece, AskError, Chat, Code, FinishReason, InferenceOutcome, InferenceRequest,
-    Part, ProviderName, Question, Retryability, ToolCall,
+    Answer, AnswerPiece, AskError, Chat, Code, FinishReason, InferenceOutcome, InferenceRequest, Part,
+    ProviderName, Question, Retryability, ToolCall,
 };
 use serde_json::json;
 use tokio::sync::{Notify, mpsc};
@@ -58,12 +58,7 @@ impl InferenceBackend for FakeBackend {
         };
         require_known(profile)?;
         let model = "fake-1".to_owned();
-        Ok(ProfileSettings {
-            provider: Some(provider),
-            model,
-            max_tokens: Some(77),
-            temperature: None,
-        })
+        Ok(ProfileSettings { provider: Some(provider), model, max_tokens: Some(77), temperature: None })
     }
 
     async fn ask(
@@ -106,11 +101,7 @@ impl FakeBackend {
             "tools" => stream(tool_answer(chat), pieces).await,
             "json" => stream(answer_with(r#"{"name":"Ann","age":7}"#), pieces).await,
             "cut" => {
-                stream(
-                    Answer { finish_reason: FinishReason::Length, ..answer_with("Once") },
-                    pieces,
-                )
-                .await
+                stream(Answer { finish_reason: FinishReason::Length, ..answer_with("Once") }, pieces).await
             }
             "broken" => {
                 send_piece(pieces, AnswerPiece::Text("So far".into())).await;
@@ -173,10 +164,7 @@ async fn send_piece(pieces: Option<&mpsc::Sender<AnswerPiece>>, piece: AnswerPie
     }
 }
 
-async fn stream(
-    answer: Answer,
-    pieces: Option<&mpsc::Sender<AnswerPiece>>,
-) -> Result<Answer, AskError> {
+async fn stream(answer: Answer, pieces: Option<&mpsc::Sender<AnswerPiece>>) -> Result<Answer, AskError> {
     for word in answer.text.split_inclusive(' ') {
         send_piece(pieces, AnswerPiece::Text(word.to_owned())).await;
     }

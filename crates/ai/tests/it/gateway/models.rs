@@ -19,19 +19,13 @@ fn look(path: &str, anthropic: bool) -> Request<Body> {
 async fn profiles_are_listed_in_the_shape_of_whoever_asks() {
     let fixture = GatewayFixture::new();
     let list = fixture.reply(look("/v1/models", false)).await.json();
-    assert_eq!(
-        (&list["object"], list["data"].as_array().unwrap().len()),
-        (&json!("list"), PROFILES.len())
-    );
+    assert_eq!((&list["object"], list["data"].as_array().unwrap().len()), (&json!("list"), PROFILES.len()));
     let model = json!({"id": "plain", "object": "model", "created": 0, "owned_by": "longshore"});
     assert_eq!(list["data"][0], model);
 
     let list = fixture.reply(look("/v1/models", true)).await.json();
     assert_eq!((&list["first_id"], &list["has_more"]), (&json!("plain"), &json!(false)));
-    assert_eq!(
-        (&list["data"][0]["type"], &list["data"][0]["id"]),
-        (&json!("model"), &json!("plain"))
-    );
+    assert_eq!((&list["data"][0]["type"], &list["data"][0]["id"]), (&json!("model"), &json!("plain")));
 }
 
 #[tokio::test]

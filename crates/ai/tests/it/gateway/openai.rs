@@ -108,10 +108,7 @@ async fn tools_are_offered_and_called() {
         (json!("none"), ToolChoice::None),
         (json!("required"), ToolChoice::Any),
         (json!(null), ToolChoice::Auto),
-        (
-            json!({"type": "function", "function": {"name": "weather"}}),
-            ToolChoice::Named("weather".into()),
-        ),
+        (json!({"type": "function", "function": {"name": "weather"}}), ToolChoice::Named("weather".into())),
     ] {
         let reply = fixture.post(OPENAI, weather(&choice)).await.json();
         let chat = fixture.asked().question.chat.unwrap();
@@ -130,10 +127,7 @@ async fn answers_follow_a_schema_if_one_is_given() {
     let fixture = GatewayFixture::new();
     let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
     for (format, expected) in [
-        (
-            json!({"type": "json_schema", "json_schema": {"name": "p", "schema": schema}}),
-            Some(schema),
-        ),
+        (json!({"type": "json_schema", "json_schema": {"name": "p", "schema": schema}}), Some(schema)),
         (json!({"type": "json_object"}), Some(json!({"type": "object"}))),
         (json!({"type": "text"}), None),
     ] {

@@ -44,10 +44,7 @@ async fn a_streams_events_are_handed_on_as_they_came() {
     assert_eq!(reply.events(), [(None, OPENAI_EVENTS[0]), (None, "[DONE]")]);
     body["stream_options"] = json!({"include_usage": true});
     let reply = fixture.post(OPENAI, body).await;
-    assert_eq!(
-        reply.events(),
-        OPENAI_EVENTS.iter().map(|event| (None, *event)).collect::<Vec<_>>()
-    );
+    assert_eq!(reply.events(), OPENAI_EVENTS.iter().map(|event| (None, *event)).collect::<Vec<_>>());
 
     let mut body = hello("claude");
     body["stream"] = true.into();

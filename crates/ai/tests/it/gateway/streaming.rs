@@ -24,8 +24,7 @@ fn hello(model: &str, more: &Value) -> Value {
 fn chunks(reply: &Reply) -> Vec<Value> {
     let events = reply.events();
     assert_eq!(events.last().unwrap().1, "[DONE]");
-    let chunks =
-        events[..events.len() - 1].iter().map(|(_, data)| serde_json::from_str(data).unwrap());
+    let chunks = events[..events.len() - 1].iter().map(|(_, data)| serde_json::from_str(data).unwrap());
     chunks.collect()
 }
 
@@ -36,10 +35,7 @@ async fn openai_chunks_come_in_their_order() {
     let chunks = chunks(&reply);
     for chunk in &chunks {
         assert_eq!(chunk["object"], "chat.completion.chunk");
-        assert_eq!(
-            (&chunk["created"], &chunk["choices"][0]["index"]),
-            (&json!(1_700_000_000), &json!(0))
-        );
+        assert_eq!((&chunk["created"], &chunk["choices"][0]["index"]), (&json!(1_700_000_000), &json!(0)));
         assert!(chunk.get("usage").is_none(), "nobody asked for it: {chunk}");
     }
     let deltas: Vec<_> = chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]).collect();
@@ -49,10 +45,7 @@ async fn openai_chunks_come_in_their_order() {
     let ends: Vec<_> = chunks.iter().map(|chunk| &chunk["choices"][0]["finish_reason"]).collect();
     assert_eq!(ends.last().unwrap(), &"stop");
     assert!(ends[..4].iter().all(|end| end.is_null()));
-    assert_eq!(
-        (&chunks[0]["model"], &chunks[4]["model"]),
-        (&json!("fake-1"), &json!("fake-1-really"))
-    );
+    assert_eq!((&chunks[0]["model"], &chunks[4]["model"]), (&json!("fake-1"), &json!("fake-1-really")));
     assert_eq!(*fixture.fake.notes.lock().unwrap(), 1);
 }
 
@@ -71,17 +64,13 @@ async fn openai_calls_of_tools_are_told_whether_they_came_in_pieces_or_not() {
     for profile in ["tools", "lazy"] {
         let reply = GatewayFixture::new().post(OPENAI, hello(profile, &tools)).await;
         let chunks = chunks(&reply);
-        let calls: Vec<_> = chunks
-            .iter()
-            .filter_map(|chunk| chunk["choices"][0]["delta"].get("tool_calls"))
-            .collect();
+        let calls: Vec<_> =
+            chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"].get("tool_calls")).collect();
         let function = json!({"name": "weather", "arguments": "{\"city\":\"Oslo\"}"});
         let call = json!([{"index": 0, "id": "call_1", "type": "function", "function": function}]);
         assert_eq!(calls, [&call], "{profile}");
-        let text: String = chunks
-            .iter()
-            .filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str())
-            .collect();
+        let text: String =
+            chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
         assert_eq!(text, "Let me look.", "{profile}");
         assert_eq!(chunks.last().unwrap()["choices"][0]["finish_reason"], "tool_calls");
     }

@@ -25,9 +25,7 @@ async fn every_call_is_in_the_books_good_or_bad() {
     let calls = fixture.calls().await;
     let actual: Vec<_> = calls
         .iter()
-        .map(|call| {
-            (call.call.request_id.as_str(), call.status, call.end.as_ref().unwrap().code.as_deref())
-        })
+        .map(|call| (call.call.request_id.as_str(), call.status, call.end.as_ref().unwrap().code.as_deref()))
         .collect();
     assert_eq!(
         actual,
@@ -136,17 +134,15 @@ impl Provider for OnePieceProvider {
 async fn of_a_stream_that_was_cut_or_left_what_came_is_counted_as_an_estimate() {
     let fixture = InferenceFixture::new();
     fixture.scripted("acme", "halting", FINE, json!({})).await;
-    fixture.inference.override_provider(
-        ProfileName::new("halting").unwrap(),
-        std::sync::Arc::new(OnePieceProvider),
-    );
+    fixture
+        .inference
+        .override_provider(ProfileName::new("halting").unwrap(), std::sync::Arc::new(OnePieceProvider));
     for prompt in ["cut", "left"] {
         let (sender, pieces) = mpsc::channel(8);
         if prompt == "left" {
             drop(pieces);
         }
-        let outcome =
-            fixture.inference.ask(&request("acme", "halting", prompt), Some(&sender)).await;
+        let outcome = fixture.inference.ask(&request("acme", "halting", prompt), Some(&sender)).await;
         assert!(outcome.result.is_err(), "{prompt}");
         let end = outcome.records[0].end.clone().unwrap();
         assert_eq!((end.status, end.estimated), (CallStatus::MaybeBilled, true), "{prompt}");

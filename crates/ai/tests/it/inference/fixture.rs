@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::accounts::{
-    Call, Calls, Ledger, Limits, ProfileChange, Profiles, PutProfile, UsageFilter,
-};
+use longshore::accounts::{Call, Calls, Ledger, Limits, ProfileChange, Profiles, PutProfile, UsageFilter};
 use longshore::store::{TenantChange, Tenants};
 use longshore::{MemoryStore, ProfileName, Scope, TenantId};
 use longshore_ai::{Http, Inference, InferenceOutcome, InferenceRequest, Question, Vault};

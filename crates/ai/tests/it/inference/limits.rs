@@ -31,13 +31,10 @@ async fn who_is_out_still_counts_when_the_profile_is_read_again() {
 #[tokio::test(start_paused = true)]
 async fn a_further_try_is_a_request_like_the_first() {
     let fixture = InferenceFixture::new();
-    let shaky =
-        "[[answer]]\nwhen = 'n == 0'\nerror = 'PROVIDER_ERROR'\n\n[[answer]]\nreply = 'fine'";
+    let shaky = "[[answer]]\nwhen = 'n == 0'\nerror = 'PROVIDER_ERROR'\n\n[[answer]]\nreply = 'fine'";
     fixture.scripted("acme", "free", shaky, json!({})).await;
     assert_eq!(fixture.ask("acme", "free", "hi").await.attempts, 2);
-    fixture
-        .scripted("acme", "tight", shaky, json!({ "limits": { "requests": 1, "burst": 1 } }))
-        .await;
+    fixture.scripted("acme", "tight", shaky, json!({ "limits": { "requests": 1, "burst": 1 } })).await;
     let outcome = fixture.ask("acme", "tight", "hi").await;
     assert_eq!(outcome.result.unwrap_err().code, Code::ProviderError, "what the provider said");
     assert_eq!(outcome.attempts, 1);
@@ -46,9 +43,7 @@ async fn a_further_try_is_a_request_like_the_first() {
 #[tokio::test(start_paused = true)]
 async fn what_was_taken_for_a_question_that_is_not_asked_is_given_back() {
     let fixture = InferenceFixture::new();
-    fixture
-        .scripted("acme", "tight", FINE, json!({ "limits": { "requests": 1, "burst": 1 } }))
-        .await;
+    fixture.scripted("acme", "tight", FINE, json!({ "limits": { "requests": 1, "burst": 1 } })).await;
     for budget in [Some(Budget { tokens: Some(0), cost_picos: None, warn_at: 1.0 }), None] {
         fixture.store.put_budget(&Scope::All, &tenant("acme"), budget).await.unwrap();
         fixture.inference.clear_cache();

@@ -15,8 +15,7 @@ use super::fixture::{InferenceFixture, tenant};
 /// Requests something that only OpenAI's API has.
 async fn ask_for_two(fixture: &InferenceFixture, profile: &str) -> (u16, Value) {
     let authenticator = SingleTenant { tenant: tenant("acme"), token: None };
-    let router =
-        Gateway::new(Arc::new(fixture.inference.clone()), Arc::new(authenticator)).router();
+    let router = Gateway::new(Arc::new(fixture.inference.clone()), Arc::new(authenticator)).router();
     let messages = json!([{ "role": "user", "content": "hi" }]);
     let body = json!({ "model": profile, "n": 2, "messages": messages }).to_string();
     let request = Request::post("/v1/chat/completions").body(Body::from(body)).unwrap();

@@ -131,10 +131,7 @@ async fn a_profile_may_extend_a_template_of_its_own_tenant_or_of_the_house() {
     let answer = fixture.ask("acme", "fast", "hi").await.result.unwrap();
     assert_eq!((answer.text.as_str(), answer.model.as_str()), ("fine", "own"));
     // A template itself cannot be asked, and a profile cannot be extended.
-    assert_eq!(
-        fixture.ask("default", "house", "hi").await.result.unwrap_err().code,
-        Code::ProfileNotFound
-    );
+    assert_eq!(fixture.ask("default", "house", "hi").await.result.unwrap_err().code, Code::ProfileNotFound);
     fixture.profile("acme", "upon", json!({ "extends": "fast" })).await;
     assert_eq!(fixture.ask("acme", "upon", "hi").await.result.unwrap_err().code, Code::Internal);
 }

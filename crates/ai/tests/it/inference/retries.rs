@@ -8,8 +8,7 @@ use tokio::time::Instant;
 use super::fixture::{InferenceFixture, request};
 
 /// Fails twice, then answers.
-const THIRD: &str =
-    "[[answer]]\nwhen = 'n < 2'\nerror = 'PROVIDER_ERROR'\n\n[[answer]]\nreply = 'at last'";
+const THIRD: &str = "[[answer]]\nwhen = 'n < 2'\nerror = 'PROVIDER_ERROR'\n\n[[answer]]\nreply = 'at last'";
 
 #[tokio::test(start_paused = true)]
 async fn a_provider_that_fails_is_asked_again_and_the_books_say_how_often() {

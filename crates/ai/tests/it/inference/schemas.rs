@@ -14,8 +14,7 @@ fn schema() -> Arc<serde_json::Value> {
 async fn an_answer_of_another_form_has_one_chance_to_be_mended() {
     let fixture = InferenceFixture::new();
     // The second question is the whole conversation: scripts see its last text.
-    let script =
-        "[[answer]]\nwhen = 'n == 0'\nreply = 'seven'\n\n[[answer]]\nreply = '{\"sum\": 7}'";
+    let script = "[[answer]]\nwhen = 'n == 0'\nreply = 'seven'\n\n[[answer]]\nreply = '{\"sum\": 7}'";
     fixture.scripted("acme", "fast", script, json!({})).await;
     let mut request = request("acme", "fast", "3 + 4");
     request.question.schema = Some(schema());

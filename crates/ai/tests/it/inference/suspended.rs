@@ -32,8 +32,7 @@ async fn a_profile_that_is_written_elsewhere_is_no_way_around_that() {
     let written = Profile { script, ..Profile::new("own", ProviderName::Scripted) };
     let outcome = fixture.inference.ask_inline(&written, &request("acme", "own", "hi")).await;
     assert_eq!(outcome.result.unwrap_err().retry, Retryability::AfterResume);
-    let parked =
-        fixture.inference.admit_batch_call(&request("acme", "own", "hi"), Some(&written)).await;
+    let parked = fixture.inference.admit_batch_call(&request("acme", "own", "hi"), Some(&written)).await;
     assert_eq!(parked.unwrap_err().result.unwrap_err().retry, Retryability::AfterResume);
 }
 

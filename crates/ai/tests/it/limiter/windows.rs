@@ -91,12 +91,9 @@ proptest! {
 async fn processes_that_want_more_than_there_is_get_nearly_all_of_it() {
     let script = || (0..600).map(|_| (10, 1.0)).collect::<Script>();
     let begin = Instant::now();
-    let used = play(
-        vec![script(), script(), script(), script()],
-        requests("b", 100.0),
-        Duration::from_millis(4),
-    )
-    .await;
+    let used =
+        play(vec![script(), script(), script(), script()], requests("b", 100.0), Duration::from_millis(4))
+            .await;
     let seconds = (used.last().unwrap().0 - begin).as_secs_f64();
     assert!(used.len() as f64 > 0.95 * 100.0 * seconds, "{} in {seconds}", used.len());
     assert!(worst(&used, 100.0) <= 100.0 + 1e-3);
@@ -109,8 +106,7 @@ async fn processes_that_want_less_than_there_is_hardly_wait() {
     let script = || (0..100).map(|_| (150, 1.0)).collect::<Script>();
     let begin = Instant::now();
     let used =
-        play((0..10).map(|_| script()).collect(), requests("b", 100.0), Duration::from_millis(4))
-            .await;
+        play((0..10).map(|_| script()).collect(), requests("b", 100.0), Duration::from_millis(4)).await;
     assert_eq!(used.len(), 1000, "all of them");
     let seconds = (used.last().unwrap().0 - begin).as_secs_f64();
     assert!(seconds < 15.1, "the last was asked after 15 s and served after {seconds}");
@@ -144,8 +140,7 @@ async fn not_even_what_was_kept_to_the_last_moment_exceeds_the_burst() {
             });
         }
         let round = running.join_all().await.concat();
-        let kept =
-            round.iter().filter(|(at, _)| *at == started + Duration::from_millis(200)).count();
+        let kept = round.iter().filter(|(at, _)| *at == started + Duration::from_millis(200)).count();
         assert_eq!(kept, 20, "what was drawn ahead is there to the end");
         used.extend(round);
     }

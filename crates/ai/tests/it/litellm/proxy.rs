@@ -38,8 +38,7 @@ impl Proxy {
         let (fake, folder) = (FakeAi::start().await.unwrap(), tempfile::tempdir().unwrap());
         let config = folder.path().join("litellm.yaml");
         std::fs::write(&config, settings(&fake.url(), translates)).unwrap();
-        let port =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
         // It rejects well-known keys. This one lives as long as the proxy.
         let key = format!("sk-{}{}", longshore::UnitId::new(), longshore::UnitId::new());
         let mut command = Command::new(program);
@@ -71,12 +70,7 @@ impl Proxy {
     }
 
     /// A provider with another key.
-    pub(super) fn provider_with(
-        &self,
-        wire: ProviderName,
-        model: &str,
-        key: &str,
-    ) -> Arc<dyn Provider> {
+    pub(super) fn provider_with(&self, wire: ProviderName, model: &str, key: &str) -> Arc<dyn Provider> {
         let endpoint = Some(self.url.clone());
         let profile = Profile { endpoint, model: model.into(), ..Profile::new("p", wire) };
         providers::open(&profile, Some(key.into()), &Http::new()).unwrap()

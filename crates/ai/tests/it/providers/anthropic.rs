@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use longshore_ai::{
-    ApiOptions, Auth, CacheFor, Code, Http, Profile, ProfileError, ProviderName, Retryability,
-    providers,
+    ApiOptions, Auth, CacheFor, Code, Http, Profile, ProfileError, ProviderName, Retryability, providers,
 };
 use longshore_testkit::fake_ai::{FakeAnswer, FakeBehaviour};
 use serde_json::json;
@@ -39,17 +38,14 @@ async fn the_newer_version_takes_a_bearer_and_no_sampling() {
     assert_eq!(sent.header("anthropic-version"), "2026-10-21");
     assert_eq!(sent.header("authorization"), format!("Bearer {KEY}"));
     assert_eq!((sent.header("x-api-key"), sent.body.get("temperature")), ("", None));
-    let sent =
-        fixture(ApiOptions { auth: Auth::Header, ..newer }).await.sent(&question("hi")).await;
+    let sent = fixture(ApiOptions { auth: Auth::Header, ..newer }).await.sent(&question("hi")).await;
     assert_eq!((sent.header("x-api-key"), sent.header("authorization")), (KEY, ""));
 }
 
 #[tokio::test]
 async fn sampling_is_sent_where_the_profile_says_so() {
-    let sent = fixture(ApiOptions { sampling: true, ..ApiOptions::default() })
-        .await
-        .sent(&conversation())
-        .await;
+    let sent =
+        fixture(ApiOptions { sampling: true, ..ApiOptions::default() }).await.sent(&conversation()).await;
     assert_eq!((&sent.body["temperature"], &sent.body["top_p"]), (&json!(0.0), &json!(0.9)));
 }
 
@@ -63,10 +59,8 @@ async fn instructions_are_marked_to_be_kept() {
         (CacheFor::Minutes, json!({ "type": "ephemeral" })),
         (CacheFor::Hour, json!({ "type": "ephemeral", "ttl": "1h" })),
     ] {
-        let sent = fixture(ApiOptions { cache: Some(keep), ..ApiOptions::default() })
-            .await
-            .sent(&asked)
-            .await;
+        let sent =
+            fixture(ApiOptions { cache: Some(keep), ..ApiOptions::default() }).await.sent(&asked).await;
         let block = json!([{ "type": "text", "text": "be brief", "cache_control": mark }]);
         assert_eq!(sent.body["system"], block);
     }
@@ -75,12 +69,7 @@ async fn instructions_are_marked_to_be_kept() {
 #[tokio::test]
 async fn tokens_of_the_cache_are_part_of_the_questions() {
     let act = || {
-        FakeBehaviour::Answer(FakeAnswer {
-            tokens_in: Some(100),
-            cached: 60,
-            cache_write: 30,
-            ..saying("x")
-        })
+        FakeBehaviour::Answer(FakeAnswer { tokens_in: Some(100), cached: 60, cache_write: 30, ..saying("x") })
     };
     for (keep, written) in [(None, (30, 0)), (Some(CacheFor::Hour), (0, 30))] {
         let fixture = fixture(ApiOptions { cache: keep, ..ApiOptions::default() }).await;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_ai::{
-    Answer, AnswerPiece, ApiOptions, AskError, Http, Profile, Provider, ProviderName, Question,
-    providers,
+    Answer, AnswerPiece, ApiOptions, AskError, Http, Profile, Provider, ProviderName, Question, providers,
 };
 use longshore_testkit::fake_ai::{FakeAi, FakeAnswer, FakeBehaviour, RecordedRequest};
 use tokio::sync::mpsc;
@@ -39,10 +38,7 @@ impl ProviderFixture {
     }
 
     /// Streams, with the fake acting like this; also returns the pieces.
-    pub(crate) async fn stream(
-        &self,
-        act: FakeBehaviour,
-    ) -> (Result<Answer, AskError>, Vec<AnswerPiece>) {
+    pub(crate) async fn stream(&self, act: FakeBehaviour) -> (Result<Answer, AskError>, Vec<AnswerPiece>) {
         self.fake.push_behaviours([act]);
         stream(&*self.provider, &question("how are you?")).await
     }

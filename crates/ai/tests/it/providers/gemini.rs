@@ -111,8 +111,7 @@ async fn a_conversation_is_sent_in_contents() {
 
 #[tokio::test]
 async fn what_the_model_thought_goes_back_with_the_call() {
-    let call =
-        json!({ "functionCall": { "name": "look", "args": {} }, "thoughtSignature": "c2ln" });
+    let call = json!({ "functionCall": { "name": "look", "args": {} }, "thoughtSignature": "c2ln" });
     let fixture = fixture(ApiOptions::default()).await;
     let act = body(&json!({ "candidates": [{ "content": { "parts": [call] },
         "finishReason": "STOP" }] }));
@@ -127,8 +126,7 @@ async fn what_the_model_thought_goes_back_with_the_call() {
 
 #[tokio::test]
 async fn the_wait_may_be_in_the_body() {
-    let details =
-        json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s" }]);
+    let details = json!([{ "@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34s" }]);
     let words = json!({ "error": { "code": 429, "status": "RESOURCE_EXHAUSTED", "message": "quota",
         "details": details } });
     let act = FakeBehaviour::Error { status: 429, headers: vec![], body: Some(words.to_string()) };

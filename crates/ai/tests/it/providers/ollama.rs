@@ -42,11 +42,7 @@ async fn plain_questions_are_generated_where_the_profile_wants_it() {
     assert_eq!(sent.body.get("messages"), None);
     let (streamed, pieces) = stream(&*fixture.provider, &question("one two")).await;
     assert_eq!((streamed.unwrap().text.as_str(), pieces.len()), ("one two", 2));
-    assert_eq!(
-        fixture.sent(&conversation()).await.path,
-        "/api/chat",
-        "a conversation cannot be generated"
-    );
+    assert_eq!(fixture.sent(&conversation()).await.path, "/api/chat", "a conversation cannot be generated");
 }
 
 #[tokio::test]
@@ -61,20 +57,13 @@ async fn a_question_that_was_cut_in_silence_is_an_error() {
         (None, 400, false),        // shorter than any server's context
     ] {
         let fixture = fixture(ApiOptions { num_ctx, ..ApiOptions::default() }).await;
-        fixture.fake.set_default(FakeBehaviour::Answer(FakeAnswer {
-            tokens_in: Some(read),
-            ..saying("ok")
-        }));
-        let answers =
-            [fixture.provider.ask(&long).await, stream(&*fixture.provider, &long).await.0];
+        fixture.fake.set_default(FakeBehaviour::Answer(FakeAnswer { tokens_in: Some(read), ..saying("ok") }));
+        let answers = [fixture.provider.ask(&long).await, stream(&*fixture.provider, &long).await.0];
         for answer in answers {
             assert_eq!(answer.is_err(), cut, "{num_ctx:?} {read}");
             let Err(error) = answer else { continue };
             assert_eq!((error.code, error.retry), (Code::InvalidRequest, Retryability::Never));
-            assert!(
-                error.message.starts_with("the server truncated the question: it read"),
-                "{error}"
-            );
+            assert!(error.message.starts_with("the server truncated the question: it read"), "{error}");
         }
     }
     let very_long = question(&"many words ".repeat(4000));
@@ -100,20 +89,17 @@ async fn a_conversation_is_sent_in_messages() {
         ])
     );
     assert_eq!(sent.body["options"]["stop"], json!(["END"]));
-    let function =
-        json!({ "name": "look", "description": "looks", "parameters": { "type": "object" } });
+    let function = json!({ "name": "look", "description": "looks", "parameters": { "type": "object" } });
     assert_eq!(sent.body["tools"], json!([{ "type": "function", "function": function }]));
 }
 
 #[tokio::test]
 async fn a_full_queue_is_tried_later() {
-    let words =
-        json!({ "error": "server busy, please try again.  maximum pending requests exceeded" });
+    let words = json!({ "error": "server busy, please try again.  maximum pending requests exceeded" });
     let act = FakeBehaviour::Error { status: 503, headers: vec![], body: Some(words.to_string()) };
     let error = fixture(ApiOptions::default()).await.ask(act).await.unwrap_err();
     assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Later));
-    let words =
-        "the provider said 503: server busy, please try again. maximum pending requests exceeded";
+    let words = "the provider said 503: server busy, please try again. maximum pending requests exceeded";
     assert_eq!(error.message, words);
 }
 

@@ -39,12 +39,7 @@ async fn a_plain_question_says_no_more_than_it_must() {
 
 #[tokio::test]
 async fn older_servers_are_told_in_their_words() {
-    let wire = ApiOptions {
-        old_max_tokens: true,
-        sampling: true,
-        no_schema: true,
-        ..ApiOptions::default()
-    };
+    let wire = ApiOptions { old_max_tokens: true, sampling: true, no_schema: true, ..ApiOptions::default() };
     let mut asked = question("hi");
     asked.schema = Some(Arc::new(json!({ "type": "integer" })));
     let sent = fixture(wire).await.sent(&asked).await;
@@ -107,20 +102,14 @@ async fn a_conversation_is_sent_in_messages() {
     assert_eq!(sent.body["stop"], json!(["END"]));
     let choice = json!({ "type": "function", "function": { "name": "look" } });
     assert_eq!(sent.body["tool_choice"], choice);
-    let function =
-        json!({ "name": "look", "description": "looks", "parameters": { "type": "object" } });
+    let function = json!({ "name": "look", "description": "looks", "parameters": { "type": "object" } });
     assert_eq!(sent.body["tools"], json!([{ "type": "function", "function": function }]));
 }
 
 #[tokio::test]
 async fn cached_tokens_are_among_the_questions() {
     let act = || {
-        FakeBehaviour::Answer(FakeAnswer {
-            tokens_in: Some(100),
-            cached: 60,
-            cache_write: 30,
-            ..saying("x")
-        })
+        FakeBehaviour::Answer(FakeAnswer { tokens_in: Some(100), cached: 60, cache_write: 30, ..saying("x") })
     };
     let fixture = fixture(ApiOptions::default()).await;
     for answer in [fixture.ask(act()).await, fixture.stream(act()).await.0] {
@@ -172,8 +161,7 @@ async fn limits_are_read_from_answers_and_refusals() {
         .ask(FakeBehaviour::Answer(FakeAnswer { headers: headers.clone(), ..saying("x") }))
         .await
         .unwrap();
-    let refusal =
-        fixture.ask(FakeBehaviour::Error { status: 429, headers, body: None }).await.unwrap_err();
+    let refusal = fixture.ask(FakeBehaviour::Error { status: 429, headers, body: None }).await.unwrap_err();
     assert_eq!(refusal.headroom.as_deref(), Some(&answer.headroom));
     let tokens = answer.headroom.tokens.unwrap();
     assert_eq!((tokens.left, tokens.reset), (149_984, Some(Duration::from_secs(360))));
@@ -187,7 +175,6 @@ async fn headers_of_the_profile_take_the_place_of_the_usual_ones_and_stay_secret
     let sent = fixture.sent(&question("hi")).await;
     assert_eq!((sent.header("api-key"), sent.header("user-agent")), ("other-secret-1", "me/1"));
     let words = Some("I know other-secret-1".to_owned());
-    let error =
-        fixture.ask(FakeBehaviour::Error { status: 400, headers: vec![], body: words }).await;
+    let error = fixture.ask(FakeBehaviour::Error { status: 400, headers: vec![], body: words }).await;
     assert!(error.unwrap_err().message.ends_with("I know [secret]"));
 }

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_ai::{
-    AnswerPiece, ApiOptions, Code, PassthroughRequest, ProviderName, Question, RawObject,
-};
+use longshore_ai::{AnswerPiece, ApiOptions, Code, PassthroughRequest, ProviderName, Question, RawObject};
 use longshore_testkit::fake_ai::FakeBehaviour;
 use serde_json::{Value, json};
 
@@ -27,8 +25,7 @@ fn request_in(format: ProviderName, mut body: Value) -> Question {
 
 /// Without the field that a translation would lose.
 fn without_special_field(question: Question) -> Question {
-    let raw =
-        PassthroughRequest { unsupported: Vec::new(), ..question.raw.as_deref().unwrap().clone() };
+    let raw = PassthroughRequest { unsupported: Vec::new(), ..question.raw.as_deref().unwrap().clone() };
     Question { raw: Some(Arc::new(raw)), ..question }
 }
 
@@ -60,15 +57,11 @@ async fn what_only_the_wire_knows_is_sent_on_and_the_answer_kept_as_it_came() {
 async fn the_most_tokens_go_by_the_name_that_the_model_knows() {
     let body = || json!({ "max_tokens": 5 });
     let format = ProviderName::Openai;
-    for (old, name, not) in [
-        (true, "max_tokens", "max_completion_tokens"),
-        (false, "max_completion_tokens", "max_tokens"),
-    ] {
-        let fixture = ProviderFixture::with(
-            format,
-            ApiOptions { old_max_tokens: old, ..ApiOptions::default() },
-        )
-        .await;
+    for (old, name, not) in
+        [(true, "max_tokens", "max_completion_tokens"), (false, "max_completion_tokens", "max_tokens")]
+    {
+        let fixture =
+            ProviderFixture::with(format, ApiOptions { old_max_tokens: old, ..ApiOptions::default() }).await;
         let sent = fixture.sent(&request_in(format, body())).await.body;
         assert_eq!((&sent[name], sent.get(not)), (&json!(9), None));
     }
@@ -78,8 +71,7 @@ async fn the_most_tokens_go_by_the_name_that_the_model_knows() {
 async fn sampling_is_sent_only_to_models_that_take_it() {
     for name in PASSTHROUGH_PROVIDERS {
         for sampling in [true, false] {
-            let fixture =
-                ProviderFixture::with(name, ApiOptions { sampling, ..ApiOptions::default() }).await;
+            let fixture = ProviderFixture::with(name, ApiOptions { sampling, ..ApiOptions::default() }).await;
             let mut asked = request_in(name, json!({ "temperature": 0.5, "top_p": 0.9 }));
             asked.temperature = 0.5;
             let sent = fixture.sent(&asked).await.body;
@@ -114,18 +106,13 @@ async fn a_stream_is_handed_on_event_by_event_to_its_last() {
 #[tokio::test]
 async fn a_stream_that_fails_is_not_handed_on_as_if_it_had_not() {
     for name in PASSTHROUGH_PROVIDERS {
-        for act in
-            [FakeBehaviour::TruncatedStream, FakeBehaviour::Broken, FakeBehaviour::ErrorInStream]
-        {
+        for act in [FakeBehaviour::TruncatedStream, FakeBehaviour::Broken, FakeBehaviour::ErrorInStream] {
             let fixture = ProviderFixture::of(name).await;
             fixture.fake.push_behaviours([act.clone()]);
             let (answer, pieces) = stream(&*fixture.provider, &request_in(name, json!({}))).await;
             assert_eq!(answer.unwrap_err().code, Code::ProviderError, "{name} {act:?}");
             let events = raw_events(&pieces);
-            assert!(
-                !events.is_empty() && !events.iter().any(|e| e.contains("error")),
-                "{events:?}"
-            );
+            assert!(!events.is_empty() && !events.iter().any(|e| e.contains("error")), "{events:?}");
         }
     }
 }

@@ -39,10 +39,7 @@ pub(super) async fn a_stream_may_come_byte_by_byte(fixture: ProviderFixture) {
     let streamed = streamed.unwrap();
     assert_eq!((streamed.text.as_str(), streamed.tokens_out), ("how are you?", 7));
     assert_eq!(pieces.len(), 2);
-    assert_eq!(
-        fixture.ask(FakeBehaviour::Drip(Duration::ZERO)).await.unwrap().text,
-        "how are you?"
-    );
+    assert_eq!(fixture.ask(FakeBehaviour::Drip(Duration::ZERO)).await.unwrap().text, "how are you?");
 }
 
 pub(super) async fn a_tool_call_is_read_whole_and_from_a_stream(fixture: ProviderFixture) {
@@ -60,11 +57,7 @@ pub(super) async fn a_tool_call_is_read_whole_and_from_a_stream(fixture: Provide
 }
 
 pub(super) async fn tokens_that_nobody_counted_are_estimated(fixture: ProviderFixture) {
-    let act = FakeBehaviour::Answer(FakeAnswer {
-        tokens_in: None,
-        tokens_out: None,
-        ..saying("12345678")
-    });
+    let act = FakeBehaviour::Answer(FakeAnswer { tokens_in: None, tokens_out: None, ..saying("12345678") });
     for answer in [fixture.ask(act.clone()).await, fixture.stream(act).await.0] {
         let answer = answer.unwrap();
         assert!(answer.estimated);
@@ -77,9 +70,7 @@ pub(super) async fn an_answer_that_ends_early_says_so(fixture: ProviderFixture) 
         ProviderName::Ollama => FinishReason::Other,
         _ => FinishReason::ContentFilter,
     };
-    for (end, expected) in
-        [(AnswerEnd::Length, FinishReason::Length), (AnswerEnd::Filter, filtered)]
-    {
+    for (end, expected) in [(AnswerEnd::Length, FinishReason::Length), (AnswerEnd::Filter, filtered)] {
         let act = FakeBehaviour::Answer(FakeAnswer { end, ..saying("well") });
         assert_eq!(fixture.ask(act.clone()).await.unwrap().finish_reason, expected);
         assert_eq!(fixture.stream(act).await.0.unwrap().finish_reason, expected);
@@ -162,18 +153,14 @@ pub(super) async fn retry_after_is_handed_on_in_all_its_forms(fixture: ProviderF
         ("x-ms-retry-after-ms", "70", 70),
         ("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT", 0),
     ] {
-        let error =
-            fixture.ask(FakeBehaviour::error_with_header(429, header, value)).await.unwrap_err();
+        let error = fixture.ask(FakeBehaviour::error_with_header(429, header, value)).await.unwrap_err();
         assert_eq!((error.code, error.retry), (Code::RateLimited, Retryability::Later), "{value}");
         assert_eq!(error.retry_after, Some(Duration::from_millis(millis)), "{header}: {value}");
     }
     let bare = fixture.ask(FakeBehaviour::error(429)).await.unwrap_err();
     assert_eq!((bare.retry, bare.retry_after), (Retryability::Later, None));
-    let streamed = fixture
-        .stream(FakeBehaviour::error_with_header(429, "retry-after", "3"))
-        .await
-        .0
-        .unwrap_err();
+    let streamed =
+        fixture.stream(FakeBehaviour::error_with_header(429, "retry-after", "3")).await.0.unwrap_err();
     assert_eq!(streamed.retry_after, Some(Duration::from_secs(3)));
 }
 
@@ -205,9 +192,7 @@ pub(super) async fn a_question_that_found_nobody_was_not_sent(fixture: ProviderF
 }
 
 /// A server that is so busy that it does not accept the connection's first bytes.
-pub(super) async fn a_question_that_waits_for_its_connection_was_not_sent(
-    fixture: ProviderFixture,
-) {
+pub(super) async fn a_question_that_waits_for_its_connection_was_not_sent(fixture: ProviderFixture) {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     // The TLS handshake waits for a server that never answers.
     let url = format!("https://{}", silent.local_addr().unwrap());
@@ -238,19 +223,11 @@ pub(super) async fn a_stream_without_its_end_is_a_failure(fixture: ProviderFixtu
     for act in [FakeBehaviour::TruncatedStream, FakeBehaviour::Broken] {
         let (answer, pieces) = fixture.stream(act.clone()).await;
         let error = answer.unwrap_err();
-        assert_eq!(
-            (error.code, error.retry),
-            (Code::ProviderError, Retryability::Never),
-            "{act:?}"
-        );
+        assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Never), "{act:?}");
         assert!(error.message.starts_with("the stream ended before the answer did"), "{error}");
         assert!(!pieces.is_empty(), "some of it came");
         let actual: String = pieces.iter().map(text).collect();
-        assert!(
-            matches!(&error.billing, BillingStatus::Partial(_)),
-            "{act:?}: {:?}",
-            error.billing
-        );
+        assert!(matches!(&error.billing, BillingStatus::Partial(_)), "{act:?}: {:?}", error.billing);
         if let BillingStatus::Partial(came) = error.billing {
             assert_eq!((came.text.as_str(), came.estimated), (actual.as_str(), true), "{act:?}");
             assert!(came.tokens_in > 0 && came.tokens_out > 0, "{came:?}");
@@ -290,21 +267,13 @@ pub(super) async fn a_wrong_key_is_not_tried_again(fixture: ProviderFixture) {
 
 pub(super) async fn a_key_that_is_quoted_back_is_not_handed_on(fixture: ProviderFixture) {
     let quoted = [
-        FakeBehaviour::Error {
-            status: 401,
-            headers: Vec::new(),
-            body: Some(format!("no such key: {KEY}")),
-        },
+        FakeBehaviour::Error { status: 401, headers: Vec::new(), body: Some(format!("no such key: {KEY}")) },
         FakeBehaviour::Error {
             status: 400,
             headers: Vec::new(),
             body: Some(json!({ "error": { "message": KEY } }).to_string()),
         },
-        FakeBehaviour::Error {
-            status: 200,
-            headers: Vec::new(),
-            body: Some(format!("what is {KEY}?")),
-        },
+        FakeBehaviour::Error { status: 200, headers: Vec::new(), body: Some(format!("what is {KEY}?")) },
         FakeBehaviour::Redirect(format!("/{KEY}/")),
     ];
     for act in quoted {

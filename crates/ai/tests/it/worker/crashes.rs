@@ -36,8 +36,7 @@ async fn a_worker_that_dies_while_the_question_is_out_leaves_maybe_billed_and_an
     fixture.work_until_done(id).await;
     assert_eq!(code_or_text(&next_reply(&inbox).await), "asked 1 times before");
     assert!(is_empty(&inbox).await);
-    let actual: Vec<_> =
-        fixture.call_records().await.into_iter().map(|(_, status)| status).collect();
+    let actual: Vec<_> = fixture.call_records().await.into_iter().map(|(_, status)| status).collect();
     assert_eq!(actual, [CallStatus::MaybeBilled, CallStatus::Success]);
 }
 
@@ -47,8 +46,7 @@ async fn a_reply_that_was_kept_is_delivered_once_and_not_asked_for_again() {
     let finish: fn(&str) -> bool = |verb| verb == "finish";
     // The crash comes before the reply is sent, or after it was sent and before the worker knows
     // it.
-    let crashes =
-        [(reply, CrashTiming::Before), (reply, CrashTiming::After), (finish, CrashTiming::Before)];
+    let crashes = [(reply, CrashTiming::Before), (reply, CrashTiming::After), (finish, CrashTiming::Before)];
     for (at, (verb, kill)) in crashes.into_iter().enumerate() {
         let sent = at > 0;
         let fixture = WorkerFixture::new();
@@ -59,11 +57,7 @@ async fn a_reply_that_was_kept_is_delivered_once_and_not_asked_for_again() {
         crash_when(fixture.worker_with(&wire), async || wire.was_reached()).await;
         assert!(fixture.unit(id).await.checkpoint.is_some());
         assert_eq!(fixture.unit(id).await.state, UnitState::Leased);
-        assert_eq!(
-            fixture.call_records().await,
-            [("r-1".to_owned(), CallStatus::Success)],
-            "it is booked"
-        );
+        assert_eq!(fixture.call_records().await, [("r-1".to_owned(), CallStatus::Success)], "it is booked");
         if sent {
             assert_eq!(code_or_text(&next_reply(&inbox).await), "asked 0 times before");
         }

@@ -103,9 +103,7 @@ async fn a_drain_finishes_what_is_in_flight_and_leaves_the_rest() {
     let inbox = fixture.inbox("acme", "r").await;
     let mut ids = Vec::new();
     for n in 0..20 {
-        ids.push(
-            fixture.send("acme", with_reply_queue(&format!("r-{n}"), "slow", &json!({}))).await,
-        );
+        ids.push(fixture.send("acme", with_reply_queue(&format!("r-{n}"), "slow", &json!({}))).await);
     }
     let worker = fixture.worker().slots(4).build().unwrap();
     let control = worker.control();

@@ -63,17 +63,13 @@ async fn a_caller_who_sends_again_gets_the_same_answer() {
     let caller = RequestClient::new(fixture.client.clone(), None).unwrap();
     let prompt = Prompt::Text("hi".to_owned());
     let profile = ProfileName::new("fast").unwrap();
-    let request = Request {
-        timeout: Duration::from_secs(5),
-        ..Request::new("r-1", tenant("acme"), profile, prompt)
-    };
+    let request =
+        Request { timeout: Duration::from_secs(5), ..Request::new("r-1", tenant("acme"), profile, prompt) };
     let worker = fixture.worker().build().unwrap();
     let control = worker.control();
     let asking = async {
-        let replies = [
-            caller.ask(&request, &*fixture.clock).await,
-            caller.ask(&request, &*fixture.clock).await,
-        ];
+        let replies =
+            [caller.ask(&request, &*fixture.clock).await, caller.ask(&request, &*fixture.clock).await];
         control.drain();
         replies
     };

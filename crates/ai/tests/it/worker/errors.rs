@@ -28,8 +28,7 @@ async fn what_a_provider_comes_to_is_what_the_caller_reads() {
         assert_eq!(code_of(&fixture, code, &json!({})).await, code);
     }
     let books = fixture.setup.calls().await;
-    let codes: Vec<_> =
-        books.iter().filter_map(|call| call.end.as_ref()?.code.as_deref()).collect();
+    let codes: Vec<_> = books.iter().filter_map(|call| call.end.as_ref()?.code.as_deref()).collect();
     assert_eq!(codes, ["RATE_LIMITED", "PROVIDER_AUTH", "PROVIDER_ERROR", "TIMEOUT", "INTERNAL"]);
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use longshore::accounts::{Call, CallStatus, Ledger};
 use longshore::store::{Queries, Queues};
 use longshore::{
-    Client, Clock, HeartbeatRequest, Kind, MemoryStore, NewUnit, Payload, Policy, QueueName,
-    RetryPolicy, Scope, Store, Timestamp, Unit, UnitId, Worker, WorkerBuilder,
+    Client, Clock, HeartbeatRequest, Kind, MemoryStore, NewUnit, Payload, Policy, QueueName, RetryPolicy,
+    Scope, Store, Timestamp, Unit, UnitId, Worker, WorkerBuilder,
 };
 use longshore_ai::contract::{Libraries, Reply, ReplyBody};
 use longshore_ai::worker::{Inbox, KIND, QUEUE, RequestHandler};
@@ -108,9 +108,7 @@ impl WorkerFixture {
     /// Opens a reply queue.
     pub(super) async fn inbox(&self, owner: &str, name: &str) -> Inbox {
         let store = &self.setup.store;
-        Inbox::open(Arc::clone(store) as _, Arc::clone(store) as _, tenant(owner), name)
-            .await
-            .unwrap()
+        Inbox::open(Arc::clone(store) as _, Arc::clone(store) as _, tenant(owner), name).await.unwrap()
     }
 
     /// Enqueues any payload as a request.

@@ -1,9 +1,7 @@
 use longshore::UnitState;
 use serde_json::json;
 
-use super::fixture::{
-    WorkerFixture, code_or_text, is_empty, next_reply, request, with_reply_queue,
-};
+use super::fixture::{WorkerFixture, code_or_text, is_empty, next_reply, request, with_reply_queue};
 
 const FINE: &str = "[[answer]]\nreply = 'fine'";
 
@@ -14,9 +12,7 @@ async fn what_cannot_be_parsed_is_answered_where_it_says_where_to() {
     let whole = with_reply_queue("r-1", "fast", &json!({}));
     let unterminated = r#"{"version":"1.0","request_id":"r-1","customer":"acme",
         "reply_queue":{"library":"ACME","name":"r"},"prompt":"#;
-    for broken in
-        [unterminated.to_owned(), whole.replace("\"profile_ref\":\"fast\"", "\"profile_ref\":7")]
-    {
+    for broken in [unterminated.to_owned(), whole.replace("\"profile_ref\":\"fast\"", "\"profile_ref\":7")] {
         let id = fixture.send("acme", broken).await;
         fixture.work().await;
         let reply = next_reply(&inbox).await;

@@ -6,9 +6,7 @@ use longshore_ai::FinishReason;
 use longshore_ai::contract::{Reply, ReplyBody};
 use serde_json::json;
 
-use super::fixture::{
-    WorkerFixture, code_or_text, is_empty, next_reply, request, with_reply_queue,
-};
+use super::fixture::{WorkerFixture, code_or_text, is_empty, next_reply, request, with_reply_queue};
 use crate::inference::fixture::tenant;
 
 const FINE: &str = "[[answer]]\nreply = 'fine'";
@@ -63,9 +61,7 @@ async fn what_the_request_does_not_say_the_profile_does() {
     let mut actual = Vec::new();
     for id in [plain, other] {
         let result = fixture.unit(id).await.result.unwrap();
-        let ReplyBody::Success(success) = Reply::parse(result.as_bytes()).unwrap().body else {
-            panic!()
-        };
+        let ReplyBody::Success(success) = Reply::parse(result.as_bytes()).unwrap().body else { panic!() };
         actual.push((success.model_used, success.finish_reason));
     }
     let cut = ("parrot".to_owned(), FinishReason::Length);
@@ -107,10 +103,7 @@ async fn a_reply_whose_queue_is_gone_is_kept_and_delivered_when_somebody_listens
     let inbox = fixture.inbox("acme", "r").await;
     let store = &fixture.setup.store;
     let units = UnitSelection::Ids(vec![id]);
-    assert_eq!(
-        store.apply_unit_action(&Scope::All, units, UnitAction::Retry).await.unwrap().changed,
-        1
-    );
+    assert_eq!(store.apply_unit_action(&Scope::All, units, UnitAction::Retry).await.unwrap().changed, 1);
     fixture.work().await;
     assert_eq!(code_or_text(&next_reply(&inbox).await), "the first");
     assert!(is_empty(&inbox).await);
@@ -125,9 +118,7 @@ async fn a_reply_queue_is_gone_with_who_read_it() {
     let kind = longshore::Kind::new("reply").unwrap();
     let new = NewUnit::new(kind, b"{}".as_slice());
     let new = NewUnit { tenant: tenant("acme"), queue, ..new };
-    let reply = || {
-        fixture.setup.store.send_reply(&Scope::All, NewUnit { id: UnitId::new(), ..new.clone() })
-    };
+    let reply = || fixture.setup.store.send_reply(&Scope::All, NewUnit { id: UnitId::new(), ..new.clone() });
     assert!(reply().await.unwrap().is_some());
     inbox.close().await.unwrap();
     assert!(reply().await.unwrap().is_none());
@@ -145,9 +136,7 @@ async fn an_answer_that_does_not_follow_its_schema_is_handed_over_and_says_so() 
         let unit = fixture.send("acme", request(id, "fast", &asked).to_string()).await;
         fixture.work().await;
         let result = fixture.unit(unit).await.result.unwrap();
-        let ReplyBody::Success(success) = Reply::parse(result.as_bytes()).unwrap().body else {
-            panic!()
-        };
+        let ReplyBody::Success(success) = Reply::parse(result.as_bytes()).unwrap().body else { panic!() };
         actual.push((success.response, success.schema_error, success.attempts));
     }
     assert_eq!(actual[0], ("{\"n\": 7}".to_owned(), None, 1));

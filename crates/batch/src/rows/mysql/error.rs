@@ -10,8 +10,7 @@ use crate::rows::placeholders::PositionalStatement;
 
 /// Transient error codes of the server: too many connections, shutdown, deadlock, lock or statement
 /// timeout, killed session.
-const TRANSIENT_CODES: [u16; 11] =
-    [1040, 1053, 1152, 1158, 1159, 1203, 1205, 1213, 1317, 1927, 1969];
+const TRANSIENT_CODES: [u16; 11] = [1040, 1053, 1152, 1158, 1159, 1203, 1205, 1213, 1317, 1927, 1969];
 
 /// A failed connection attempt. Retryable: the server may be started or its password corrected.
 pub(super) fn of_connect(server: &str, error: Error) -> SourceError {
@@ -25,9 +24,7 @@ pub(super) fn connect_timeout(server: &str, timeout: Duration) -> SourceError {
 
 /// Whether the server closed the connection.
 pub(super) fn was_closed(error: &Error) -> bool {
-    use io::ErrorKind::{
-        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof,
-    };
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof};
     match error {
         Error::Driver(DriverError::ConnectionClosed) => true,
         Error::Io(IoError::Io(error)) => matches!(
@@ -64,9 +61,7 @@ fn is_transient(error: &Error) -> bool {
         Error::Io(_) | Error::Other(_) => true,
         Error::Driver(error) => matches!(
             error,
-            DriverError::ConnectionClosed
-                | DriverError::PoolDisconnected
-                | DriverError::PacketOutOfOrder
+            DriverError::ConnectionClosed | DriverError::PoolDisconnected | DriverError::PacketOutOfOrder
         ),
         Error::Url(_) => false,
     }

@@ -12,20 +12,14 @@ use crate::rows::{Candidate, Row, SourceError, StatementInfo};
 /// The columns and parameters of a statement.
 pub(super) async fn describe(conn: &mut Conn, sql: &str) -> Result<StatementInfo, SourceError> {
     let (statement, read_only) = (positional(sql)?, placeholders::is_read(sql));
-    let prepared = if read_only {
-        prepare(conn, &statement).await?
-    } else {
-        prepare_change(conn, &statement).await?
-    };
+    let prepared =
+        if read_only { prepare(conn, &statement).await? } else { prepare_change(conn, &statement).await? };
     Ok(StatementInfo { columns: names(&prepared.columns()), params: statement.names()?, read_only })
 }
 
 /// Prepares a write, which a read-only session rejects, in a transaction that is rolled back. Runs
 /// nothing.
-async fn prepare_change(
-    conn: &mut Conn,
-    statement: &PositionalStatement,
-) -> Result<Statement, SourceError> {
+async fn prepare_change(conn: &mut Conn, statement: &PositionalStatement) -> Result<Statement, SourceError> {
     let mut transaction = write::begin(conn).await?;
     let prepared = prepare(&mut transaction, statement).await;
     transaction.rollback().await.map_err(error::of_run)?;
@@ -58,8 +52,7 @@ pub(super) async fn candidates(
     // The comparison depends on the key's type.
     let own = prepare(conn, &positional(&candidates.sql)?).await?;
     let columns = own.columns();
-    let at =
-        placeholders::column_index(names(&columns).iter().map(String::as_str), &candidates.key)?;
+    let at = placeholders::column_index(names(&columns).iter().map(String::as_str), &candidates.key)?;
     let (head, tail) = key::around(candidates, &columns[at], from.is_some());
     let statement =
         PositionalStatement::around(PlaceholderStyle::QuestionMark, &head, &candidates.sql, &tail)?;
@@ -104,9 +97,8 @@ async fn query(
 fn row(row: mysql_async::Row) -> Result<Row, SourceError> {
     let columns = row.columns();
     let values = columns.iter().zip(row.unwrap());
-    let values = values.map(|(column, value)| {
-        Ok((column.name_str().into_owned(), value::of_column(value, column)?))
-    });
+    let values =
+        values.map(|(column, value)| Ok((column.name_str().into_owned(), value::of_column(value, column)?)));
     Ok(Row { columns: values.collect::<Result<_, SourceError>>()? })
 }
 

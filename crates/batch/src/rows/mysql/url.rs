@@ -42,10 +42,7 @@ mod tests {
     #[test]
     fn a_url_says_where_and_how() {
         let opts = read("mariadb://me:p%40ss@db.example:3307/orders?pool_max=4").unwrap();
-        assert_eq!(
-            (opts.user(), opts.pass(), opts.db_name()),
-            (Some("me"), Some("p@ss"), Some("orders"))
-        );
+        assert_eq!((opts.user(), opts.pass(), opts.db_name()), (Some("me"), Some("p@ss"), Some("orders")));
         assert_eq!((opts.ip_or_hostname(), opts.tcp_port()), ("db.example", 3307));
         assert_eq!(opts.pool_opts().constraints().max(), 4);
         assert!(opts.client_found_rows() && opts.ssl_opts().is_none());

@@ -61,8 +61,7 @@ impl OdbcTarget {
     /// The attributes that identify the database and are not secret.
     pub(super) fn display_name(&self) -> String {
         let public_attributes = ["DSN", "DRIVER", "SERVER", "SYSTEM", "HOST", "DATABASE"];
-        let known =
-            self.0.attributes().filter(|(name, _)| public_attributes.contains(&name.as_str()));
+        let known = self.0.attributes().filter(|(name, _)| public_attributes.contains(&name.as_str()));
         known.map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(";")
     }
 }
@@ -87,9 +86,7 @@ impl OdbcConnection {
     /// at fault.
     pub(super) fn reclassify(&self, error: SourceError) -> SourceError {
         match error {
-            SourceError::Data(message) | SourceError::Statement { message, .. }
-                if self.is_dead() =>
-            {
+            SourceError::Data(message) | SourceError::Statement { message, .. } if self.is_dead() => {
                 SourceError::Unavailable(message)
             }
             error => error,
@@ -118,8 +115,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_hidden_wherever_a_driver_repeats_it() {
-        let target =
-            OdbcTarget::new("DRIVER={Some; {Driver}}};Server=db; Pwd={a;b}}c};UID=me;Token=t0k");
+        let target = OdbcTarget::new("DRIVER={Some; {Driver}}};Server=db; Pwd={a;b}}c};UID=me;Token=t0k");
         let error = SourceError::Unavailable("no login for me with a;b}c and t0k at db".to_owned());
         let hidden = target.without_secrets(error).to_string();
         assert!(hidden.ends_with("no login for me with *** and *** at db"), "{hidden}");

@@ -33,9 +33,7 @@ impl PagedDialect for Dialect {
     fn compared(self, kind: ColumnKind, name: &str, from: &str) -> (String, String) {
         let cast = |to: &str| (name.to_owned(), format!("CAST({from} AS {to})"));
         match (kind, self) {
-            (ColumnKind::Text, _) | (ColumnKind::Guid, Self::Postgres) => {
-                compared_as_text(self, name, from)
-            }
+            (ColumnKind::Text, _) | (ColumnKind::Guid, Self::Postgres) => compared_as_text(self, name, from),
             // SQLite does not have these types: it compares the stored values.
             (_, Self::Sqlite)
             | (
@@ -47,9 +45,7 @@ impl PagedDialect for Dialect {
                 _,
             ) => (name.to_owned(), from.to_owned()),
             (ColumnKind::Decimal { .. }, Self::Postgres) => cast("numeric"),
-            (ColumnKind::Decimal { precision, scale }, _) => {
-                cast(&format!("DECIMAL({precision}, {scale})"))
-            }
+            (ColumnKind::Decimal { precision, scale }, _) => cast(&format!("DECIMAL({precision}, {scale})")),
             (ColumnKind::Date, _) => cast("DATE"),
             (ColumnKind::Time, Self::Mysql) => cast("TIME(6)"),
             (ColumnKind::Time, _) => cast("TIME"),
@@ -71,9 +67,7 @@ fn compared_as_text(dialect: Dialect, name: &str, from: &str) -> (String, String
     match dialect {
         // A column may also hold numbers; we hold them as text.
         Dialect::Sqlite => (format!("CAST({name} AS TEXT) COLLATE BINARY"), from.to_owned()),
-        Dialect::Postgres => {
-            (format!("CAST({name} AS text) COLLATE \"C\""), format!("CAST({from} AS text)"))
-        }
+        Dialect::Postgres => (format!("CAST({name} AS text) COLLATE \"C\""), format!("CAST({from} AS text)")),
         Dialect::Mysql => {
             let own = format!("CAST(CONVERT({name} USING utf8mb4) AS BINARY)");
             (own, format!("CAST({from} AS BINARY)"))

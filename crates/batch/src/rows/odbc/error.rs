@@ -44,8 +44,7 @@ fn is_transient_error(error: &Error) -> bool {
 
 /// The missing name in a message: in quotes, or after `no such …:`.
 fn missing(message: &str) -> Option<&str> {
-    if let Some((_, name)) = message.split_once("no such ").and_then(|(_, of)| of.split_once(": "))
-    {
+    if let Some((_, name)) = message.split_once("no such ").and_then(|(_, of)| of.split_once(": ")) {
         return name.split_whitespace().next();
     }
     message.split(['"', '\'', '`']).nth(1)

@@ -20,9 +20,7 @@ const FROM: &str = "longshore_from";
 pub(super) fn describe(db: &OdbcConnection, sql: &str) -> Result<StatementInfo, SourceError> {
     let (statement, read_only) = (positional(db, sql)?, placeholders::is_read(sql));
     let params = statement.names()?;
-    if let Some(explain_prefix) =
-        db.dialect.explain_prefix().filter(|_| placeholders::is_write(sql))
-    {
+    if let Some(explain_prefix) = db.dialect.explain_prefix().filter(|_| placeholders::is_write(sql)) {
         explain(db, explain_prefix, sql)?;
     }
     let columns = columns(db, &statement)?;
@@ -32,8 +30,7 @@ pub(super) fn describe(db: &OdbcConnection, sql: &str) -> Result<StatementInfo, 
 
 /// Makes the database plan a write without running it. All values are NULL.
 fn explain(db: &OdbcConnection, explain_prefix: &str, sql: &str) -> Result<(), SourceError> {
-    let statement =
-        PositionalStatement::around(PlaceholderStyle::QuestionMark, explain_prefix, sql, "")?;
+    let statement = PositionalStatement::around(PlaceholderStyle::QuestionMark, explain_prefix, sql, "")?;
     let nulls: Vec<_> = statement.names()?.into_iter().map(|name| (name, SqlValue::Null)).collect();
     query(db, &statement, &nulls).map(drop).map_err(|error| match error {
         // Nothing was run, so the statement itself is wrong.
@@ -156,10 +153,7 @@ fn query_as(
 }
 
 /// The columns of a statement that is not run.
-fn columns(
-    db: &OdbcConnection,
-    statement: &PositionalStatement,
-) -> Result<Vec<Column>, SourceError> {
+fn columns(db: &OdbcConnection, statement: &PositionalStatement) -> Result<Vec<Column>, SourceError> {
     let statement_error = |error| error::of_statement(statement, error);
     let mut prepared = db.handle()?.prepare(&statement.sql).map_err(statement_error)?;
     described(&mut prepared).map_err(statement_error)
@@ -177,10 +171,7 @@ fn described(result: &mut impl ResultSetMetadata) -> Result<Vec<Column>, odbc_ap
 }
 
 /// Rewrites a statement that the database and our tokeniser read alike.
-pub(super) fn positional(
-    db: &OdbcConnection,
-    sql: &str,
-) -> Result<PositionalStatement, SourceError> {
+pub(super) fn positional(db: &OdbcConnection, sql: &str) -> Result<PositionalStatement, SourceError> {
     if db.dialect == Dialect::Mysql {
         reject_mysql_quirks(sql)?;
     }

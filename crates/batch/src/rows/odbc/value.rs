@@ -18,11 +18,7 @@ pub(super) struct Column {
 }
 
 /// The value in column `at`, from 0. Columns must be read in order.
-pub(super) fn read(
-    row: &mut CursorRow<'_>,
-    at: usize,
-    kind: ColumnKind,
-) -> Result<SqlValue, Error> {
+pub(super) fn read(row: &mut CursorRow<'_>, at: usize, kind: ColumnKind) -> Result<SqlValue, Error> {
     value::read(row, at, kind).map(from_pool_value)
 }
 

@@ -21,9 +21,7 @@ pub(super) fn apply(db: &OdbcConnection, effects: &[Effect]) -> Result<(), Sourc
         Err(error) => match handle.rollback() {
             Ok(()) => Err(error),
             // If the rollback fails, the connection is dropped and the database rolls back.
-            Err(worse) => {
-                Err(SourceError::Unavailable(format!("{error}; {}", error::of_run(worse))))
-            }
+            Err(worse) => Err(SourceError::Unavailable(format!("{error}; {}", error::of_run(worse)))),
         },
     }
 }

@@ -10,10 +10,7 @@ use crate::sql::{self, Token, TokenKind};
 pub(in crate::rows) fn reject_mysql_quirks(sql: &str) -> Result<(), SourceError> {
     for token in sql::tokens(sql) {
         if let Some(message) = quirk(&token) {
-            return Err(SourceError::Statement {
-                message: message.to_owned(),
-                offset: Some(token.at),
-            });
+            return Err(SourceError::Statement { message: message.to_owned(), offset: Some(token.at) });
         }
     }
     Ok(())
@@ -30,9 +27,7 @@ fn quirk(token: &Token<'_>) -> Option<&'static str> {
         TokenKind::Comment if token.text.starts_with("/*!") => {
             Some("a comment that MySQL would run: write it without /*! and */")
         }
-        TokenKind::Comment if lacks_space(token.text) => {
-            Some("MySQL wants a space after -- in a comment")
-        }
+        TokenKind::Comment if lacks_space(token.text) => Some("MySQL wants a space after -- in a comment"),
         TokenKind::Other if token.text == "#" => Some("comments begin with `-- `, not with #"),
         _ => None,
     }
@@ -70,17 +65,14 @@ mod tests {
             ("SELECT 1 # don't", 9),
             ("SELECT 1 /*! + 1 */", 9),
         ] {
-            let SourceError::Statement { offset, .. } = reject_mysql_quirks(sql).unwrap_err()
-            else {
+            let SourceError::Statement { offset, .. } = reject_mysql_quirks(sql).unwrap_err() else {
                 panic!("{sql}");
             };
             assert_eq!(offset, Some(at), "{sql}");
         }
-        for sql in [
-            r"SELECT 'a\\', 'b\n', '50\%' -- it's",
-            "SELECT 'it''s' --",
-            "SELECT /*+ hint */ 1 /* a */",
-        ] {
+        for sql in
+            [r"SELECT 'a\\', 'b\n', '50\%' -- it's", "SELECT 'it''s' --", "SELECT /*+ hint */ 1 /* a */"]
+        {
             assert!(reject_mysql_quirks(sql).is_ok(), "{sql}");
         }
     }

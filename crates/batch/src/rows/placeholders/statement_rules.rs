@@ -14,9 +14,8 @@ pub(in crate::rows) fn is_read(sql: &str) -> bool {
     let changing = ["INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"];
     match sql::verb(sql).as_deref() {
         Some("SELECT" | "VALUES") => true,
-        Some("WITH") => !sql::significant_tokens(sql).any(|token| {
-            token.kind == TokenKind::Word && changing.contains(&&*token.text.to_uppercase())
-        }),
+        Some("WITH") => !sql::significant_tokens(sql)
+            .any(|token| token.kind == TokenKind::Word && changing.contains(&&*token.text.to_uppercase())),
         _ => false,
     }
 }
@@ -71,10 +70,7 @@ pub(in crate::rows) fn with_statement(sql: &str, error: SourceError) -> SourceEr
 }
 
 /// Checks the number of rows that an effect changed.
-pub(in crate::rows) fn check_row_count(
-    expected: Option<u64>,
-    changed: u64,
-) -> Result<(), SourceError> {
+pub(in crate::rows) fn check_row_count(expected: Option<u64>, changed: u64) -> Result<(), SourceError> {
     match expected {
         Some(expected) if expected != changed => {
             Err(SourceError::Data(format!("changed {changed} rows instead of {expected}")))

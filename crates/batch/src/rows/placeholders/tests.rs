@@ -8,7 +8,8 @@ fn int(value: i64) -> SqlValue {
 
 #[test]
 fn only_parameters_become_question_marks() {
-    let sql = "SELECT ':a', \"b:c\", `:d`, x::text -- :e ?\n/* :f ? */ FROM t WHERE a = :a AND b = :b OR a = :a ;";
+    let sql =
+        "SELECT ':a', \"b:c\", `:d`, x::text -- :e ?\n/* :f ? */ FROM t WHERE a = :a AND b = :b OR a = :a ;";
     let statement = PositionalStatement::of(PlaceholderStyle::QuestionMark, sql).unwrap();
     let expected = "SELECT ':a', \"b:c\", `:d`, x::text    FROM t WHERE a = ? AND b = ? OR a = ?";
     assert_eq!(statement.sql, expected);
@@ -21,30 +22,25 @@ fn only_parameters_become_question_marks() {
 
 #[test]
 fn a_hint_for_the_database_is_kept() {
-    let statement = PositionalStatement::of(
-        PlaceholderStyle::QuestionMark,
-        "SELECT /*+ MAX_EXECUTION_TIME(9) */ 1",
-    )
-    .unwrap();
+    let statement =
+        PositionalStatement::of(PlaceholderStyle::QuestionMark, "SELECT /*+ MAX_EXECUTION_TIME(9) */ 1")
+            .unwrap();
     assert_eq!(statement.sql, "SELECT /*+ MAX_EXECUTION_TIME(9) */ 1");
 }
 
 #[test]
 fn numbered_values_are_bound_by_their_numbers() {
     let ordered = |values: &[i64]| Params::Ordered(values.iter().copied().map(int).collect());
-    let statement = PositionalStatement::of(
-        PlaceholderStyle::QuestionMark,
-        "UPDATE t SET a = ?2, b = ?1, c = ?2",
-    )
-    .unwrap();
+    let statement =
+        PositionalStatement::of(PlaceholderStyle::QuestionMark, "UPDATE t SET a = ?2, b = ?1, c = ?2")
+            .unwrap();
     assert_eq!(statement.sql, "UPDATE t SET a = ?, b = ?, c = ?");
     let values = ordered(&[1, 2]);
     assert_eq!(statement.values(&values).unwrap(), [&int(2), &int(1), &int(2)]);
     let error = statement.values(&ordered(&[1])).unwrap_err().to_string();
     assert_eq!(error, "1 values for 2 parameters");
     let statement =
-        PositionalStatement::of(PlaceholderStyle::QuestionMark, "UPDATE t SET a = ?, b = ?")
-            .unwrap();
+        PositionalStatement::of(PlaceholderStyle::QuestionMark, "UPDATE t SET a = ?, b = ?").unwrap();
     assert_eq!(statement.values(&values).unwrap(), [&int(1), &int(2)]);
     assert!(statement.names().unwrap_err().to_string().contains("write `:name`"));
 }
@@ -52,13 +48,9 @@ fn numbered_values_are_bound_by_their_numbers() {
 #[test]
 fn a_place_is_the_one_in_the_users_text() {
     let sql = " -- first\n SELECT :a, missing FROM t;";
-    let statement = PositionalStatement::around(
-        PlaceholderStyle::QuestionMark,
-        "SELECT k FROM (",
-        sql,
-        ") c LIMIT :n",
-    )
-    .unwrap();
+    let statement =
+        PositionalStatement::around(PlaceholderStyle::QuestionMark, "SELECT k FROM (", sql, ") c LIMIT :n")
+            .unwrap();
     let at = statement.sql.find("missing").unwrap();
     assert_eq!(statement.original_offset(at), sql.find("missing"));
     assert_eq!(statement.offset_of_name("db.MISSING"), sql.find("missing"));
@@ -68,27 +60,18 @@ fn a_place_is_the_one_in_the_users_text() {
 
 #[test]
 fn there_must_be_one_statement() {
-    for (sql, words) in
-        [("", "no statement"), (" -- none\n;", "no statement"), ("a; b", "only one")]
-    {
-        let error =
-            PositionalStatement::of(PlaceholderStyle::QuestionMark, sql).unwrap_err().to_string();
+    for (sql, words) in [("", "no statement"), (" -- none\n;", "no statement"), ("a; b", "only one")] {
+        let error = PositionalStatement::of(PlaceholderStyle::QuestionMark, sql).unwrap_err().to_string();
         assert!(error.contains(words), "{sql}: {error}");
     }
 }
 
 #[test]
 fn a_with_that_changes_rows_does_not_read() {
-    assert!(
-        is_read("WITH a AS (SELECT 1) SELECT * FROM a")
-            && is_read("select 1")
-            && is_read("VALUES (1)")
-    );
+    assert!(is_read("WITH a AS (SELECT 1) SELECT * FROM a") && is_read("select 1") && is_read("VALUES (1)"));
     assert!(!is_read("WITH a AS (DELETE FROM t RETURNING *) SELECT * FROM a"));
     for other in ["DELETE FROM t", "SET x = 1", "CALL f()", "", "COMMIT"] {
         assert!(!is_read(other), "{other}");
     }
-    assert!(
-        is_write("MERGE INTO t USING s ON 1 = 1") && !is_write("SELECT 1") && !is_write("COMMIT")
-    );
+    assert!(is_write("MERGE INTO t USING s ON 1 = 1") && !is_write("SELECT 1") && !is_write("COMMIT"));
 }

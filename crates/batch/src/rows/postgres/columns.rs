@@ -82,10 +82,7 @@ async fn columns(server: &PostgresServer, sql: &str) -> Result<Vec<Column>, Sour
 }
 
 /// The base types of user-defined types that are domains.
-async fn base_types(
-    server: &PostgresServer,
-    types: &[Oid],
-) -> Result<HashMap<Oid, Oid>, SourceError> {
+async fn base_types(server: &PostgresServer, types: &[Oid]) -> Result<HashMap<Oid, Oid>, SourceError> {
     let unknown_oids = types.iter().filter(|oid| Type::from_oid(**oid).is_none());
     let unknown_oids: Vec<String> = unknown_oids.map(ToString::to_string).collect();
     if unknown_oids.is_empty() {
@@ -95,10 +92,8 @@ async fn base_types(
     let rows = server.read(&statement::of(DOMAINS)?, &[&unknown_oids]).await?;
     let mut base_types = HashMap::new();
     for row in rows {
-        let (domain, base) = (
-            row.try_get(0).map_err(description_error)?,
-            row.try_get(1).map_err(description_error)?,
-        );
+        let (domain, base) =
+            (row.try_get(0).map_err(description_error)?, row.try_get(1).map_err(description_error)?);
         if Type::from_oid(base).is_some() {
             base_types.insert(domain, base);
         }

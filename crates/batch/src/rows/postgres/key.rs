@@ -35,9 +35,7 @@ fn named(column: &Column) -> String {
 /// The two operands of the key comparison.
 fn compared(key: &Column) -> (String, String) {
     match key.kind {
-        ColumnKind::Text => {
-            (format!("({}::text COLLATE \"C\")", named(key)), format!(":{FROM}::text"))
-        }
+        ColumnKind::Text => (format!("({}::text COLLATE \"C\")", named(key)), format!(":{FROM}::text")),
         _ => (named(key), format!(":{FROM}")),
     }
 }

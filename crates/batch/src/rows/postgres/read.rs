@@ -43,14 +43,10 @@ pub(super) fn reject_writes(sql: &str) -> Result<(), SourceError> {
 }
 
 /// The number of candidates.
-pub(super) async fn count(
-    server: &PostgresServer,
-    candidates: &Candidates,
-) -> Result<u64, SourceError> {
+pub(super) async fn count(server: &PostgresServer, candidates: &Candidates) -> Result<u64, SourceError> {
     let statement = statement::around("SELECT count(*) FROM (", &candidates.sql, "\n) AS c")?;
     let found = query(server, &statement, &placeholders::candidate_params(candidates)).await?;
-    let count =
-        found.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0)).map_err(error::of_value)?;
+    let count = found.first().map_or(Ok(0), |row| row.try_get::<_, i64>(0)).map_err(error::of_value)?;
     Ok(u64::try_from(count).unwrap_or(0))
 }
 
@@ -90,11 +86,7 @@ async fn reject_null_keys(
     let (head, tail) = key::around_nulls(key);
     let statement = statement::around(head, &candidates.sql, &tail)?;
     let found = query(server, &statement, params).await?;
-    if found.is_empty() {
-        Ok(())
-    } else {
-        placeholders::check_key(SqlValue::Null, &key.name).map(drop)
-    }
+    if found.is_empty() { Ok(()) } else { placeholders::check_key(SqlValue::Null, &key.name).map(drop) }
 }
 
 fn candidate(row: &DbRow, columns: &[&Column]) -> Result<Candidate, SourceError> {

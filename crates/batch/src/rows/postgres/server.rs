@@ -7,9 +7,7 @@ use std::time::Duration;
 use deadpool::Runtime;
 use deadpool::managed::Timeouts;
 use longshore::SqlValue;
-use longshore_postgres_address::{
-    ConnectionManager, Pool, PoolError, PooledConnection, PostgresUrl,
-};
+use longshore_postgres_address::{ConnectionManager, Pool, PoolError, PooledConnection, PostgresUrl};
 use tokio_postgres::{Error, Row};
 
 use super::error;
@@ -41,11 +39,7 @@ impl PostgresServer {
         let pool = Pool::builder(manager)
             .max_size(MAX_CONNECTIONS)
             // The wait for a free connection has no timeout: the server is not at fault.
-            .timeouts(Timeouts {
-                wait: None,
-                create: Some(CONNECT_TIMEOUT),
-                recycle: Some(CONNECT_TIMEOUT),
-            })
+            .timeouts(Timeouts { wait: None, create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) })
             .runtime(Runtime::Tokio1);
         let pool = pool.build().map_err(|error| SourceError::Data(error.to_string()))?;
         Ok(Self { pool, display_name })

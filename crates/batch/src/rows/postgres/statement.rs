@@ -10,11 +10,7 @@ pub(super) fn of(sql: &str) -> Result<PositionalStatement, SourceError> {
 }
 
 /// One statement of the user between `head` and `tail`, which are ours.
-pub(super) fn around(
-    head: &str,
-    sql: &str,
-    tail: &str,
-) -> Result<PositionalStatement, SourceError> {
+pub(super) fn around(head: &str, sql: &str, tail: &str) -> Result<PositionalStatement, SourceError> {
     reject_dollar_parameters(sql)?;
     PositionalStatement::around(PlaceholderStyle::DollarNumber, head, sql, tail)
 }

@@ -40,12 +40,9 @@ impl ColumnKind {
             Type::FLOAT4 => Self::Single,
             Type::BOOL => Self::Boolean,
             Type::BYTEA => Self::Bytes,
-            Type::NUMERIC
-            | Type::DATE
-            | Type::TIME
-            | Type::TIMESTAMP
-            | Type::TIMESTAMPTZ
-            | Type::UUID => Self::Ordered,
+            Type::NUMERIC | Type::DATE | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ | Type::UUID => {
+                Self::Ordered
+            }
             _ => Self::Text,
         }
     }
@@ -64,20 +61,14 @@ impl ColumnKind {
 }
 
 /// Reads a column that was cast to its kind's type.
-pub(super) fn read(
-    row: &Row,
-    at: usize,
-    kind: ColumnKind,
-) -> Result<SqlValue, tokio_postgres::Error> {
+pub(super) fn read(row: &Row, at: usize, kind: ColumnKind) -> Result<SqlValue, tokio_postgres::Error> {
     let value = match kind {
         ColumnKind::Integer => row.try_get::<_, Option<i64>>(at)?.map(SqlValue::Int),
         ColumnKind::Double => row.try_get::<_, Option<f64>>(at)?.map(SqlValue::Real),
         ColumnKind::Single => row.try_get::<_, Option<f32>>(at)?.map(as_displayed),
         ColumnKind::Boolean => row.try_get::<_, Option<bool>>(at)?.map(SqlValue::Bool),
         ColumnKind::Bytes => row.try_get::<_, Option<Vec<u8>>>(at)?.map(SqlValue::Blob),
-        ColumnKind::Ordered | ColumnKind::Text => {
-            row.try_get::<_, Option<String>>(at)?.map(SqlValue::Text)
-        }
+        ColumnKind::Ordered | ColumnKind::Text => row.try_get::<_, Option<String>>(at)?.map(SqlValue::Text),
     };
     Ok(value.unwrap_or(SqlValue::Null))
 }
@@ -92,9 +83,7 @@ fn as_displayed(value: f32) -> SqlValue {
 pub(super) struct TextParam<'v>(pub(super) &'v SqlValue);
 
 /// The parameters as the driver takes them.
-pub(super) fn untyped_params<'b>(
-    values: &'b [TextParam<'_>],
-) -> Vec<(&'b (dyn ToSql + Sync), Type)> {
+pub(super) fn untyped_params<'b>(values: &'b [TextParam<'_>]) -> Vec<(&'b (dyn ToSql + Sync), Type)> {
     values.iter().map(|value| (value as &(dyn ToSql + Sync), Type::UNKNOWN)).collect()
 }
 

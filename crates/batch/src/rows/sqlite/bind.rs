@@ -15,8 +15,7 @@ pub(super) fn bind<'v>(
 ) -> Result<(), SourceError> {
     for at in 1..=statement.parameter_count() {
         let Some(value) = value_of(at, name(statement, at)) else {
-            let name =
-                name(statement, at).map_or_else(|| at.to_string(), |name| format!(":{name}"));
+            let name = name(statement, at).map_or_else(|| at.to_string(), |name| format!(":{name}"));
             return Err(SourceError::Data(format!("parameter `{name}` has no value")));
         };
         statement.raw_bind_parameter(at, BoundValue(value)).map_err(error::of_run)?;
@@ -25,10 +24,7 @@ pub(super) fn bind<'v>(
 }
 
 /// The value of a parameter among named ones.
-pub(super) fn named<'v>(
-    values: &'v [(String, SqlValue)],
-    name: Option<&str>,
-) -> Option<&'v SqlValue> {
+pub(super) fn named<'v>(values: &'v [(String, SqlValue)], name: Option<&str>) -> Option<&'v SqlValue> {
     let own = |(known, _): &&(String, SqlValue)| Some(known.as_str()) == name;
     values.iter().find(own).map(|(_, value)| value)
 }

@@ -10,9 +10,7 @@ use crate::rows::SourceError;
 pub(super) fn of_file(path: &Path, error: Error) -> SourceError {
     let path = path.display();
     match error.sqlite_error_code() {
-        Some(ErrorCode::NotADatabase) => {
-            SourceError::Data(format!("{path} is not a SQLite database"))
-        }
+        Some(ErrorCode::NotADatabase) => SourceError::Data(format!("{path} is not a SQLite database")),
         Some(ErrorCode::DatabaseCorrupt) => SourceError::Data(format!("{path} is damaged")),
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             SourceError::Unavailable(format!("another program has locked {path}"))
@@ -30,10 +28,9 @@ pub(super) fn of_statement(sql: &str, error: Error) -> SourceError {
             let offset = usize::try_from(offset).ok().map(|offset| before + offset);
             SourceError::Statement { message: msg, offset }
         }
-        Error::MultipleStatement => SourceError::Statement {
-            message: "only one statement may stand here".into(),
-            offset: None,
-        },
+        Error::MultipleStatement => {
+            SourceError::Statement { message: "only one statement may stand here".into(), offset: None }
+        }
         error if is_transient(&error) => SourceError::Unavailable(message(error)),
         error => SourceError::Statement { message: message(error), offset: None },
     }

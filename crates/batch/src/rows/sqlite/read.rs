@@ -30,8 +30,7 @@ pub(super) fn describe(db: &Connection, sql: &str) -> Result<StatementInfo, Sour
 
 fn parameter(statement: &Statement<'_>, at: usize) -> Result<String, SourceError> {
     let name = bind::name(statement, at).filter(|name| !name.starts_with(char::is_numeric));
-    let name =
-        name.ok_or_else(|| statement_error("a parameter has no name: write `:name`, not `?`"))?;
+    let name = name.ok_or_else(|| statement_error("a parameter has no name: write `:name`, not `?`"))?;
     Ok(name.to_owned())
 }
 
@@ -84,8 +83,7 @@ fn page_sql(candidates: &Candidates, bounded: bool) -> (String, String) {
 }
 
 fn check_key(row: &rusqlite::Row<'_>, names: &[String]) -> Result<SqlValue, SourceError> {
-    let invalid_key =
-        |what| Err(SourceError::Data(format!("the key column `{}` {what}", names[0])));
+    let invalid_key = |what| Err(SourceError::Data(format!("the key column `{}` {what}", names[0])));
     match value(row, 0, names)? {
         SqlValue::Null => invalid_key("is NULL in a row: a key must name its row"),
         SqlValue::Blob(_) => invalid_key("holds bytes: a key must be a number or text"),

@@ -25,8 +25,7 @@ mod tests {
 
     #[test]
     fn only_statements_about_rows_are_let_through() {
-        for good in ["select 1", " -- why\n /* how */ With x AS (SELECT 1) SELECT 1", "VALUES (1)"]
-        {
+        for good in ["select 1", " -- why\n /* how */ With x AS (SELECT 1) SELECT 1", "VALUES (1)"] {
             assert!(is_read(good), "{good}");
         }
         for bad in ["PRAGMA query_only = 0", "/* SELECT */ ATTACH 'x' AS y", "", "--", "; COMMIT"] {

@@ -30,8 +30,7 @@ fn run(transaction: &Transaction<'_>, effect: &Effect) -> Result<(), SourceError
         return Err(SourceError::Data("an effect may only insert, update or delete".to_owned()));
     }
     let sql = &effect.sql;
-    let mut statement =
-        transaction.prepare_cached(sql).map_err(|error| error::of_statement(sql, error))?;
+    let mut statement = transaction.prepare_cached(sql).map_err(|error| error::of_statement(sql, error))?;
     let wanted = statement.parameter_count();
     match &effect.params {
         Params::Ordered(values) if values.len() != wanted => {

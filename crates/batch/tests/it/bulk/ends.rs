@@ -43,18 +43,13 @@ async fn a_cancelled_batch_is_cancelled_with_the_provider_and_what_was_answered_
         fixture
             .work_until(async {
                 all_are_out(&fixture, 4).await;
-                fixture
-                    .store
-                    .apply_batch_action(&Scope::All, &id, BatchAction::Cancel)
-                    .await
-                    .unwrap();
+                fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
                 fixture.over(&id).await;
             })
             .await;
         let batch = fixture.batch(&id).await;
         assert_eq!((batch.status, batch.counts.cancelled), (BatchStatus::Cancelled, 4));
-        let cancels =
-            fixture.fake.requests().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
+        let cancels = fixture.fake.requests().iter().filter(|seen| seen.path.ends_with("/cancel")).count();
         assert_eq!(cancels, fixture.fake.batches().len(), "{provider}");
         // When cancelled, the fake returns the answers that it has.
         let calls = fixture.calls(&id).await;
@@ -166,11 +161,7 @@ async fn rows_whose_questions_are_out_and_unanswered_at_the_deadline_are_told_ti
                 fixture.over(&id).await;
             })
             .await;
-        assert!(
-            fixture.sent().values().all(|times| *times == 1),
-            "{provider}: {:?}",
-            fixture.sent()
-        );
+        assert!(fixture.sent().values().all(|times| *times == 1), "{provider}: {:?}", fixture.sent());
         assert_timed_out(&fixture, &id, 3).await;
     }
 }
@@ -255,9 +246,7 @@ async fn rows_of_an_unusable_profile_are_told_what_they_are_told_directly() {
     for (at, (body, suspended, code)) in cases.into_iter().enumerate() {
         fixture.put(body, suspended).await;
         let id = fixture.start(&format!("b-{at}"), &fixture.definition()).await;
-        fixture
-            .work_until(fixture.until(async || fixture.batch(&id).await.status.is_final()))
-            .await;
+        fixture.work_until(fixture.until(async || fixture.batch(&id).await.status.is_final())).await;
         for unit in fixture.units(&id).await {
             assert_eq!(unit.failure.unwrap().code, code);
         }
@@ -304,11 +293,7 @@ async fn what_a_cancelled_batch_never_sent_costs_nothing() {
         fixture
             .work_until(async {
                 all_are_out(&fixture, 3).await;
-                fixture
-                    .store
-                    .apply_batch_action(&Scope::All, &id, BatchAction::Cancel)
-                    .await
-                    .unwrap();
+                fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::Cancel).await.unwrap();
                 fixture.fake.set_default(longshore_testkit::fake_ai::FakeBehaviour::default());
                 fixture.over(&id).await;
             })
@@ -323,8 +308,7 @@ async fn what_a_cancelled_batch_never_sent_costs_nothing() {
 }
 
 #[tokio::test]
-async fn a_row_that_died_between_the_books_and_the_parking_place_owes_nothing_once_it_is_cancelled()
-{
+async fn a_row_that_died_between_the_books_and_the_parking_place_owes_nothing_once_it_is_cancelled() {
     let fixture = BulkFixture::new(ProviderName::Openai, 2).await;
     fixture.fake.push_batch_plans(vec![endless(); 10]);
     let id = fixture.start("b-1", &fixture.definition()).await;

@@ -12,14 +12,13 @@ use longshore::batch::Batch;
 use longshore::failure_detector::StalledSession;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{
-    BatchId, Client, Clock, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy,
-    ProfileName, QueueName, Scope, Services, Store, SystemClock, TenantId, Unit, UnitId, Worker,
-    WorkerBuilder,
+    BatchId, Client, Clock, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
+    QueueName, Scope, Services, Store, SystemClock, TenantId, Unit, UnitId, Worker, WorkerBuilder,
 };
 use longshore_ai::{Http, Inference, ProviderName, Vault};
 use longshore_batch::definition::{
-    Database, Definition, PROVIDER_BATCH_KIND, Post, Pre, ProfileRef, ProviderBatchOptions, QUEUE,
-    ROW_KIND, SqlPost, SqlStatement,
+    Database, Definition, PROVIDER_BATCH_KIND, Post, Pre, ProfileRef, ProviderBatchOptions, QUEUE, ROW_KIND,
+    SqlPost, SqlStatement,
 };
 use longshore_batch::rows::Sources;
 use longshore_batch::{ProviderBatchHandler, RowHandler};
@@ -154,9 +153,7 @@ impl BulkFixture {
         let store = CrashPointStore::new(Arc::clone(&self.store), Arc::clone(wire));
         let ledger = CrashPointLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
         let builder = Worker::builder(Arc::new(store)).slots(1).services(Services::None);
-        self.with_runner(builder.heartbeat(HeartbeatRequest::Task), &desk(Arc::new(ledger)))
-            .build()
-            .unwrap()
+        self.with_runner(builder.heartbeat(HeartbeatRequest::Task), &desk(Arc::new(ledger))).build().unwrap()
     }
 
     /// A worker for rows only.
@@ -175,11 +172,7 @@ impl BulkFixture {
 
     fn with_runner(&self, builder: WorkerBuilder, desk: &Inference) -> WorkerBuilder {
         let bulk = ProviderBatchHandler::new(desk.clone()).clock(Arc::clone(&self.clock));
-        builder.handle(
-            Kind::new(PROVIDER_BATCH_KIND).unwrap(),
-            ProviderBatchHandler::policy(),
-            bulk,
-        )
+        builder.handle(Kind::new(PROVIDER_BATCH_KIND).unwrap(), ProviderBatchHandler::policy(), bulk)
     }
 
     fn with_rows(&self, builder: WorkerBuilder, desk: &Inference) -> WorkerBuilder {
@@ -301,8 +294,7 @@ fn fake() -> ProfileName {
 
 fn fill(path: &Path, rows: u32) {
     let db = Connection::open(path).unwrap();
-    db.execute_batch("CREATE TABLE rows (id INTEGER PRIMARY KEY, seen INT DEFAULT 0, said TEXT)")
-        .unwrap();
+    db.execute_batch("CREATE TABLE rows (id INTEGER PRIMARY KEY, seen INT DEFAULT 0, said TEXT)").unwrap();
     for id in 1..=rows {
         db.execute("INSERT INTO rows (id) VALUES (?1)", [id]).unwrap();
     }

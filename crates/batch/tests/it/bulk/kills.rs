@@ -121,11 +121,7 @@ async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() 
             () = rising => {}
         }
         assert!(wire.was_reached());
-        assert!(
-            fixture.sent().values().all(|times| *times == 1),
-            "{provider}: {:?}",
-            fixture.sent()
-        );
+        assert!(fixture.sent().values().all(|times| *times == 1), "{provider}: {:?}", fixture.sent());
         assert_eq!(fixture.number("SELECT count(*) FROM rows WHERE seen = 1"), 2);
         fixture.assert_nothing_is_left(&id).await;
     }
@@ -137,11 +133,9 @@ async fn a_worker_that_comes_back_to_life_does_not_send_what_another_has_sent() 
 async fn a_row_that_is_lost_while_its_question_is_parked_is_no_lost_question() {
     let admitted: fn(&str) -> bool = |verb| verb == "admit_calls";
     let parked: fn(&str) -> bool = |verb| verb == "change_pending";
-    for (at, kill) in [
-        (admitted, CrashTiming::After),
-        (parked, CrashTiming::Before),
-        (parked, CrashTiming::After),
-    ] {
+    for (at, kill) in
+        [(admitted, CrashTiming::After), (parked, CrashTiming::Before), (parked, CrashTiming::After)]
+    {
         let fixture = BulkFixture::new(ProviderName::Openai, ROWS).await;
         let definition = Definition { on_lost: OnLost::Fail, ..fixture.definition() };
         let id = fixture.start("b-1", &definition).await;

@@ -153,13 +153,7 @@ async fn post_changes_rows_and_uses_only_what_is_bound() {
             "`:statis`",
             "did you mean `status`?",
         ),
-        (
-            "(NULL, :code, :batch_id)",
-            "(NULL, :kode, :batch_id)",
-            0,
-            "`:kode`",
-            "did you mean `code`?",
-        ),
+        ("(NULL, :code, :batch_id)", "(NULL, :kode, :batch_id)", 0, "`:kode`", "did you mean `code`?"),
     ] {
         mistake(right, wrong, below, message, hint).await;
     }
@@ -174,12 +168,7 @@ async fn rules_compile_and_ask_for_fields_of_the_schema() {
             "no field `confidense`",
             "`confidence`?",
         ),
-        (
-            "when = \"answer.",
-            "when = \"anser.",
-            "a rule has no variable `anser`",
-            "did you mean `answer`?",
-        ),
+        ("when = \"answer.", "when = \"anser.", "a rule has no variable `anser`", "did you mean `answer`?"),
         ("when = \"answer.confidence < 0.5", "when = \"answer.confidence <", "rule 1: `when`", ""),
         ("when = \"answer.confidence <", "when = \"answer.confidence|flot <", "unknown filter", ""),
         (
@@ -245,8 +234,7 @@ impl RowSource for UnreachableSource {
 #[tokio::test]
 async fn a_database_that_is_away_is_one_error_where_it_is_named() {
     let Case { loaded, .. } = Case::new(BATCH);
-    let error =
-        check(&loaded.definition, &loaded.source_map, &UnreachableSource).await.unwrap_err();
+    let error = check(&loaded.definition, &loaded.source_map, &UnreachableSource).await.unwrap_err();
     assert_eq!(error.message, "the database cannot be reached: connection refused");
     assert_eq!(error.line, Some(2));
 }

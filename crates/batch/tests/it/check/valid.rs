@@ -35,8 +35,7 @@ async fn a_post_that_writes_nothing_is_worth_a_word() {
 
 #[tokio::test]
 async fn two_columns_of_one_name_are_worth_a_word() {
-    let text =
-        BATCH.replace("SELECT id, vendor,", "SELECT id, status AS vendor, vendor, 1 AS row,");
+    let text = BATCH.replace("SELECT id, vendor,", "SELECT id, status AS vendor, vendor, 1 AS row,");
     let text = text.replace("row.price", "price");
     let warnings = Case::new(&text).check().await.unwrap().warnings;
     assert_eq!(warnings.len(), 2, "{warnings:?}");
@@ -95,8 +94,7 @@ async fn the_examples_pass_without_a_word() {
         if !example.join("batch.toml").exists() {
             continue;
         }
-        let loaded =
-            load(&example, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
+        let loaded = load(&example, &Overrides::default()).unwrap_or_else(|error| panic!("{error}"));
         let dir = TempDir::new().unwrap();
         let database = dir.path().join("rows.db");
         let seed = std::fs::read_to_string(loaded.seed.as_ref().unwrap()).unwrap();

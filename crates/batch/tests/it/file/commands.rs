@@ -32,10 +32,7 @@ fn pre_and_post_may_be_commands() {
         start_timeout: Duration::from_secs(9),
     };
     assert_eq!(pre.command, expected);
-    assert_eq!(
-        (pre.sql.as_deref(), pre.lists["l"].as_str()),
-        (Some("SELECT 1 WHERE :key"), "SELECT 2")
-    );
+    assert_eq!((pre.sql.as_deref(), pre.lists["l"].as_str()), (Some("SELECT 1 WHERE :key"), "SELECT 2"));
     let Post::Command(post) = &loaded.definition.post else { panic!() };
     let program = here.join("./b.sh").display().to_string();
     assert_eq!(post.command, CommandSpec::new(vec![program], here.display().to_string()));
@@ -59,11 +56,7 @@ fn what_does_not_go_with_a_command_is_refused() {
         ("command = \"python3\"".into(), "", "`pre.command` must be a list of words"),
         ("command = []".into(), "", "`pre.command` names no program"),
         ("command = [\"./none\"]".into(), "", "there is no file ./none"),
-        (
-            command.into(),
-            "success = \"DELETE FROM t\"",
-            "`post.success` and `post.command` exclude",
-        ),
+        (command.into(), "success = \"DELETE FROM t\"", "`post.success` and `post.command` exclude"),
         (command.into(), "skip = \"DELETE FROM t\"", "`post.skip` and `post.command` exclude"),
     ] {
         let post = match post {
@@ -80,8 +73,7 @@ fn what_does_not_go_with_a_command_is_refused() {
 
 #[test]
 fn a_definition_with_commands_is_kept_and_read_back() {
-    let text =
-        with("command = [\"python3\", \"a.py\"]", "\n[post]\ncommand = [\"python3\", \"a.py\"]\n");
+    let text = with("command = [\"python3\", \"a.py\"]", "\n[post]\ncommand = [\"python3\", \"a.py\"]\n");
     let definition = read(&text).unwrap().definition;
     let kept = serde_json::to_string(&definition).unwrap();
     assert_eq!(serde_json::from_str::<longshore_batch::Definition>(&kept).unwrap(), definition);

@@ -65,11 +65,7 @@ fn a_value_of_the_wrong_type_is_refused() {
         ("output = 4.0", "output = \"much\"", "`much` is no price"),
         ("output = 4.0", "output = 4.0, batch = 2", "a number from 0 to 1"),
         ("output = 4.0", "output = 4.0, cache_read = true", "expected dollars per million tokens"),
-        (
-            "output = 4.0",
-            "output = 4.0, tiers = 3",
-            "invalid type: integer `3`, expected a sequence",
-        ),
+        ("output = 4.0", "output = 4.0, tiers = 3", "invalid type: integer `3`, expected a sequence"),
         ("output = 4.0", "output = 4.0, rates = [{ from = \"soon\" }]", "is neither a day"),
         ("limit = \"5%\"", "limit = 5.5", "a number of rows, a share as \"5%\""),
         ("limit = \"5%\"", "limit = \"0%\"", "above 0% and at most 100%"),
@@ -100,13 +96,7 @@ fn what_makes_no_sense_together_is_refused() {
         ("prompt_file =", "prompt = \"?\"\nprompt_file =", 1, "exclude each other", "leave one"),
         ("[completion]", "[completion]\nhttp = \"http://x\"", 1, "exclude each other", "leave one"),
         ("[pre.lists]", "code = \"x\"\n[pre.lists]", 0, "exclude each other", "leave one"),
-        (
-            "{ sql = \"DELETE",
-            "{ sql = \"DELETE FROM x; DELETE",
-            0,
-            "`rows` is for one statement",
-            "",
-        ),
+        ("{ sql = \"DELETE", "{ sql = \"DELETE FROM x; DELETE", 0, "`rows` is for one statement", ""),
         ("then = \"RETRY\"", "then = \"FAIL\"", 2, "`after` is for a rule", ""),
         ("history =", "row =", 0, "a list cannot be called `row`", "the row itself"),
         ("since =", "sinse =", 0, "has no parameter `:sinse`", "did you mean `since`?"),
@@ -122,26 +112,14 @@ fn what_makes_no_sense_together_is_refused() {
             "",
         ),
         ("provider = \"scripted\"", "provider = \"echo\"", 2, "only a scripted profile", ""),
-        (
-            "profile = \"reviewer\"",
-            "profile = \"reviwer\"",
-            0,
-            "no profile `reviwer`",
-            "`reviewer`?",
-        ),
+        ("profile = \"reviewer\"", "profile = \"reviwer\"", 0, "no profile `reviwer`", "`reviewer`?"),
         ("profile = \"reviewer\"", "profile = \"zzz\"", 0, "no profile `zzz`", "echo, reviewer"),
         ("sqlite:orders.db", "orders.db", 0, "is not a URL", "sqlite:orders.db"),
         ("sqlite:orders.db", "sqlight:orders.db", 0, "unknown kind of database", "`sqlite`?"),
         ("sqlite:orders.db", "sqlite::memory:", 0, "names no file", ""),
         ("sqlite:orders.db", "env:", 0, "nothing follows `env:`", ""),
         ("seed = \"seed.sql\"", "seed = \"sead.sql\"", 0, "there is no file sead.sql", ""),
-        (
-            "database = \"sqlite:orders.db\"",
-            "database = \"env:URL\"",
-            1,
-            "only create a SQLite",
-            "",
-        ),
+        ("database = \"sqlite:orders.db\"", "database = \"env:URL\"", 1, "only create a SQLite", ""),
         ("tenant = \"acme\"", "tenant = \"ac me\"", 0, "may only hold letters", ""),
         ("type = \"po-review\"", "type = \"po review\"", 0, "may only hold letters", ""),
         ("\"prompt.md\"", "\"none.md\"", 0, "there is no such file", ""),
@@ -239,10 +217,7 @@ fn a_file_that_cannot_be_one_is_refused() {
     assert_eq!(of("empty").message, "there is no batch.toml in this folder");
     std::fs::create_dir(dir.path().join("empty/batch.toml")).unwrap();
     assert_eq!(of("empty").message, "this is not a file");
-    assert_eq!(
-        load(std::path::Path::new("/dev/zero"), &noon()).unwrap_err().message,
-        "this is not a file"
-    );
+    assert_eq!(load(std::path::Path::new("/dev/zero"), &noon()).unwrap_err().message, "this is not a file");
 }
 
 #[test]
@@ -297,11 +272,7 @@ fn a_profile_that_asks_somebody_is_read_with_care() {
     let real = "[profiles.p]\nprovider = \"openai\"\nmodel = \"m\"\n";
     for (wrong, message, hint) in [
         ("key = \"sk-proj-0123456789\"", "looks like a secret", "env:NAME"),
-        (
-            "wire = { samplign = true }",
-            "unknown key `samplign` in [profiles.p.wire]",
-            "`sampling`?",
-        ),
+        ("wire = { samplign = true }", "unknown key `samplign` in [profiles.p.wire]", "`sampling`?"),
         ("limits = { requests = \"many\" }", "`profiles.p.limits.requests`: invalid type", ""),
         ("delay = \"1s\"", "`profiles.p.delay` does not apply to provider openai", ""),
         ("endpiont = \"http://x\"", "unknown key `endpiont`", "endpoint"),

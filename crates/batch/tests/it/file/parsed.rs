@@ -6,8 +6,8 @@ use longshore::batch::{FailureLimit, FailureThreshold, OnThreshold};
 use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
 use longshore_ai::{Price, Prices, ProviderName};
 use longshore_batch::definition::{
-    Action, Ai, Alerts, AskRoute, Database, Definition, Post, PostVerdict, Pre,
-    ProviderBatchOptions, RowConcurrency, SqlPost, SqlStatement,
+    Action, Ai, Alerts, AskRoute, Database, Definition, Post, PostVerdict, Pre, ProviderBatchOptions,
+    RowConcurrency, SqlPost, SqlStatement,
 };
 use longshore_batch::file::{Overrides, SourceLocation};
 use serde_json::json;
@@ -63,10 +63,7 @@ fn candidates_are_read_without_their_semicolon() {
     let candidates = &loaded.definition.candidates;
     assert!(candidates.sql.starts_with("SELECT po_line_id"), "{}", candidates.sql);
     assert!(candidates.sql.ends_with(":since"), "{}", candidates.sql);
-    assert_eq!(
-        (candidates.key.as_str(), candidates.priority.as_deref()),
-        ("po_line_id", Some("priority"))
-    );
+    assert_eq!((candidates.key.as_str(), candidates.priority.as_deref()), ("po_line_id", Some("priority")));
     assert_eq!((candidates.limit, candidates.ahead), (Some(500), 2000));
     assert_eq!(candidates.claim.as_deref(), Some("po-lines"));
     assert_eq!(candidates.params["since"], json!("2026-01-01"));
@@ -84,10 +81,7 @@ fn pre_and_ai_hold_the_files_they_name() {
         (ai.profile.inline().unwrap().name.as_str(), ai.profile.inline().unwrap().provider),
         ("reviewer", ProviderName::Scripted)
     );
-    assert_eq!(
-        ai.profile.inline().unwrap().prices,
-        Prices::flat("0.8".parse().unwrap(), Price::dollars(4))
-    );
+    assert_eq!(ai.profile.inline().unwrap().prices, Prices::flat("0.8".parse().unwrap(), Price::dollars(4)));
     assert_eq!(
         (ai.profile.inline().unwrap().delay, ai.timeout),
         (Duration::from_millis(20), Duration::from_secs(30))
@@ -120,10 +114,7 @@ fn post_is_a_text_a_list_or_a_table_and_a_text_may_hold_several_statements() {
         statements.iter().map(|statement| statement.sql.clone()).collect()
     };
     assert_eq!(sql(&post.always), ["INSERT INTO log (line, status) VALUES (:key, :status)"]);
-    assert_eq!(
-        post.success.iter().map(|statement| statement.rows).collect::<Vec<_>>(),
-        [None, Some(1)]
-    );
+    assert_eq!(post.success.iter().map(|statement| statement.rows).collect::<Vec<_>>(), [None, Some(1)]);
     assert_eq!(
         sql(&post.fail),
         [
@@ -250,8 +241,7 @@ fn a_failure_limit_is_a_number_a_share_or_none() {
 #[test]
 fn a_digest_has_a_failure_limit_only_if_one_is_written() {
     let mail = "[mail]\nfrom = \"a@b.c\"\nto = \"{{ id }}\"\nsubject = \"s\"\ntemplate = \"t\"\n";
-    let text =
-        SMALL.replace("[ai]\nprofile = \"echo\"\n", mail).replace("prompt = \"{{ id }}?\"\n", "");
+    let text = SMALL.replace("[ai]\nprofile = \"echo\"\n", mail).replace("prompt = \"{{ id }}?\"\n", "");
     assert_eq!(read(&text).unwrap().definition.threshold, None);
     let limited = read(&format!("{text}[failures]\nthen = \"fail\"\n")).unwrap();
     assert_eq!(limited.definition.threshold.unwrap().limit, FailureLimit::Percent(10.0));
@@ -293,8 +283,7 @@ fn pre_and_post_may_be_code() {
 
 #[test]
 fn places_point_at_the_texts_wherever_they_are() {
-    let text = FULL
-        .replace("sql = \"SELECT * FROM po_lines", "sql = \"\"\"\n\n  SELECT *\n FROM po_lines");
+    let text = FULL.replace("sql = \"SELECT * FROM po_lines", "sql = \"\"\"\n\n  SELECT *\n FROM po_lines");
     let text = text.replace("po_line_id = :key\"\nprompt", "po_line_id = :key\"\"\"\nprompt");
     let dir = folder(&text);
     let loaded = load(dir.path(), &noon()).unwrap();
@@ -314,11 +303,9 @@ fn places_point_at_the_texts_wherever_they_are() {
     ] {
         assert_eq!(place(key), SourceLocation { file: batch.clone(), line: line(begins) }, "{key}");
     }
-    for (key, file) in [
-        ("pre.prompt", "prompt.md"),
-        ("ai.schema", "verdict.schema.json"),
-        ("ai.script", "reviewer.toml"),
-    ] {
+    for (key, file) in
+        [("pre.prompt", "prompt.md"), ("ai.schema", "verdict.schema.json"), ("ai.script", "reviewer.toml")]
+    {
         let file = dir.path().join(file).display().to_string();
         assert_eq!(place(key), SourceLocation { file, line: 1 }, "{key}");
     }
@@ -366,13 +353,11 @@ fn questions_may_go_with_a_providers_batches() {
     assert_eq!(with("profile = \"@a\"\nmode = \"direct\"").provider_batch, None);
     let usual = with("profile = \"@a\"\nmode = \"provider-batch\"").provider_batch.unwrap();
     assert_eq!(usual, ProviderBatchOptions::default());
-    let own = "profile = \"@a\"\nmode = \"provider-batch\"\nprovider_batch = { gather = \"5m\", look = \"2m\" }";
+    let own =
+        "profile = \"@a\"\nmode = \"provider-batch\"\nprovider_batch = { gather = \"5m\", look = \"2m\" }";
     let whole = read(&SMALL.replace("profile = \"echo\"", own)).unwrap().definition;
     assert_eq!(whole.candidates.ahead, 100_000, "rows that sleep do not keep others out");
-    assert!(
-        whole.alerts.no_progress > std::time::Duration::from_secs(24 * 3600),
-        "and may sleep long"
-    );
+    assert!(whole.alerts.no_progress > std::time::Duration::from_secs(24 * 3600), "and may sleep long");
     let own = with(own).provider_batch.unwrap();
     let secs = |span: std::time::Duration| span.as_secs();
     assert_eq!((secs(own.gather), secs(own.look), secs(own.lag)), (300, 120, 60));

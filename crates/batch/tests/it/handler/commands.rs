@@ -22,8 +22,7 @@ struct CommandFixture {
 impl CommandFixture {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (command, sql) =
-            (steps(folder.path()), "SELECT id FROM rows WHERE id = :key".to_owned());
+        let (command, sql) = (steps(folder.path()), "SELECT id FROM rows WHERE id = :key".to_owned());
         let pre = CommandPre { command: command.clone(), sql: Some(sql), lists: [].into() };
         let post = CommandPost { command, row_sql: None };
         let (pre, post) = (Pre::Command(pre), Post::Command(post));

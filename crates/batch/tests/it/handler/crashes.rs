@@ -14,9 +14,7 @@ use longshore_testkit::{Fault, FaultyStore};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use super::fixture::{
-    FakeProvider, FakeReply, Fixture, TestRoute, answer, definition, on_each_route, post,
-};
+use super::fixture::{FakeProvider, FakeReply, Fixture, TestRoute, answer, definition, on_each_route, post};
 
 /// A POST that never returns the first time.
 struct StuckApply {
@@ -64,8 +62,7 @@ async fn a_post_error_is_tried_again_without_asking_again(route: TestRoute) {
     fixture.work(fixture.handler()).await;
     assert_eq!(fixture.only_unit(&id).await.state, UnitState::Done);
     assert_eq!((fixture.provider.count(), fixture.rows.statements().len()), (1, 1));
-    let failures =
-        fixture.store.failures(&Scope::All, fixture.only_unit(&id).await.id).await.unwrap();
+    let failures = fixture.store.failures(&Scope::All, fixture.only_unit(&id).await.id).await.unwrap();
     let codes: Vec<&str> = failures.iter().map(|one| one.failure.code.as_str()).collect();
     assert_eq!(codes, ["post-error", "post-error"]);
 }
@@ -108,8 +105,7 @@ async fn a_row_that_post_wants_retried_is_asked_anew_under_another_request_id(ro
     let fixture = Fixture::by(
         route,
         FakeProvider::new(|_, before| {
-            let words =
-                if before == 0 { r#"{"verdict": "unsure"}"# } else { r#"{"verdict": "ok"}"# };
+            let words = if before == 0 { r#"{"verdict": "unsure"}"# } else { r#"{"verdict": "ok"}"# };
             FakeReply::Answer(answer(words))
         }),
     )
@@ -120,10 +116,7 @@ async fn a_row_that_post_wants_retried_is_asked_anew_under_another_request_id(ro
     fixture.work(fixture.handler()).await;
     let unit = fixture.only_unit(&id).await;
     assert_eq!((unit.state, unit.attempt), (UnitState::Done, 2));
-    assert_eq!(
-        fixture.provider.request_ids(),
-        [format!("{}-1", unit.id), format!("{}-2", unit.id)]
-    );
+    assert_eq!(fixture.provider.request_ids(), [format!("{}-1", unit.id), format!("{}-2", unit.id)]);
     assert_eq!(fixture.batch(&id).await.sums["answers"], 2, "both were paid for");
     let failures = fixture.store.failures(&Scope::All, unit.id).await.unwrap();
     assert_eq!(failures[0].failure.code, "post-retry");
@@ -143,9 +136,7 @@ async fn the_last_retry_is_a_failure_and_post_writes_it_as_one(route: TestRoute)
     assert_eq!(fixture.rows.statements().len(), 1, "the UPDATE of `fail`, once");
 }
 
-async fn a_question_that_died_with_its_worker_is_asked_again_under_the_same_request_id(
-    route: TestRoute,
-) {
+async fn a_question_that_died_with_its_worker_is_asked_again_under_the_same_request_id(route: TestRoute) {
     let provider = FakeProvider::new(|_, before| match before {
         0 => FakeReply::Silence,
         _ => FakeReply::Answer(answer(r#"{"verdict": "fine"}"#)),
@@ -160,9 +151,7 @@ async fn a_question_that_died_with_its_worker_is_asked_again_under_the_same_requ
     assert_eq!(ids[0], ids[1], "a provider can recognise the repeat");
 }
 
-async fn with_on_lost_fail_a_question_that_may_have_been_billed_is_not_asked_again(
-    route: TestRoute,
-) {
+async fn with_on_lost_fail_a_question_that_may_have_been_billed_is_not_asked_again(route: TestRoute) {
     let fixture = Fixture::by(route, FakeProvider::new(|_, _| FakeReply::Silence)).await;
     let mut definition = fixture.definition();
     definition.on_lost = OnLost::Fail;
@@ -180,8 +169,7 @@ async fn a_stopped_worker_does_not_wait_for_the_provider_and_uses_no_attempt(rou
     let fixture = Fixture::by(route, FakeProvider::new(|_, _| FakeReply::Silence)).await;
     let id = fixture.start(&fixture.definition(), &[json!(1)]).await;
     // A grace period long enough to notice: the run must end by itself.
-    let worker =
-        fixture.worker(1, fixture.handler()).grace(Duration::from_secs(3_600)).build().unwrap();
+    let worker = fixture.worker(1, fixture.handler()).grace(Duration::from_secs(3_600)).build().unwrap();
     let control = worker.control();
     let stop = async {
         fixture.asked().await;
@@ -227,9 +215,7 @@ async fn a_failed_row_that_an_operator_retries_is_asked_anew() {
     assert_eq!(fixture.provider.count(), 2);
 }
 
-async fn a_timeout_that_an_operator_retries_is_asked_anew_under_another_request_id(
-    route: TestRoute,
-) {
+async fn a_timeout_that_an_operator_retries_is_asked_anew_under_another_request_id(route: TestRoute) {
     let provider = FakeProvider::new(|_, before| match before {
         0 | 1 => FakeReply::Silence,
         _ => FakeReply::Answer(answer(r#"{"verdict": "fine"}"#)),

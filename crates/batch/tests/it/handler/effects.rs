@@ -48,8 +48,7 @@ impl SharedDatabase {
 fn fill(path: &Path, rows: i64) -> Connection {
     let db = Connection::open(path).unwrap();
     db.busy_timeout(Duration::from_secs(10)).unwrap();
-    db.execute_batch("CREATE TABLE rows (id INTEGER PRIMARY KEY, seen INT DEFAULT 0, said TEXT)")
-        .unwrap();
+    db.execute_batch("CREATE TABLE rows (id INTEGER PRIMARY KEY, seen INT DEFAULT 0, said TEXT)").unwrap();
     for id in 1..=rows {
         db.execute("INSERT INTO rows (id) VALUES (?1)", [id]).unwrap();
     }
@@ -58,8 +57,7 @@ fn fill(path: &Path, rows: i64) -> Connection {
 
 fn definition_in_store() -> Definition {
     let sql = "UPDATE rows SET seen = seen + 1, said = :verdict WHERE id = :key";
-    let success =
-        vec![longshore_batch::definition::SqlStatement { rows: Some(1), ..statement(sql) }];
+    let success = vec![longshore_batch::definition::SqlStatement { rows: Some(1), ..statement(sql) }];
     Definition {
         database: Database::Store,
         post: Post::Sql(SqlPost { success, ..SqlPost::default() }),
@@ -127,11 +125,9 @@ async fn an_effect_that_the_store_refuses_is_tried_again_without_asking_again() 
 
 #[tokio::test]
 async fn a_failed_rows_effects_commit_with_its_failure() {
-    let shared =
-        SharedDatabase::new(1, FakeProvider::new(|_, _| FakeReply::Answer(answer("gibberish"))));
+    let shared = SharedDatabase::new(1, FakeProvider::new(|_, _| FakeReply::Answer(answer("gibberish"))));
     let mut definition = definition_in_store();
-    let fail =
-        vec![statement("UPDATE rows SET said = :error_code, seen = seen + 1 WHERE id = :key")];
+    let fail = vec![statement("UPDATE rows SET said = :error_code, seen = seen + 1 WHERE id = :key")];
     definition.post = Post::Sql(SqlPost { fail, ..SqlPost::default() });
     let id = shared.fixture.start(&definition, &keys(1)).await;
     shared.fixture.work(shared.handler()).await;
@@ -186,8 +182,7 @@ async fn no_answer_is_asked_for_again_because_what_post_writes_is_refused() {
 async fn a_timeout_is_not_asked_about_again_because_what_post_writes_is_refused() {
     use longshore_batch::definition::PostVerdict::Fail;
     let error = longshore_ai::AskError::new(longshore_ai::Code::Timeout, "too slow");
-    let shared =
-        SharedDatabase::new(1, FakeProvider::new(move |_, _| FakeReply::Error(error.clone())));
+    let shared = SharedDatabase::new(1, FakeProvider::new(move |_, _| FakeReply::Error(error.clone())));
     let id = shared.fixture.start(&refused_on(Fail), &[json!(1)]).await;
     shared.fixture.work(shared.handler()).await;
     assert_eq!(shared.fixture.failure(&id).await.0, "effect-rows");

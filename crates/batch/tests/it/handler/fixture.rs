@@ -12,9 +12,9 @@ use longshore::batch::{Batch, Callback};
 use longshore::failure_detector::StalledSession;
 use longshore::store::UnitFilter;
 use longshore::{
-    BatchId, Client, Effect, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy,
-    ProfileName, QueueName, RetryPolicy, Scope, Services, SqlValue, Store, SystemClock, TenantId,
-    Unit, UnitId, Worker, WorkerBuilder, WorkerReport,
+    BatchId, Client, Effect, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
+    QueueName, RetryPolicy, Scope, Services, SqlValue, Store, SystemClock, TenantId, Unit, UnitId, Worker,
+    WorkerBuilder, WorkerReport,
 };
 use longshore_ai::contract::Libraries;
 use longshore_ai::worker::RequestHandler;
@@ -23,8 +23,8 @@ use longshore_ai::{
 };
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{
-    Ai, AskRoute, COMPLETION_KIND, Candidates, Database, Definition, Post, Pre, ProfileRef, QUEUE,
-    ROW_KIND, RowStep, SqlPost, SqlPre, SqlStatement,
+    Ai, AskRoute, COMPLETION_KIND, Candidates, Database, Definition, Post, Pre, ProfileRef, QUEUE, ROW_KIND,
+    RowStep, SqlPost, SqlPre, SqlStatement,
 };
 use longshore_batch::handler::RowHandlerBuilder;
 use longshore_batch::rows::{Candidate, Row, RowSource, SourceError, Sources, StatementInfo};
@@ -85,11 +85,7 @@ impl RowSource for FakeRows {
         Ok(Vec::new())
     }
 
-    async fn fetch(
-        &self,
-        _sql: &str,
-        params: &[(String, SqlValue)],
-    ) -> Result<Vec<Row>, SourceError> {
+    async fn fetch(&self, _sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError> {
         self.reads.fetch_add(1, Ordering::SeqCst);
         if take_one(&self.away) {
             return Err(SourceError::Unavailable("no route".to_owned()));
@@ -133,9 +129,7 @@ pub(crate) struct FakeProvider {
 }
 
 impl FakeProvider {
-    pub(crate) fn new(
-        reply_to: impl Fn(&Question, usize) -> FakeReply + Send + Sync + 'static,
-    ) -> Arc<Self> {
+    pub(crate) fn new(reply_to: impl Fn(&Question, usize) -> FakeReply + Send + Sync + 'static) -> Arc<Self> {
         let (questions, asked) = (Mutex::default(), Notify::new());
         Arc::new(Self { questions, asked, reply_to: Box::new(reply_to) })
     }
@@ -410,12 +404,7 @@ impl Fixture {
         self.start_as("b-1", definition, keys).await
     }
 
-    pub(crate) async fn start_as(
-        &self,
-        id: &str,
-        definition: &Definition,
-        keys: &[Value],
-    ) -> BatchId {
+    pub(crate) async fn start_as(&self, id: &str, definition: &Definition, keys: &[Value]) -> BatchId {
         let id = BatchId::new(id).unwrap();
         let mut batch = NewBatch::new(id.clone());
         batch.kind.clone_from(&definition.kind);
@@ -464,11 +453,7 @@ impl Fixture {
     }
 
     /// Runs a worker until `reached`, then drops it with its handlers.
-    pub(crate) async fn work_until(
-        &self,
-        handler: RowHandlerBuilder,
-        reached: impl Future<Output = ()>,
-    ) {
+    pub(crate) async fn work_until(&self, handler: RowHandlerBuilder, reached: impl Future<Output = ()>) {
         self.work_by(self.worker(1, handler), reached).await;
     }
 

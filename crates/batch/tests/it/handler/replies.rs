@@ -9,9 +9,7 @@ use longshore_ai::{AskError, Code, FinishReason};
 use longshore_testkit::ManualClock;
 use serde_json::json;
 
-use super::fixture::{
-    FakeProvider, FakeReply, Fixture, TestRoute, answer, definition, on_each_route,
-};
+use super::fixture::{FakeProvider, FakeReply, Fixture, TestRoute, answer, definition, on_each_route};
 use crate::support;
 
 fn text(text: &str) -> SqlValue {
@@ -34,10 +32,7 @@ async fn an_answer_that_was_cut_says_that_max_tokens_was_too_small(route: TestRo
         route,
         FakeProvider::new(|_, _| {
             let finish_reason = FinishReason::Length;
-            FakeReply::Answer(longshore_ai::Answer {
-                finish_reason,
-                ..answer(r#"{"verdict": "fi"#)
-            })
+            FakeReply::Answer(longshore_ai::Answer { finish_reason, ..answer(r#"{"verdict": "fi"#) })
         }),
     )
     .await;
@@ -96,10 +91,7 @@ async fn a_row_that_is_gone_fails_without_a_question(route: TestRoute) {
     let (code, words) = fixture.failure(&id).await;
     assert_eq!(code, "pre-error");
     assert!(words.contains("the row is gone"), "{words}");
-    assert_eq!(
-        (fixture.provider.count(), fixture.rows.bound(0, "error_code")),
-        (0, text("PRE_ERROR"))
-    );
+    assert_eq!((fixture.provider.count(), fixture.rows.bound(0, "error_code")), (0, text("PRE_ERROR")));
 }
 
 async fn a_database_that_is_away_is_waited_for(route: TestRoute) {

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use longshore::{SqlValue, UnitState};
 use longshore_batch::definition::{Post, PostVerdict, Pre};
-use longshore_batch::pre_post::{
-    Apply, ApplyError, ApplyOutcome, Prepare, PrepareError, RowReply, RowRun,
-};
+use longshore_batch::pre_post::{Apply, ApplyError, ApplyOutcome, Prepare, PrepareError, RowReply, RowRun};
 use serde_json::json;
 use tokio::sync::Barrier;
 
@@ -50,8 +48,7 @@ async fn rows_worked_on_together_have_workers_of_their_own_and_numbers_are_used_
     fixture.start(&definition, &keys).await;
     let workers: Arc<Mutex<Vec<String>>> = Arc::default();
     let together = WorkerRecorder { workers: Arc::clone(&workers), barrier: Barrier::new(4) };
-    let handler =
-        fixture.handler().prepare("ask", FixedPrompt("what of")).apply("together", together);
+    let handler = fixture.handler().prepare("ask", FixedPrompt("what of")).apply("together", together);
     assert_eq!(fixture.work(handler).await.done, 12);
 
     let workers = workers.lock().unwrap().clone();

@@ -64,8 +64,7 @@ async fn a_limit_is_exact_whatever_the_chunks() {
         let mut definition = definition();
         definition.candidates.limit = Some(limit);
         let mut initiation = fixture.start_with(definition).await;
-        let filled =
-            fill(&fixture.initiator().with_sizes(3, chunk), &mut initiation).await.unwrap();
+        let filled = fill(&fixture.initiator().with_sizes(3, chunk), &mut initiation).await.unwrap();
         let sent = limit.min(10);
         assert_eq!((filled.end, filled.progress.sent), (FillEnd::Sealed, sent));
         let last = i64::try_from(sent).unwrap();

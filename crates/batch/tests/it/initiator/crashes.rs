@@ -47,12 +47,7 @@ fn paused() -> tokio::runtime::Runtime {
 }
 
 fn faults() -> impl Strategy<Value = Vec<(&'static str, u64, Fault)>> {
-    let verb = prop::sample::select(vec![
-        "add_to_batch",
-        "apply_batch_action",
-        "open_batch",
-        "definition",
-    ]);
+    let verb = prop::sample::select(vec!["add_to_batch", "apply_batch_action", "open_batch", "definition"]);
     let fault = prop::sample::select(vec![Fault::FailBefore, Fault::FailAfter, Fault::Duplicate]);
     prop::collection::vec((verb, 1..8_u64, fault), 0..6)
 }
@@ -105,8 +100,7 @@ fn sqlite_fixture() -> SqliteFixture {
 async fn an_initiator_on_real_files_may_die_at_any_await() {
     let (sqlite_fixture, orders) = (sqlite_fixture(), Orders::new(200));
     let rows: Arc<dyn RowSource> = orders.rows();
-    let initiator =
-        |store: &Arc<dyn Store>| RowEnqueuer::new(Client::new(store.clone()), rows.clone());
+    let initiator = |store: &Arc<dyn Store>| RowEnqueuer::new(Client::new(store.clone()), rows.clone());
     let first = initiator(&sqlite_fixture.store).with_sizes(11, 3);
     let id = first.start(definition(), options()).await.unwrap().batch().id.clone();
     // Runs of 1, 2, 3 … polls: each ends at another await, and a dropped call may still be carried
@@ -126,8 +120,7 @@ async fn an_initiator_on_real_files_may_die_at_any_await() {
 async fn two_initiators_of_one_batch_share_the_work() {
     let (sqlite_fixture, orders) = (sqlite_fixture(), Orders::new(500));
     let rows: Arc<dyn RowSource> = orders.rows();
-    let initiator =
-        |store: &Arc<dyn Store>| RowEnqueuer::new(Client::new(store.clone()), rows.clone());
+    let initiator = |store: &Arc<dyn Store>| RowEnqueuer::new(Client::new(store.clone()), rows.clone());
     let (one, two) = (initiator(&sqlite_fixture.store), initiator(&sqlite_fixture.other));
     let (one, two) = (one.with_sizes(50, 7), two.with_sizes(30, 11));
     let mut first = one.start(definition(), options()).await.unwrap();

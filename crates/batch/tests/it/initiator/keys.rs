@@ -48,10 +48,7 @@ async fn a_row_becomes_a_unit_that_says_all_about_it() {
     assert_eq!((unit.tenant.as_str(), unit.key.as_deref()), ("acme", Some("lines:1")));
     assert_eq!(unit.payload.as_bytes(), br#"{"key":1}"#);
     let policy = unit.policy.unwrap();
-    assert_eq!(
-        (policy.retry.max_attempts, policy.on_lost, policy.timeout),
-        (3, OnLost::Rerun, None)
-    );
+    assert_eq!((policy.retry.max_attempts, policy.on_lost, policy.timeout), (3, OnLost::Rerun, None));
 }
 
 #[tokio::test]
@@ -126,12 +123,10 @@ async fn priorities_are_numbers_names_or_nothing() {
 #[tokio::test]
 async fn a_row_with_a_bad_priority_goes_in_with_its_problem_and_keeps_nobody_out() {
     let bad = [SqlValue::Int(0), SqlValue::Int(10), SqlValue::Real(1.5), text("soon")];
-    let rows = (1..)
-        .zip(bad)
-        .map(|(key, priority)| Candidate { key: SqlValue::Int(key), priority: Some(priority) });
+    let rows =
+        (1..).zip(bad).map(|(key, priority)| Candidate { key: SqlValue::Int(key), priority: Some(priority) });
     let mut fixture = FillFixture::new(0);
-    fixture.table =
-        Arc::new(FakeTable { rows: rows.collect::<Vec<_>>().into(), ..FakeTable::default() });
+    fixture.table = Arc::new(FakeTable { rows: rows.collect::<Vec<_>>().into(), ..FakeTable::default() });
     let mut initiation = fixture.start().await;
     fill(&fixture.initiator(), &mut initiation).await.unwrap();
     let units = units(&fixture.store, &initiation.batch().id).await;
@@ -147,8 +142,7 @@ async fn a_row_with_a_bad_priority_goes_in_with_its_problem_and_keeps_nobody_out
 async fn a_table_that_changes_meanwhile_does_no_harm() {
     let orders = Orders::new(10);
     let fixture = FillFixture::new(0);
-    let initiator =
-        longshore_batch::RowEnqueuer::new(fixture.client(), orders.rows()).with_sizes(2, 2);
+    let initiator = longshore_batch::RowEnqueuer::new(fixture.client(), orders.rows()).with_sizes(2, 2);
     let mut initiation = initiator.start(definition(), super::options()).await.unwrap();
     let meddle = |filling: FillProgress| {
         if filling.sent == 4 {

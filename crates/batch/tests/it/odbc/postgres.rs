@@ -38,7 +38,8 @@ async fn statements_are_described_and_candidates_paged() {
     remote::mistakes_are_told_with_their_place(&server, missing).await;
     remote::candidates_come_in_key_order(&server).await;
     remote::a_read_changes_nothing(&server).await;
-    let unaware = "CREATE COLLATION unaware (provider = icu, locale = 'und-u-ks-level1', deterministic = false)";
+    let unaware =
+        "CREATE COLLATION unaware (provider = icu, locale = 'und-u-ks-level1', deterministic = false)";
     server.run(unaware).unwrap();
     let word = "CREATE TABLE word (id TEXT COLLATE unaware)";
     remote::text_keys_keep_their_order(&server, word).await;
@@ -130,8 +131,7 @@ async fn types_are_kept_both_ways() {
     }
     let columns = read.iter().map(|(name, _)| format!("k.{name} IS NOT DISTINCT FROM c.{name}"));
     let columns: Vec<String> = columns.collect();
-    let same =
-        server.run(&format!("SELECT {} FROM kinds k, copies c", columns.join(", "))).unwrap();
+    let same = server.run(&format!("SELECT {} FROM kinds k, copies c", columns.join(", "))).unwrap();
     assert!(same.trim().split('\t').all(|same| same == "t"), "{same} of {read:?}");
 }
 

@@ -32,12 +32,8 @@ impl TestDatabase for SqliteFile {
 
     fn run(&self, sql: &str) -> String {
         let mut command = Command::new("sqlite3");
-        command
-            .args(["-bail", "-separator", "\t", "-cmd", ".timeout 5000"])
-            .arg(self.path())
-            .arg(sql);
-        let output =
-            command.output().expect("sqlite3 is missing: install the Debian package sqlite3");
+        command.args(["-bail", "-separator", "\t", "-cmd", ".timeout 5000"]).arg(self.path()).arg(sql);
+        let output = command.output().expect("sqlite3 is missing: install the Debian package sqlite3");
         assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
@@ -81,9 +77,8 @@ async fn types_are_kept_both_ways() {
     ] {
         assert_eq!(value(name), expected, "{name}");
     }
-    let columns = read
-        .iter()
-        .map(|(name, _)| format!("k.{name} IS c.{name} AND typeof(k.{name}) = typeof(c.{name})"));
+    let columns =
+        read.iter().map(|(name, _)| format!("k.{name} IS c.{name} AND typeof(k.{name}) = typeof(c.{name})"));
     let columns: Vec<String> = columns.collect();
     let same = file.run(&format!("SELECT {} FROM kinds k, copies c", columns.join(", ")));
     assert!(same.trim().split('\t').all(|same| same == "1"), "{same} of {read:?}");
@@ -99,8 +94,7 @@ const VALUES: &str = r#"(1, -9223372036854775808, '12345678901234567890.01234567
 async fn effects_are_applied_all_or_none() {
     let file = SqliteFile::new();
     file.lines(5);
-    remote::effects_are_applied_all_or_none(&file, "UNIQUE constraint failed", "no such table")
-        .await;
+    remote::effects_are_applied_all_or_none(&file, "UNIQUE constraint failed", "no such table").await;
 }
 
 #[tokio::test]

@@ -61,8 +61,7 @@ async fn keys_of_other_types_keep_their_order() {
 async fn several_columns_make_a_key_of_text() {
     let database = directly();
     database.run("CREATE TABLE part (orders INT, line INT, PRIMARY KEY (orders, line))");
-    database
-        .run("INSERT INTO part SELECT o, l FROM generate_series(9, 11) o, generate_series(1, 2) l");
+    database.run("INSERT INTO part SELECT o, l FROM generate_series(9, 11) o, generate_series(1, 2) l");
     let of = by_id("SELECT orders || '/' || line AS id FROM part");
     let found = pages_agree(&*database.rows(), &of).await;
     assert_eq!(found, ["10/1", "10/2", "11/1", "11/2", "9/1", "9/2"].map(text));
@@ -75,9 +74,7 @@ async fn several_columns_make_a_key_of_text() {
 #[tokio::test]
 async fn keys_that_name_no_row_are_refused() {
     let database = directly();
-    database.run(
-        "CREATE TABLE k (id INT, raw BYTEA); INSERT INTO k VALUES (1, 'a'), (2, 'b'), (NULL, 'c')",
-    );
+    database.run("CREATE TABLE k (id INT, raw BYTEA); INSERT INTO k VALUES (1, 'a'), (2, 'b'), (NULL, 'c')");
     let rows = database.rows();
     // NULL sorts last, but is found before the first page.
     let error = rows.candidates(&by_id("SELECT id FROM k"), None, 1).await.unwrap_err();
@@ -107,7 +104,6 @@ async fn a_page_of_numbers_is_read_by_the_index() {
         tokio::task::yield_now().await;
     }
     // The planner may read the last key; all pages together are 30 rows.
-    let read =
-        "SELECT seq_scan, idx_tup_fetch < 100 FROM pg_stat_user_tables WHERE relname = 'line'";
+    let read = "SELECT seq_scan, idx_tup_fetch < 100 FROM pg_stat_user_tables WHERE relname = 'line'";
     assert_eq!(database.run(read), "0\tt\n");
 }

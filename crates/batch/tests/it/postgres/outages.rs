@@ -77,15 +77,8 @@ async fn a_lock_that_is_held_too_long_is_away() {
     let change = |id| effect("UPDATE line SET note = 'x' WHERE id = :id", &[("id", int(id))], None);
     let rows = database.rows();
     let error = rows.apply(&[change(1), change(2)]).await.unwrap_err();
-    assert!(
-        matches!(&error, SourceError::Unavailable(words) if words.contains("lock timeout")),
-        "{error:?}"
-    );
-    assert_eq!(
-        database.run("SELECT count(*) FROM line WHERE note = 'x'").trim(),
-        "0",
-        "all or none"
-    );
+    assert!(matches!(&error, SourceError::Unavailable(words) if words.contains("lock timeout")), "{error:?}");
+    assert_eq!(database.run("SELECT count(*) FROM line WHERE note = 'x'").trim(), "0", "all or none");
     other.batch_execute("COMMIT").await.unwrap();
     rows.apply(&[change(1), change(2)]).await.unwrap();
 }
@@ -100,7 +93,8 @@ async fn a_call_that_is_given_up_leaves_nothing_behind() {
     let effects = [change, slow];
     {
         let mut applying = std::pin::pin!(rows.apply(&effects));
-        let begun = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'";
+        let begun =
+            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'";
         while database.run(begun).trim() == "0" {
             let turn = std::time::Duration::from_millis(10);
             assert!(tokio::time::timeout(turn, applying.as_mut()).await.is_err(), "it ended");

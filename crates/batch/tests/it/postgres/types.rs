@@ -63,8 +63,7 @@ async fn kept_both_ways(database: &dyn TestDatabase) {
     }
     let SqlValue::Text(zoned) = value("zoned") else { panic!("{:?}", value("zoned")) };
     assert!(zoned.starts_with("2026-02-") && zoned.contains(":00:00.5+"), "{zoned}");
-    let columns =
-        read.iter().map(|(name, _)| format!("k.{name}::text IS NOT DISTINCT FROM c.{name}::text"));
+    let columns = read.iter().map(|(name, _)| format!("k.{name}::text IS NOT DISTINCT FROM c.{name}::text"));
     let columns: Vec<String> = columns.collect();
     let same = database.run(&format!("SELECT {} FROM kinds k, copies c", columns.join(", ")));
     assert!(same.trim().split('\t').all(|same| same == "t"), "{same} of {read:?}");

@@ -6,15 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{
-    Client, HeartbeatRequest, Kind, MemoryStore, Policy, RetryPolicy, Scope, Services, Store,
-    Timestamp, Worker,
+    Client, HeartbeatRequest, Kind, MemoryStore, Policy, RetryPolicy, Scope, Services, Store, Timestamp,
+    Worker,
 };
 use longshore_ai::{Profile, ProviderName};
 use longshore_batch::RowHandler;
 use longshore_batch::check::check;
 use longshore_batch::definition::{
-    Ai, COMPLETION_KIND, Database, Definition, Post, Pre, ROW_KIND, RowStep, SqlPost, SqlPre,
-    SqlStatement,
+    Ai, COMPLETION_KIND, Database, Definition, Post, Pre, ROW_KIND, RowStep, SqlPost, SqlPre, SqlStatement,
 };
 use longshore_batch::file::SourceMap;
 use longshore_batch::row_enqueuer::{RowEnqueuer, StartOptions};
@@ -73,9 +72,7 @@ fn definition(url: &str) -> Definition {
                 "INSERT INTO seen (line, attempt, error_code, score, sure)
                  VALUES (:key, :attempt, :error_code, :score, :sure)",
             )],
-            success: vec![statement(
-                "UPDATE line SET status = 'fine', note = :verdict WHERE id = :key",
-            )],
+            success: vec![statement("UPDATE line SET status = 'fine', note = :verdict WHERE id = :key")],
             fail: vec![statement("UPDATE line SET status = :error_code WHERE id = :key")],
             ..SqlPost::default()
         }),

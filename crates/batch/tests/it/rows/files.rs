@@ -72,8 +72,7 @@ fn a_database_is_opened_once_and_shared() {
     let orders = Orders::new(0);
     let own = url(&orders.path());
     let in_env = own.clone();
-    let sources =
-        Sources::new(Some(own.clone()), move |name| (name == "ORDERS").then(|| in_env.clone()));
+    let sources = Sources::new(Some(own.clone()), move |name| (name == "ORDERS").then(|| in_env.clone()));
     let store = sources.resolve(&Database::Store).unwrap();
     for same in [own, "env:ORDERS".to_owned()] {
         assert!(Arc::ptr_eq(&store, &sources.resolve(&Database::Url(same)).unwrap()));

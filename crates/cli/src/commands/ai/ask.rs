@@ -7,9 +7,7 @@ use anyhow::Context;
 use longshore::{CallId, Client, SystemClock};
 use longshore_ai::contract::{Prompt, ReplyBody, Request};
 use longshore_ai::worker::RequestClient;
-use longshore_ai::{
-    Answer, AnswerPiece, AskError, BillingStatus, Inference, InferenceRequest, Question,
-};
+use longshore_ai::{Answer, AnswerPiece, AskError, BillingStatus, Inference, InferenceRequest, Question};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -26,13 +24,12 @@ use crate::settings::Settings;
 pub async fn run(typed: AskArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let connected = connect_with_ledger(settings).await?;
     let question = question(&typed)?;
-    let inference_request =
-        InferenceRequest::new(caller_tenant(settings), typed.profile.clone(), question);
+    let inference_request = InferenceRequest::new(caller_tenant(settings), typed.profile.clone(), question);
     if typed.queue {
         return ask_via_queue(&inference_request, connected.client, settings).await;
     }
-    let inference = open_inference(&connected.ledger, settings)?
-        .with_pools(semaphore_backend::registry(settings).await?);
+    let inference =
+        open_inference(&connected.ledger, settings)?.with_pools(semaphore_backend::registry(settings).await?);
     let asking = ask(&inference, &inference_request, &typed, settings);
     tokio::select! {
         ended = asking => ended,
@@ -81,9 +78,8 @@ async fn ask(
     typed: &AskArgs,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let streams = !typed.no_stream
-        && !settings.output.is_json()
-        && inference_request.question.schema.is_none();
+    let streams =
+        !typed.no_stream && !settings.output.is_json() && inference_request.question.schema.is_none();
     let (sender, pieces) = mpsc::channel(64);
     let asking = async {
         let outcome = inference.ask(inference_request, streams.then_some(&sender)).await;
@@ -116,10 +112,7 @@ enum StreamOutput {
     Something,
 }
 
-async fn print(
-    mut pieces: mpsc::Receiver<AnswerPiece>,
-    settings: &Settings,
-) -> anyhow::Result<StreamOutput> {
+async fn print(mut pieces: mpsc::Receiver<AnswerPiece>, settings: &Settings) -> anyhow::Result<StreamOutput> {
     let mut printed = StreamOutput::Nothing;
     while let Some(piece) = pieces.recv().await {
         if let AnswerPiece::Text(text) = piece {
@@ -130,12 +123,7 @@ async fn print(
     Ok(printed)
 }
 
-fn print_answer(
-    answer: &Answer,
-    picos: i64,
-    streamed: bool,
-    settings: &Settings,
-) -> anyhow::Result<()> {
+fn print_answer(answer: &Answer, picos: i64, streamed: bool, settings: &Settings) -> anyhow::Result<()> {
     let output = settings.output;
     if output.is_json() {
         let cost = longshore_ai::Cost(picos);
@@ -150,8 +138,7 @@ fn print_answer(
     output.line(if streamed { "" } else { &answer.text })?;
     let Answer { model, tokens_in, tokens_out, latency_ms, .. } = answer;
     let cost = longshore_ai::Cost(picos);
-    output
-        .note(format!("{model}, {tokens_in} tokens in, {tokens_out} out, {latency_ms} ms, {cost}"));
+    output.note(format!("{model}, {tokens_in} tokens in, {tokens_out} out, {latency_ms} ms, {cost}"));
     Ok(())
 }
 
@@ -161,8 +148,7 @@ async fn ask_via_queue(
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
     let Some(profile) = &inference_request.profile else {
-        return Err(usage("a request through the queue must name its profile"))
-            .hint("add --profile NAME");
+        return Err(usage("a request through the queue must name its profile")).hint("add --profile NAME");
     };
     let question = &inference_request.question;
     let prompt = Prompt::Text(question.prompt.clone());
@@ -173,12 +159,7 @@ async fn ask_via_queue(
         temperature: Some(question.temperature),
         schema: question.schema.as_deref().cloned(),
         timeout: question.until.saturating_duration_since(Instant::now()),
-        ..Request::new(
-            question.request_id.clone(),
-            inference_request.tenant.clone(),
-            profile.clone(),
-            prompt,
-        )
+        ..Request::new(question.request_id.clone(), inference_request.tenant.clone(), profile.clone(), prompt)
     };
     let reply = RequestClient::new(client, None)?.ask(&request, &SystemClock).await;
     if settings.output.is_json() {
@@ -202,18 +183,14 @@ async fn ask_via_queue(
 fn with_hint(error: AskError) -> anyhow::Error {
     use longshore_ai::{Code, Retryability};
     let hint = match error.code {
-        Code::ProfileNotFound => {
-            "`longshore profile list` shows the profiles; `profile add` makes one"
-        }
+        Code::ProfileNotFound => "`longshore profile list` shows the profiles; `profile add` makes one",
         Code::ProfileDisabled if error.retry == Retryability::AfterResume => {
             "`longshore tenant resume NAME` lets it ask again"
         }
         Code::ProfileDisabled => "`longshore profile resume NAME` lets it be used",
         Code::ProviderAuth => "`longshore key list` shows the keys; `ai health` tries them",
         Code::RateLimited => "wait, or raise the limits: `longshore profile set`",
-        Code::OverBudget => {
-            "`longshore tenant show` shows the month; `tenant set --budget-usd` changes it"
-        }
+        Code::OverBudget => "`longshore tenant show` shows the month; `tenant set --budget-usd` changes it",
         Code::Timeout if error.billing == BillingStatus::Nothing => "--timeout gives it more time",
         Code::Timeout => "it may have been billed; --timeout gives it more time",
         Code::InvalidRequest => "the request is invalid: too long, or not supported by the model?",

@@ -25,8 +25,8 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         return Err(open).hint("add --token-file FILE, or listen on 127.0.0.1");
     }
     let connected = retry_while_unavailable(settings, || connect_with_ledger(settings)).await?;
-    let inference = open_inference(&connected.ledger, settings)?
-        .with_pools(semaphore_backend::registry(settings).await?);
+    let inference =
+        open_inference(&connected.ledger, settings)?.with_pools(semaphore_backend::registry(settings).await?);
     let listener = TcpListener::bind(typed.listen).await;
     let listener = listener.with_context(|| format!("cannot listen on {}", typed.listen))?;
     let address = listener.local_addr()?;

@@ -65,11 +65,7 @@ pub async fn check_all(
     }
 }
 
-async fn check_profile(
-    inference: &Inference,
-    tenant: TenantId,
-    profile: ProfileName,
-) -> ProfileHealth {
+async fn check_profile(inference: &Inference, tenant: TenantId, profile: ProfileName) -> ProfileHealth {
     let until = Instant::now() + HEALTH_TIMEOUT;
     let (well, says) = match inference.health(&tenant, Some(&profile), until).await {
         Ok(says) => (true, says),

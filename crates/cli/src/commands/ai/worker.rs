@@ -32,8 +32,8 @@ const INITIAL_IN_FLIGHT: u32 = 32;
 /// Runs the command.
 pub async fn run(typed: AiWorkerArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let connected = retry_while_unavailable(settings, || connect_with_ledger(settings)).await?;
-    let inference = open_inference(&connected.ledger, settings)?
-        .with_pools(semaphore_backend::registry(settings).await?);
+    let inference =
+        open_inference(&connected.ledger, settings)?.with_pools(semaphore_backend::registry(settings).await?);
     let gauge = Arc::new(Gauge::default());
     let prompts = prompts(&typed, settings).await?;
     let worker = build(&typed, settings, &connected, &inference, (prompts, &gauge))?;
@@ -59,10 +59,8 @@ async fn prompts(typed: &AiWorkerArgs, settings: &Settings) -> anyhow::Result<Ar
     match files.as_ref().unwrap_or(&settings.ai.prompts) {
         PromptSource::Nothing => Ok(Arc::new(NoPrompts)),
         PromptSource::Files(root) if root.is_dir() => Ok(Arc::new(PromptFiles::new(root))),
-        PromptSource::Files(root) => {
-            Err(anyhow!("there is no folder {} with prompts", root.display()))
-                .hint("name one by --prompts or ai.prompts_dir; each tenant has a folder in it")
-        }
+        PromptSource::Files(root) => Err(anyhow!("there is no folder {} with prompts", root.display()))
+            .hint("name one by --prompts or ai.prompts_dir; each tenant has a folder in it"),
         PromptSource::Table { database, sql } => {
             let source = sources(&settings.store).resolve(database);
             let source = source.context("in ai.prompts_db").hint("a URL as in batch files")?;
@@ -127,11 +125,7 @@ async fn reload_on_hangup(inference: &Inference) -> std::io::Error {
     std::future::pending().await
 }
 
-async fn adapt_in_flight(
-    typed: &AiWorkerArgs,
-    gauge: Arc<Gauge>,
-    control: &WorkerControl,
-) -> Infallible {
+async fn adapt_in_flight(typed: &AiWorkerArgs, gauge: Arc<Gauge>, control: &WorkerControl) -> Infallible {
     if typed.in_flight == InFlightLimit::Auto {
         AdaptiveConcurrency::new(gauge).run(control, INITIAL_IN_FLIGHT, typed.most.0).await;
     }
@@ -139,11 +133,7 @@ async fn adapt_in_flight(
 }
 
 /// Drains after `recycle_after` requests.
-async fn drain_after_limit(
-    typed: &AiWorkerArgs,
-    stats: &WorkerStats,
-    control: &WorkerControl,
-) -> Infallible {
+async fn drain_after_limit(typed: &AiWorkerArgs, stats: &WorkerStats, control: &WorkerControl) -> Infallible {
     let Some(most) = typed.recycle_after else { return std::future::pending().await };
     while stats.ran() < most {
         tokio::time::sleep(POLL_INTERVAL).await;

@@ -93,8 +93,7 @@ impl CheckedBatch {
         };
         let source = sources.resolve(&loaded.definition.database);
         let source = source.map_err(|error| file_error(source_error(&loaded, &error)))?;
-        let checked =
-            check(&loaded.definition, &loaded.source_map, &*source).await.map_err(file_error)?;
+        let checked = check(&loaded.definition, &loaded.source_map, &*source).await.map_err(file_error)?;
         for warning in checked.warnings {
             settings.output.note(format!("warning: {warning}"));
         }
@@ -107,8 +106,7 @@ impl CheckedBatch {
     pub async fn open(&self, settings: &Settings) -> anyhow::Result<BatchContext> {
         let (store, ledger) = store::open_with_ledger_at(&self.url, settings).await?;
         let scope = Scope::Tenant(self.definition.tenant.clone());
-        let client =
-            Client::scoped(Arc::clone(&store), scope).with_retry_timeout(settings.patience);
+        let client = Client::scoped(Arc::clone(&store), scope).with_retry_timeout(settings.patience);
         let (sources, commands) = (Arc::clone(&self.sources), Arc::clone(&self.commands));
         Ok(BatchContext { store, ledger, client, sources, commands, url: self.url.clone() })
     }
@@ -129,8 +127,7 @@ impl BatchContext {
         for status in statuses {
             let mut after = None;
             loop {
-                let page =
-                    self.store.batches(scope, Some(*status), after.as_deref(), 1_000).await?;
+                let page = self.store.batches(scope, Some(*status), after.as_deref(), 1_000).await?;
                 found.extend(page.items);
                 after = page.next;
                 if after.is_none() {

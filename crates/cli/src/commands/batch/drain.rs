@@ -102,10 +102,7 @@ async fn with_reclaimer<T>(client: &Client, waiting: impl Future<Output = T>) ->
     // one part.
     let (elector, leads) = Elector::new(Arc::clone(store), "drain");
     let never = async {
-        tokio::join!(
-            elector.campaign(|| Some(me)),
-            run_service(Rescuer::new(Arc::clone(store)), leads)
-        );
+        tokio::join!(elector.campaign(|| Some(me)), run_service(Rescuer::new(Arc::clone(store)), leads));
         std::future::pending::<Infallible>().await
     };
     tokio::select! {

@@ -134,9 +134,7 @@ impl SamplePre {
     async fn sample(&self, row: &RowRun<'_>) -> Result<String, PrepareError> {
         match self {
             Self::Prompt(prepare) => prepare.prepare(row).await,
-            Self::Message(prepare, sealer) => {
-                check_message(sealer, prepare.message(row).await?).await
-            }
+            Self::Message(prepare, sealer) => check_message(sealer, prepare.message(row).await?).await,
         }
     }
 }
@@ -166,14 +164,10 @@ async fn prompts(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<
 
 /// A message as text, after it was compiled and encoded as in a real run: an error in the page or
 /// an address shows up here, and not in the first thousand rows.
-async fn check_message(
-    sealer: &DigestBuilder,
-    parcel: OutgoingMail,
-) -> Result<String, PrepareError> {
+async fn check_message(sealer: &DigestBuilder, parcel: OutgoingMail) -> Result<String, PrepareError> {
     let OutgoingMail { key, from, to, subject, metadata: told, mjml, .. } = &parcel;
     let items = told.items;
-    let shown =
-        format!("key: {key}\nfrom: {from}\nto: {to}\nsubject: {subject}\nitems: {items}\n\n{mjml}");
+    let shown = format!("key: {key}\nfrom: {from}\nto: {to}\nsubject: {subject}\nitems: {items}\n\n{mjml}");
     match sealer.seal(parcel).await {
         Ok(_) => Ok(shown),
         Err(error) => Err(PrepareError::permanent(format!("{}: {error}", error.code))),

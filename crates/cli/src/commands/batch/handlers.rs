@@ -5,18 +5,14 @@ use std::time::Duration;
 
 use longshore::store::Queues;
 use longshore::{
-    BatchId, BuildError, Kind, Policy, PoolRegistry, QueueName, RetryPolicy, Scope, Services,
-    Worker, WorkerBuilder,
+    BatchId, BuildError, Kind, Policy, PoolRegistry, QueueName, RetryPolicy, Scope, Services, Worker,
+    WorkerBuilder,
 };
 use longshore_ai::{AdaptiveConcurrency, Inference};
-use longshore_batch::definition::{
-    COMPLETION_KIND, PROVIDER_BATCH_KIND, QUEUE, ROW_KIND, RowConcurrency,
-};
+use longshore_batch::definition::{COMPLETION_KIND, PROVIDER_BATCH_KIND, QUEUE, ROW_KIND, RowConcurrency};
 use longshore_batch::handler::slots_for;
 use longshore_batch::mail::MailSpool;
-use longshore_batch::{
-    AlertMonitor, Commands, CompletionHandler, ProviderBatchHandler, RowHandler, Sources,
-};
+use longshore_batch::{AlertMonitor, Commands, CompletionHandler, ProviderBatchHandler, RowHandler, Sources};
 
 use super::context::BatchContext;
 use crate::batch_hooks::BatchHooks;
@@ -135,11 +131,7 @@ impl<'a> BatchWorkers<'a> {
             .handle(Kind::new(COMPLETION_KIND)?, completion_policy(), ends);
         if let Some(inference) = &self.inference {
             let bulk = ProviderBatchHandler::new(inference.clone());
-            builder = builder.handle(
-                Kind::new(PROVIDER_BATCH_KIND)?,
-                ProviderBatchHandler::policy(),
-                bulk,
-            );
+            builder = builder.handle(Kind::new(PROVIDER_BATCH_KIND)?, ProviderBatchHandler::policy(), bulk);
         }
         let worker: Result<Worker, BuildError> = builder.build();
         Ok(worker?)

@@ -43,20 +43,11 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
             let (_, client) = connect_to_batch(&name, settings).await?;
             return drain::run(&client, &name, limit, settings).await;
         }
-        Typed::Rows {
-            batch: BatchTarget { batch: BatchNameArg { name }, pool },
-            failed,
-            state,
-            page,
-        } => {
+        Typed::Rows { batch: BatchTarget { batch: BatchNameArg { name }, pool }, failed, state, page } => {
             let state = if failed { Some(UnitState::Failed) } else { state };
             return rows::run(&name, &pool, state, &page, settings).await;
         }
-        Typed::Report {
-            batch: BatchTarget { batch: BatchNameArg { name }, pool },
-            html,
-            output,
-        } => {
+        Typed::Report { batch: BatchTarget { batch: BatchNameArg { name }, pool }, html, output } => {
             return report::run(&name, &pool, html, output.as_deref(), settings).await;
         }
         Typed::Pause { batch, reason } => (batch, ArrayAction::Pause { reason }),
@@ -132,11 +123,7 @@ fn table(batches: &[Batch]) -> Table {
     table
 }
 
-async fn status(
-    name: &BatchId,
-    pool: &PoolTarget,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
+async fn status(name: &BatchId, pool: &PoolTarget, settings: &Settings) -> anyhow::Result<ExitCode> {
     if let Some(folder) = &pool.dir {
         let array = arrays::apply(folder, name, None, settings).await?;
         settings.output.record(&BatchSummary::of(&array), || record(&array, None))?;
@@ -157,8 +144,7 @@ async fn load_with_parked(
         let (store, client) = connect_to_batch(name, settings).await?;
         return Ok((store.batch(client.scope(), name).await?, None));
     }
-    let StoreHandles { store, ledger, client } =
-        connect_to_batch_with_ledger(name, settings).await?;
+    let StoreHandles { store, ledger, client } = connect_to_batch_with_ledger(name, settings).await?;
     let batch = store.batch(client.scope(), name).await?;
     let (_, parked) = ledger.provider_batches(name).await?;
     Ok((batch, (parked.total() > 0).then_some(parked)))
@@ -172,8 +158,7 @@ fn record(batch: &Batch, parked: Option<PendingCounts>) -> Table {
     table.field("batch", &batch.id);
     table.field("status", batch.status);
     table.field("reason", batch.reason.as_deref().unwrap_or_default());
-    table
-        .field("total", format!("{}{}", counts.total(), if batch.sealed { "" } else { " so far" }));
+    table.field("total", format!("{}{}", counts.total(), if batch.sealed { "" } else { " so far" }));
     for state in longshore::UnitState::ALL {
         if counts.of(state) > 0 {
             table.field(state.as_str(), counts.of(state));
@@ -185,10 +170,7 @@ fn record(batch: &Batch, parked: Option<PendingCounts>) -> Table {
     }
     table.field("type", &batch.kind);
     table.field("notes", &batch.notes);
-    table.field(
-        "initiated",
-        format!("{} {}", time(Some(batch.initiated_at)), initiated_by_text(batch)),
-    );
+    table.field("initiated", format!("{} {}", time(Some(batch.initiated_at)), initiated_by_text(batch)));
     table.field("started", time(batch.started_at));
     table.field("completed", time(batch.completed_at));
     if let (Some(start), Some(end)) = (batch.started_at, batch.completed_at) {
@@ -215,13 +197,8 @@ async fn operate(
     let batch = client.store().apply_batch_action(client.scope(), name, action).await?;
     if cancels {
         // The worker cancels the provider's batch now, and not at its next poll.
-        let woken =
-            provider_batch::wake(&**client.store(), client.scope(), &HashSet::from([name])).await;
-        woken
-            .inspect_err(
-                |error| tracing::debug!(%error, "cannot wake the units of provider batches"),
-            )
-            .ok();
+        let woken = provider_batch::wake(&**client.store(), client.scope(), &HashSet::from([name])).await;
+        woken.inspect_err(|error| tracing::debug!(%error, "cannot wake the units of provider batches")).ok();
     }
     print_status(&batch, settings)
 }

@@ -27,12 +27,7 @@ impl ProgressDisplay {
     }
 
     /// Adds a bar for a batch that expects `expected` rows and calls models in this way.
-    pub fn batch(
-        &self,
-        id: &BatchId,
-        expected: Option<u64>,
-        model_access: ModelAccess,
-    ) -> BatchBar {
+    pub fn batch(&self, id: &BatchId, expected: Option<u64>, model_access: ModelAccess) -> BatchBar {
         let bar = WatchedBatch::bar(self.output, &self.bars, id);
         let view = WatchedBatch::new(self.output, bar, expected).model_access(model_access);
         BatchBar { view, quiet: self.output.is_json() }

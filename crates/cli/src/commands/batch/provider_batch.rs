@@ -12,11 +12,7 @@ use longshore_batch::provider_batch::ProviderBatchInput;
 const PAGE_SIZE: u32 = 1_000;
 
 /// Wakes the provider-batch units of these batches, and returns their ids.
-pub async fn wake(
-    store: &dyn Store,
-    scope: &Scope,
-    batches: &HashSet<&BatchId>,
-) -> Result<Vec<UnitId>> {
+pub async fn wake(store: &dyn Store, scope: &Scope, batches: &HashSet<&BatchId>) -> Result<Vec<UnitId>> {
     let found = find_units(store, scope, batches).await?;
     if !found.is_empty() {
         let units = UnitSelection::Ids(found.clone());
@@ -26,11 +22,7 @@ pub async fn wake(
 }
 
 /// The ids of the live ones.
-async fn find_units(
-    store: &dyn Store,
-    scope: &Scope,
-    batches: &HashSet<&BatchId>,
-) -> Result<Vec<UnitId>> {
+async fn find_units(store: &dyn Store, scope: &Scope, batches: &HashSet<&BatchId>) -> Result<Vec<UnitId>> {
     let kind = Kind::new(PROVIDER_BATCH_KIND).map_err(|error| Error::Invalid(error.to_string()))?;
     let filter = UnitFilter { kind: Some(kind), ..UnitFilter::default() };
     let mut found = Vec::new();

@@ -36,8 +36,7 @@ pub async fn run(
     let text = if html { report.html() } else { report.markdown() };
     match file {
         Some(path) => {
-            std::fs::write(path, text)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
             settings.output.note(format!("wrote {}", path.display()));
         }
         None => settings.output.line(text.trim_end())?,

@@ -75,8 +75,7 @@ async fn in_store(
         let found = server.rows(batch, state, page.after.as_deref(), page.limit).await?;
         return Ok((found.items, found.next));
     }
-    let page =
-        listing::rows(&*store, scope, batch, state, page.after.as_deref(), page.limit).await?;
+    let page = listing::rows(&*store, scope, batch, state, page.after.as_deref(), page.limit).await?;
     Ok((page.items, page.next))
 }
 

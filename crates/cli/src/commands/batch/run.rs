@@ -71,8 +71,7 @@ pub async fn start(typed: BatchFileArgs, settings: &Settings) -> anyhow::Result<
     bar.finish_and_clear();
     let batch = context.store.batch(context.client.scope(), &id).await?;
     let (sent, skipped) = (filled.progress.sent, filled.progress.skipped);
-    let started =
-        StartedBatch { batch: &id, status: batch.status, sent, skipped, sealed: batch.sealed };
+    let started = StartedBatch { batch: &id, status: batch.status, sent, skipped, sealed: batch.sealed };
     settings.output.answer(&started, || summary::started_message(&started, &context.url))?;
     summary::note_if_empty(&batch, skipped, settings.output);
     Ok(match filled.end {
@@ -130,14 +129,11 @@ pub(super) async fn resume_unfinished(
     let id = &batch.id;
     if batch.status == BatchStatus::Paused {
         let why = batch.reason.as_deref().unwrap_or("by hand");
-        return Err(anyhow::anyhow!("batch `{id}` of this file is paused: {why}")).hint(format!(
-            "`longshore batch resume {id}` and run again, or start another with --new"
-        ));
+        return Err(anyhow::anyhow!("batch `{id}` of this file is paused: {why}"))
+            .hint(format!("`longshore batch resume {id}` and run again, or start another with --new"));
     }
     let (ended, total) = (batch.counts.finished(), batch.counts.total());
-    settings
-        .output
-        .note(format!("resuming batch `{id}`: {ended} of {total} rows so far have ended"));
+    settings.output.note(format!("resuming batch `{id}`: {ended} of {total} rows so far have ended"));
     if !same_definition(&checked.definition, stored) {
         settings.output.note(
             "warning: the batch file has changed since; the batch continues as it was started \

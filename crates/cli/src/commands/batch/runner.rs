@@ -45,8 +45,8 @@ pub async fn run_to_end(
     settings: &Settings,
 ) -> anyhow::Result<Vec<anyhow::Result<BatchRun>>> {
     let pools = semaphore_backend::registry(settings).await?;
-    let inference = open_if_needed(context, &initiations, settings)?
-        .map(|inference| inference.with_pools(pools.clone()));
+    let inference =
+        open_if_needed(context, &initiations, settings)?.map(|inference| inference.with_pools(pools.clone()));
     let batch_workers = BatchWorkers::new(context, settings, inference.clone(), pools.clone())?;
     let shutdown = Shutdown::new();
     let display = ProgressDisplay::new(settings.output);
@@ -76,8 +76,7 @@ fn open_if_needed(
     initiations: &[BatchFill],
     settings: &Settings,
 ) -> anyhow::Result<Option<Inference>> {
-    let wanted =
-        initiations.iter().any(|one| one.definition().ai().is_some_and(Ai::needs_inference));
+    let wanted = initiations.iter().any(|one| one.definition().ai().is_some_and(Ai::needs_inference));
     wanted.then(|| inference::open_inference(&context.ledger, settings)).transpose()
 }
 
@@ -106,10 +105,7 @@ struct LocalRunner<'a> {
 
 impl<'a> LocalRunner<'a> {
     /// Runs all batches concurrently, and one worker for their completion units.
-    async fn run_all(
-        self,
-        initiations: Vec<BatchFill>,
-    ) -> anyhow::Result<Vec<anyhow::Result<BatchRun>>> {
+    async fn run_all(self, initiations: Vec<BatchFill>) -> anyhow::Result<Vec<anyhow::Result<BatchRun>>> {
         let completion_worker = self.batch_workers.completion_worker()?;
         let (over, gone) = (Notify::new(), Notify::new());
         let uses_provider_batches = provider_batch::wanted(&initiations);
@@ -121,8 +117,7 @@ impl<'a> LocalRunner<'a> {
             (all, completions)
         };
         let completing = async {
-            let worker_result =
-                self.run_completion_worker(completion_worker, over.notified()).await;
+            let worker_result = self.run_completion_worker(completion_worker, over.notified()).await;
             gone.notify_one();
             worker_result
         };
@@ -144,9 +139,7 @@ impl<'a> LocalRunner<'a> {
     ) -> anyhow::Result<()> {
         let worker_result = self.run_worker_while(completion_worker, over).await;
         if !matches!(worker_result, Ok(Some(()))) && self.shutdown.request_drain() {
-            self.display.print(
-                "the worker for completion units was stopped: leaving the remaining batches",
-            );
+            self.display.print("the worker for completion units was stopped: leaving the remaining batches");
         }
         worker_result.map(drop)
     }

@@ -36,11 +36,7 @@ pub struct BatchMonitor<'a> {
 
 impl<'a> BatchMonitor<'a> {
     /// For batch `id`.
-    pub fn new(
-        id: &'a BatchId,
-        batch_workers: &BatchWorkers<'_>,
-        display: &'a ProgressDisplay,
-    ) -> Self {
+    pub fn new(id: &'a BatchId, batch_workers: &BatchWorkers<'_>, display: &'a ProgressDisplay) -> Self {
         Self { id, display, alert_monitor: batch_workers.alert_monitor() }
     }
 
@@ -94,11 +90,7 @@ async fn never_returns(monitoring: &mut (impl Future<Output = ()> + Unpin)) -> I
     std::future::pending().await
 }
 
-async fn scan_all(
-    store: Arc<dyn Store>,
-    mut alert_monitor: AlertMonitor,
-    over: impl Future<Output = ()>,
-) {
+async fn scan_all(store: Arc<dyn Store>, mut alert_monitor: AlertMonitor, over: impl Future<Output = ()>) {
     let (me, mut ticks, mut over) = (SessionId::new(), interval(SCAN_INTERVAL), pin!(over));
     loop {
         tokio::select! {

@@ -45,11 +45,7 @@ struct RunSummary<'a> {
 }
 
 /// Prints the summary of a batch.
-pub async fn print(
-    batch_run: &BatchRun,
-    context: &BatchContext,
-    settings: &Settings,
-) -> anyhow::Result<()> {
+pub async fn print(batch_run: &BatchRun, context: &BatchContext, settings: &Settings) -> anyhow::Result<()> {
     let BatchRun { batch, skipped, interrupted, end } = batch_run;
     let completion = match end {
         CompletionStatus::Failed(why) => Some(why.as_str()),
@@ -171,10 +167,7 @@ async fn samples(batch: &Batch, context: &BatchContext, settings: &Settings) -> 
 
 /// Keys and answers of some rows: one for each first word that an answer has, so that the usual
 /// verdict does not hide the others.
-async fn pick_samples(
-    batch: &Batch,
-    context: &BatchContext,
-) -> anyhow::Result<Vec<(String, String)>> {
+async fn pick_samples(batch: &Batch, context: &BatchContext) -> anyhow::Result<Vec<(String, String)>> {
     let (state, id) = (Some(UnitState::Done), Some(batch.id.clone()));
     let filter = UnitFilter { state, batch: id, ..UnitFilter::default() };
     let scope = context.client.scope();
@@ -205,8 +198,7 @@ fn answer_class(text: &str) -> String {
     let Ok(Value::Object(fields)) = serde_json::from_str(text) else { return String::new() };
     let word = |value: &Value| value.as_str().is_some_and(|text| text.len() < 24);
     let truth = |value: &Value| value.is_boolean();
-    let found =
-        fields.values().find(|value| word(value)).or_else(|| fields.values().find(|v| truth(v)));
+    let found = fields.values().find(|value| word(value)).or_else(|| fields.values().find(|v| truth(v)));
     found.map_or(String::new(), Value::to_string)
 }
 
@@ -245,10 +237,7 @@ fn hints(batch_run: &BatchRun, url: &StoreUrl) -> Vec<String> {
 /// The message for a batch that was started.
 pub fn started_message(started: &StartedBatch<'_>, url: &StoreUrl) -> String {
     let StartedBatch { batch, sent, skipped, sealed, .. } = started;
-    let skipped =
-        if *skipped > 0 { format!(", {skipped} belong to another batch") } else { String::new() };
+    let skipped = if *skipped > 0 { format!(", {skipped} belong to another batch") } else { String::new() };
     let so_far = if *sealed { "" } else { " so far" };
-    format!(
-        "batch `{batch}` has {sent} rows{so_far}{skipped}; workers: longshore --store {url} worker"
-    )
+    format!("batch `{batch}` has {sent} rows{so_far}{skipped}; workers: longshore --store {url} worker")
 }

@@ -155,8 +155,7 @@ impl ChaosRun<'_> {
     /// The faults, and after how many finished units each happens.
     fn faults(&mut self) -> Vec<(u64, ChaosFault)> {
         let units = self.typed.units;
-        let kills =
-            (0..self.typed.kills).map(|_| (self.random.below(units * 95 / 100), ChaosFault::Kill));
+        let kills = (0..self.typed.kills).map(|_| (self.random.below(units * 95 / 100), ChaosFault::Kill));
         let mut faults: Vec<_> = kills.collect();
         if self.typed.restart_command.is_some() {
             faults.push((units / 2, ChaosFault::Restart));
@@ -211,8 +210,7 @@ impl ChaosRun<'_> {
                     return Ok(batch);
                 }
                 if batch.counts.finished() + batch.counts.total() != last {
-                    (last, moved) =
-                        (batch.counts.finished() + batch.counts.total(), Instant::now());
+                    (last, moved) = (batch.counts.finished() + batch.counts.total(), Instant::now());
                 }
             }
             if moved.elapsed() > STALL_TIMEOUT {

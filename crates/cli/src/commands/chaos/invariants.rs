@@ -35,11 +35,7 @@ struct InvariantCheck {
 }
 
 /// Checks everything that the run left.
-pub async fn check(
-    record: &ChaosRecord,
-    dir: &Path,
-    settings: &Settings,
-) -> anyhow::Result<InvariantReport> {
+pub async fn check(record: &ChaosRecord, dir: &Path, settings: &Settings) -> anyhow::Result<InvariantReport> {
     let store = store::open(settings).await?;
     let batch = store.batch(&Scope::All, &BatchId::new(BATCH)?).await?;
     let leased = store.totals(&Scope::All, &Queues::All).await?.counts.leased;
@@ -57,21 +53,11 @@ pub async fn check(
         }),
         check_that("submit_resumes", counts.total() == record.units, || {
             let at = record.submitter_killed_at;
-            format!(
-                "submitter killed after {at} units, {} in the batch: no gap, no repeat",
-                counts.total()
-            )
+            format!("submitter killed after {at} units, {} in the batch: no gap, no repeat", counts.total())
         }),
-        check_that(
-            "tally_is_exact",
-            counts.done == record.units && counts.total() == counts.done,
-            || {
-                format!(
-                    "{} done + {} failed + {} cancelled",
-                    counts.done, counts.failed, counts.cancelled
-                )
-            },
-        ),
+        check_that("tally_is_exact", counts.done == record.units && counts.total() == counts.done, || {
+            format!("{} done + {} failed + {} cancelled", counts.done, counts.failed, counts.cancelled)
+        }),
         check_that("nothing_leased", leased == 0, || format!("{leased} units are still held")),
         check_that("repeats_are_bounded", repeats <= most, || {
             format!("{repeats} runs repeated after {}, at most {most} allowed", faults(record))
@@ -86,15 +72,7 @@ pub async fn check(
     ];
     let ChaosRecord { units, kills, restarts, .. } = *record;
     let ok = checks.iter().all(|check| check.ok);
-    Ok(InvariantReport {
-        ok,
-        units,
-        kills,
-        restarts,
-        repeats,
-        seconds: record.took.as_secs_f64(),
-        checks,
-    })
+    Ok(InvariantReport { ok, units, kills, restarts, repeats, seconds: record.took.as_secs_f64(), checks })
 }
 
 fn faults(record: &ChaosRecord) -> String {

@@ -24,8 +24,7 @@ impl ChildProcess {
     /// Starts a worker.
     pub fn worker(dir: &Path, settings: &Settings, slots: u32) -> io::Result<Self> {
         let mut command = longshore(dir, settings)?;
-        let log =
-            std::fs::File::options().create(true).append(true).open(dir.join("workers.log"))?;
+        let log = std::fs::File::options().create(true).append(true).open(dir.join("workers.log"))?;
         command.args(["worker", "--ttl", "2s", "--slots", &slots.to_string(), "--chaos-log"]);
         command.arg(run_log(dir)).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         command.spawn().map(Self)

@@ -40,9 +40,7 @@ pub async fn run(typed: CronAddArgs, settings: &Settings) -> anyhow::Result<()> 
             show::print_state(&schedule, settings)
         }
         // The same command was run before: nothing to change.
-        PutScheduleResult::Unchanged(found) if found.plan == new.plan => {
-            show::print_state(&found, settings)
-        }
+        PutScheduleResult::Unchanged(found) if found.plan == new.plan => show::print_state(&found, settings),
         PutScheduleResult::Unchanged(found) => {
             Err(usage(format!("schedule `{}` exists already and differs", found.name)))
                 .hint("--replace changes it; `longshore cron show` prints it")
@@ -50,11 +48,7 @@ pub async fn run(typed: CronAddArgs, settings: &Settings) -> anyhow::Result<()> 
     }
 }
 
-fn plan(
-    typed: &CronAddArgs,
-    tenant: &TenantId,
-    settings: &Settings,
-) -> anyhow::Result<SchedulePlan> {
+fn plan(typed: &CronAddArgs, tenant: &TenantId, settings: &Settings) -> anyhow::Result<SchedulePlan> {
     let mut template = match (&typed.batch, &typed.kind) {
         (Some(file), _) => batch(file, typed, tenant)?,
         (None, Some(kind)) => {

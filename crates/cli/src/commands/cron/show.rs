@@ -48,9 +48,8 @@ pub fn print_one(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()>
     settings.output.record(schedule, || {
         let (plan, template, now) = (&schedule.plan, &schedule.plan.template, now());
         let times = CronSchedule::new(&plan.cron, &plan.zone).ok();
-        let local = |time: Timestamp| {
-            times.as_ref().map_or_else(|| time.to_string(), |times| times.local(time))
-        };
+        let local =
+            |time: Timestamp| times.as_ref().map_or_else(|| time.to_string(), |times| times.local(time));
         let mut table = Table::record();
         table.field("name", &schedule.name);
         table.field("tenant", &schedule.tenant);
@@ -77,8 +76,7 @@ pub fn print_one(schedule: &Schedule, settings: &Settings) -> anyhow::Result<()>
 /// What it starts, in short.
 fn describe_start(schedule: &Schedule) -> String {
     let template = &schedule.plan.template;
-    let file =
-        || template.payload.parse::<serde_json::Value>().ok()?["file"].as_str().map(str::to_owned);
+    let file = || template.payload.parse::<serde_json::Value>().ok()?["file"].as_str().map(str::to_owned);
     match template.starts {
         FiringScope::Unit => template.kind.to_string(),
         FiringScope::Batch => format!("batch {}", file().unwrap_or_default()),
@@ -110,18 +108,13 @@ pub fn print_state(schedule: &Schedule, settings: &Settings) -> anyhow::Result<(
 }
 
 /// Prints the coming times, in the schedule's zone.
-pub fn print_times(
-    coming: &[Timestamp],
-    times: &CronSchedule,
-    settings: &Settings,
-) -> anyhow::Result<()> {
+pub fn print_times(coming: &[Timestamp], times: &CronSchedule, settings: &Settings) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Time {
         at: Timestamp,
         local: String,
     }
-    let listed: Vec<Time> =
-        coming.iter().map(|at| Time { at: *at, local: times.local(*at) }).collect();
+    let listed: Vec<Time> = coming.iter().map(|at| Time { at: *at, local: times.local(*at) }).collect();
     settings.output.list(&listed, || {
         let mut table = Table::new([cell("time"), cell("from now")], "it never fires");
         let now = now();

@@ -50,11 +50,7 @@ pub struct ArrayClient<'a> {
 
 impl<'a> ArrayClient<'a> {
     /// The array of this name in the pool of this folder.
-    pub async fn of(
-        folder: &Path,
-        name: &'a BatchId,
-        settings: &'a Settings,
-    ) -> anyhow::Result<Self> {
+    pub async fn of(folder: &Path, name: &'a BatchId, settings: &'a Settings) -> anyhow::Result<Self> {
         Ok(Self { client: connect_in(folder).await?, name, settings })
     }
 
@@ -96,11 +92,7 @@ impl<'a> ArrayClient<'a> {
         limit: u32,
     ) -> anyhow::Result<(Vec<UnitSummary>, Option<String>)> {
         let units = UnitQuery { state, batch: Some(self.name.clone()), after, limit };
-        match self
-            .client
-            .request(&ClientRequest::Units(self.settings.tenant.clone(), units))
-            .await?
-        {
+        match self.client.request(&ClientRequest::Units(self.settings.tenant.clone(), units)).await? {
             ServerReply::Units(units, next) => Ok((units, next)),
             other => Err(unexpected_reply(&other)),
         }

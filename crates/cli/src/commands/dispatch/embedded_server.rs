@@ -47,8 +47,8 @@ impl EmbeddedServer {
         };
         let retention = settings.retention;
         let server = bind(&folder, &listen, &store, retention).await;
-        let server = server
-            .hint("`longshore dispatch stop` stops it, `[dispatch] dir` names another folder")?;
+        let server =
+            server.hint("`longshore dispatch stop` stops it, `[dispatch] dir` names another folder")?;
         tracing::info!(addresses = ?server.addresses(), folder = %folder.display(), "listening for workers");
         Ok(Self { folder, listen, store, retention, server })
     }
@@ -68,11 +68,7 @@ impl EmbeddedServer {
             };
             match ended {
                 Ok(report) => {
-                    tracing::info!(
-                        done = report.done,
-                        failed = report.failed,
-                        "the pool has ended"
-                    );
+                    tracing::info!(done = report.done, failed = report.failed, "the pool has ended");
                     return Ok(());
                 }
                 Err(error) => {

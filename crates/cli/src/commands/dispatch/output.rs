@@ -45,11 +45,7 @@ pub fn run(typed: &DispatchOutputArgs, settings: &Settings) -> anyhow::Result<Ex
     Ok(ExitCode::Good)
 }
 
-fn print_raw(
-    runs: &[RunOutput],
-    only: Option<OutputChannel>,
-    settings: &Settings,
-) -> anyhow::Result<u64> {
+fn print_raw(runs: &[RunOutput], only: Option<OutputChannel>, settings: &Settings) -> anyhow::Result<u64> {
     let mut out = settings.output.raw();
     let mut lost = 0;
     for run in runs {
@@ -74,11 +70,7 @@ struct ScriptOutput {
 }
 
 /// Prints one line of JSON for each run.
-fn print_json(
-    runs: &[RunOutput],
-    only: Option<OutputChannel>,
-    settings: &Settings,
-) -> anyhow::Result<u64> {
+fn print_json(runs: &[RunOutput], only: Option<OutputChannel>, settings: &Settings) -> anyhow::Result<u64> {
     let mut lost = 0;
     for run in runs {
         let mut text = |channel| {

@@ -11,9 +11,7 @@ use longshore_dispatch::launch::JobTemplate;
 use longshore_dispatch::launch::scaler::PoolSize;
 use longshore_dispatch::request::ShutdownMode;
 use longshore_dispatch::server::{LaunchOptions, Server, ServerControl, ServerOptions, Timing};
-use longshore_dispatch::system::{
-    BaseSystem, JobAttributes, RetryBackoff, SystemConfig, open_system,
-};
+use longshore_dispatch::system::{BaseSystem, JobAttributes, RetryBackoff, SystemConfig, open_system};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::start::PoolSizeArg;
@@ -36,8 +34,7 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
     let wanted = PoolSizeArg::of(&typed, settings)?;
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     let workers = folder.join("workers");
-    std::fs::create_dir_all(&workers)
-        .with_context(|| format!("cannot make {}", workers.display()))?;
+    std::fs::create_dir_all(&workers).with_context(|| format!("cannot make {}", workers.display()))?;
     let folder = folder.canonicalize()?;
     let state = state_folder(typed.state.as_deref(), &folder);
     let store = open_store(settings, &state).await?;
@@ -48,8 +45,7 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
         idle: typed.idle.0,
     };
     let recipe = recipe(&typed, &folder, &wanted)?;
-    let launch =
-        LaunchOptions { system: open_system(wanted.qsys.base, site_config()), job: recipe, size };
+    let launch = LaunchOptions { system: open_system(wanted.qsys.base, site_config()), job: recipe, size };
     let listen = match typed.listen.is_empty() {
         false => typed.listen.clone(),
         true => addresses(wanted.qsys.base),
@@ -124,11 +120,7 @@ async fn open_store(settings: &Settings, state: &Path) -> anyhow::Result<Arc<dyn
     store::open_at(url, settings).await
 }
 
-fn recipe(
-    typed: &DispatchStartArgs,
-    folder: &Path,
-    wanted: &PoolSizeArg,
-) -> anyhow::Result<JobTemplate> {
+fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSizeArg) -> anyhow::Result<JobTemplate> {
     let text = |path: &Path| path.display().to_string();
     let mut command = vec![text(&std::env::current_exe()?), "worker".to_owned()];
     let mut add = |name: &str, value: String| command.extend([name.to_owned(), value]);

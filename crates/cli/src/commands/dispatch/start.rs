@@ -38,8 +38,9 @@ impl PoolSizeArg {
         let qsys = typed.qsys.unwrap_or(defaults.qsys);
         if qsys.role == JobRole::Direct {
             let worker = QueueSystem { role: JobRole::Workers, ..qsys };
-            return Err(usage(format!("`{qsys}` runs scripts directly, and has no pool")))
-                .hint(format!("`--qsys {worker}` starts workers through it; `submit --qsys {qsys}` needs no pool"));
+            return Err(usage(format!("`{qsys}` runs scripts directly, and has no pool"))).hint(format!(
+                "`--qsys {worker}` starts workers through it; `submit --qsys {qsys}` needs no pool"
+            ));
         }
         let least = i64::from(typed.max_workers.is_none());
         let workers = typed.workers.unwrap_or(i64::from(defaults.workers)).max(least);
@@ -95,11 +96,7 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
                 return print_pool(&folder, &status, "up", settings);
             }
             let bar = bar.get_or_insert_with(|| settings.output.bar("{spinner} {msg}"));
-            bar.set_message(format!(
-                "{} of {} workers are connected",
-                status.workers.len(),
-                wanted.workers
-            ));
+            bar.set_message(format!("{} of {} workers are connected", status.workers.len(), wanted.workers));
         }
         if Instant::now() >= limit {
             let words = format!("not all workers were connected after {:?}", typed.wait_limit.0);
@@ -125,10 +122,7 @@ fn print_pool(
     settings.output.answer(status, || {
         let threads: u32 = status.workers.iter().map(|worker| worker.threads).sum();
         let (workers, base) = (status.workers.len(), &status.base);
-        format!(
-            "the pool in {} is {word}: {workers} workers by {base}, {threads} threads",
-            folder.display()
-        )
+        format!("the pool in {} is {word}: {workers} workers by {base}, {threads} threads", folder.display())
     })?;
     Ok(ExitCode::Good)
 }
@@ -145,9 +139,8 @@ fn check_compatible(status: &PoolStatus, wanted: &PoolSizeArg) -> anyhow::Result
     } else {
         return Ok(());
     };
-    Err(anyhow::anyhow!("the running pool cannot be used: {problem}")).hint(
-        "`longshore dispatch stop` stops it, `dispatch scale` enlarges it, `--dir` names another",
-    )
+    Err(anyhow::anyhow!("the running pool cannot be used: {problem}"))
+        .hint("`longshore dispatch stop` stops it, `dispatch scale` enlarges it, `--dir` names another")
 }
 
 /// Starts the server as a process of its own. It detaches from the terminal itself.

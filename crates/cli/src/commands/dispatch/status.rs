@@ -27,8 +27,7 @@ pub async fn run(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<
 
 fn record(status: &PoolStatus) -> Table {
     let mut table = Table::record();
-    table
-        .field("server", format!("process {}, up for {}", status.pid, duration::format(status.up)));
+    table.field("server", format!("process {}, up for {}", status.pid, duration::format(status.up)));
     table.field("state", &status.state);
     let (min, max) = status.size;
     let wanted = if min == max { format!("{min}") } else { format!("{min} to {max}") };

@@ -37,8 +37,7 @@ pub async fn run(typed: &DispatchTopArgs, settings: &Settings) -> anyhow::Result
     loop {
         let (width, _) = screen.size();
         let now = now();
-        let rates =
-            snapshot.as_ref().map_or_else(Rates::default, |snapshot| view.rates(&snapshot.0));
+        let rates = snapshot.as_ref().map_or_else(Rates::default, |snapshot| view.rates(&snapshot.0));
         let frame = PoolFrame { folder: &folder, snapshot: snapshot.as_ref(), rates, width, now };
         screen.draw_lines(&frame.lines())?;
         tokio::select! {
@@ -53,11 +52,7 @@ fn now() -> longshore::Timestamp {
     crate::commands::now()
 }
 
-fn print_once(
-    folder: &Path,
-    snapshot: &PoolSnapshot,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
+fn print_once(folder: &Path, snapshot: &PoolSnapshot, settings: &Settings) -> anyhow::Result<ExitCode> {
     #[derive(serde::Serialize)]
     struct TopJson<'a> {
         status: &'a PoolStatus,
@@ -82,11 +77,10 @@ async fn poll(client: &mut DispatchClient, settings: &Settings) -> anyhow::Resul
     let status = ask_status(client).await?;
     let state = Some(UnitState::Failed);
     let units = UnitQuery { state, batch: None, after: None, limit: MAX_FAILURES };
-    let failures =
-        match client.request(&ClientRequest::Units(settings.tenant.clone(), units)).await? {
-            ServerReply::Units(failures, _) => failures,
-            other => return Err(unexpected_reply(&other)),
-        };
+    let failures = match client.request(&ClientRequest::Units(settings.tenant.clone(), units)).await? {
+        ServerReply::Units(failures, _) => failures,
+        other => return Err(unexpected_reply(&other)),
+    };
     Ok((status, failures))
 }
 

@@ -5,8 +5,7 @@ use std::path::Path;
 use longshore::duration::{self, format_ago};
 use longshore::{Timestamp, UnitId, byte_size};
 use longshore_dispatch::request::{
-    ClientRequest, ServerReply, UnitDetails, UnitOperation, UnitOperationReport, UnitQuery,
-    UnitSummary,
+    ClientRequest, ServerReply, UnitDetails, UnitOperation, UnitOperationReport, UnitQuery, UnitSummary,
 };
 use longshore_dispatch::script::{RunEnd, RunReport, Script};
 
@@ -114,16 +113,10 @@ fn path(path: &Path) -> String {
 }
 
 /// Lists scripts.
-pub async fn list(
-    folder: &Path,
-    typed: UnitListArgs,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
+pub async fn list(folder: &Path, typed: UnitListArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let UnitListArgs { state, batch, page, queue, kind, .. } = typed;
     if queue.is_some() || kind.is_some() {
-        return Err(usage(
-            "a pool has scripts only, in one queue: --queue and --kind do not apply",
-        ));
+        return Err(usage("a pool has scripts only, in one queue: --queue and --kind do not apply"));
     }
     let units = UnitQuery { state, batch, after: page.after, limit: page.limit };
     let request = ClientRequest::Units(settings.tenant.clone(), units);

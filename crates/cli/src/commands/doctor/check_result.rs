@@ -47,19 +47,11 @@ impl CheckResult {
         Self { area, state: State::Good, says: says.into(), mend: None }
     }
 
-    pub(super) fn doubtful(
-        area: &'static str,
-        says: impl Into<String>,
-        mend: impl Into<String>,
-    ) -> Self {
+    pub(super) fn doubtful(area: &'static str, says: impl Into<String>, mend: impl Into<String>) -> Self {
         Self { area, state: State::Doubtful, says: says.into(), mend: Some(mend.into()) }
     }
 
-    pub(super) fn wrong(
-        area: &'static str,
-        says: impl Into<String>,
-        mend: impl Into<String>,
-    ) -> Self {
+    pub(super) fn wrong(area: &'static str, says: impl Into<String>, mend: impl Into<String>) -> Self {
         Self { area, state: State::Wrong, says: says.into(), mend: Some(mend.into()) }
     }
 }

@@ -72,9 +72,9 @@ fn has_secret(text: &str) -> bool {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split_once('=')).any(|(key, value)| {
         let value = value.trim().trim_matches(['"', '\'']);
-        let has_password = value.split_once("://").is_some_and(|(_, rest)| {
-            rest.split_once('@').is_some_and(|(login, _)| login.contains(':'))
-        });
+        let has_password = value
+            .split_once("://")
+            .is_some_and(|(_, rest)| rest.split_once('@').is_some_and(|(login, _)| login.contains(':')));
         let is_address = ["webhook", "sentry"].contains(&key.trim()) && !value.is_empty();
         has_password || is_address || value.contains("password=")
     })

@@ -18,8 +18,7 @@ const RESERVED_FILES: u64 = 100;
 
 /// Checks all limits.
 pub(super) fn check(settings: &Settings) -> Vec<CheckResult> {
-    let mut all: Vec<CheckResult> =
-        folders(settings).iter().filter_map(|dir| disk_space(dir)).collect();
+    let mut all: Vec<CheckResult> = folders(settings).iter().filter_map(|dir| disk_space(dir)).collect();
     all.push(descriptors(settings));
     all
 }
@@ -48,11 +47,7 @@ fn judge_space(dir: &Path, free: u64, files: u64) -> CheckResult {
     match (free, files) {
         (_, 1..100) => {
             let says = format!("only {files} more files can be created in {}", dir.display());
-            CheckResult::wrong(
-                "disk",
-                says,
-                "remove files there: the file system has no inodes left",
-            )
+            CheckResult::wrong("disk", says, "remove files there: the file system has no inodes left")
         }
         (..MIN_SPACE, _) => CheckResult::wrong("disk", says, mend),
         (..LOW_SPACE, _) => CheckResult::doubtful("disk", says, mend),
@@ -75,9 +70,7 @@ fn descriptors(settings: &Settings) -> CheckResult {
                 "{limit} files may be open at once; `serve` accepts {} connections",
                 wanted - RESERVED_FILES
             ),
-            format!(
-                "ulimit -n {wanted}, LimitNOFILE={wanted} in the unit, or lower `web.connections`"
-            ),
+            format!("ulimit -n {wanted}, LimitNOFILE={wanted} in the unit, or lower `web.connections`"),
         ),
         Some(limit) => CheckResult::good("files", format!("{limit} may be open at once")),
         None => CheckResult::good("files", "any number may be open at once"),

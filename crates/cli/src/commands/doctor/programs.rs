@@ -88,8 +88,7 @@ fn find(program: &str, dir: &Path) -> Option<PathBuf> {
             std::env::split_paths(&path).map(|folder| folder.join(program)).collect()
         }
     };
-    let may_run = |path: &PathBuf| {
-        path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
-    };
+    let may_run =
+        |path: &PathBuf| path.is_file() && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok();
     candidates.into_iter().find(may_run)
 }

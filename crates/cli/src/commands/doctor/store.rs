@@ -67,10 +67,8 @@ async fn integrity(store: &dyn Store) -> CheckResult {
             CheckResult::wrong("integrity", says, "`longshore verify` says more")
         }
         Err(_) => {
-            let says = format!(
-                "it takes longer than {} to recount the store",
-                duration::format(RECOUNT_TIMEOUT)
-            );
+            let says =
+                format!("it takes longer than {} to recount the store", duration::format(RECOUNT_TIMEOUT));
             CheckResult::doubtful("integrity", says, "run `longshore verify` when there is time")
         }
     }
@@ -119,10 +117,9 @@ fn judge_clock(apart: Duration) -> CheckResult {
 
 /// Checks that workers of this version process the queue.
 pub(super) async fn workers(store: &dyn Store) -> Vec<CheckResult> {
-    let (Ok(sessions), Ok(totals)) = (
-        store.sessions().await,
-        store.totals(&longshore::Scope::All, &longshore::store::Queues::All).await,
-    ) else {
+    let (Ok(sessions), Ok(totals)) =
+        (store.sessions().await, store.totals(&longshore::Scope::All, &longshore::store::Queues::All).await)
+    else {
         return Vec::new();
     };
     let ours = env!("CARGO_PKG_VERSION");

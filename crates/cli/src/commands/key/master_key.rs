@@ -23,10 +23,7 @@ pub fn init(typed: &KeyInitArgs, settings: &Settings) -> anyhow::Result<ExitCode
     }
     let id = MasterKey::generate(&path)?.id().to_owned();
     settings.output.answer(&json!({ "file": path, "master": id }), || {
-        format!(
-            "master key {id} is in {}: keep a copy of it away from the store's copies",
-            path.display()
-        )
+        format!("master key {id} is in {}: keep a copy of it away from the store's copies", path.display())
     })?;
     Ok(ExitCode::Good)
 }
@@ -48,8 +45,7 @@ pub async fn rewrap(typed: &KeyRewrapArgs, settings: &Settings) -> anyhow::Resul
 
 fn print_result(done: &RewrapReport, id: &str, settings: &Settings) -> anyhow::Result<()> {
     let RewrapReport { rewrapped: moved, current: there, failed: left } = done;
-    let keys: Vec<_> =
-        left.iter().map(|(key, why)| json!({ "key": key, "why": why.to_string() })).collect();
+    let keys: Vec<_> = left.iter().map(|(key, why)| json!({ "key": key, "why": why.to_string() })).collect();
     let answer = json!({ "master": id, "moved": moved, "there": there, "left": keys });
     settings.output.answer(&answer, || {
         format!("{moved} keys are now encrypted by master key {id}, {there} were before")

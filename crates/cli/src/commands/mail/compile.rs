@@ -20,11 +20,7 @@ pub async fn run(typed: &MailCompileArgs, settings: &Settings) -> anyhow::Result
     }
 }
 
-async fn file(
-    typed: &MailCompileArgs,
-    compiler: &Compiler,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
+async fn file(typed: &MailCompileArgs, compiler: &Compiler, settings: &Settings) -> anyhow::Result<ExitCode> {
     let roots = mail::include_roots(folder_of(&typed.path), &typed.includes, &settings.mail)?;
     let page = compile(&typed.path, &roots, compiler, settings).await?;
     match &typed.output {

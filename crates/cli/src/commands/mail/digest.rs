@@ -72,9 +72,8 @@ async fn run_round(
 fn file(typed: &MailDigestArgs) -> BatchFileArgs {
     let MailDigestArgs { file, mode, modulus, val, .. } = typed;
     let share = [("mod", modulus), ("val", val)];
-    let share = share
-        .into_iter()
-        .filter_map(|(name, number)| Some((name.to_owned(), (*number)?.to_string())));
+    let share =
+        share.into_iter().filter_map(|(name, number)| Some((name.to_owned(), (*number)?.to_string())));
     let param = file.param.iter().cloned().chain(share).collect();
     BatchFileArgs {
         path: file.path.clone(),

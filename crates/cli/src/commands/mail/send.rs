@@ -44,16 +44,13 @@ pub async fn run(typed: MailSendArgs, settings: &Settings) -> anyhow::Result<Exi
                 }
             }
             shard => {
-                break shard.hint(
-                    "each sender needs its own share: --share 0/2 and --share 1/2 for two",
-                )?;
+                break shard.hint("each sender needs its own share: --share 0/2 and --share 1/2 for two")?;
             }
         }
     };
     let clock = Arc::new(SystemClock);
     let sender =
-        Sender::new(shard, Arc::clone(&transport), mail::sender_settings(&settings.mail), clock)
-            .await?;
+        Sender::new(shard, Arc::clone(&transport), mail::sender_settings(&settings.mail), clock).await?;
     let stop = AtomicBool::new(false);
     let work = async {
         match typed.daemon {
@@ -187,9 +184,9 @@ impl SpoolMaintenance {
         }
         if self.pruned.is_none_or(|last| last.elapsed() >= PRUNE_INTERVAL) {
             self.pruned = Some(Instant::now());
-            let pruned = spool.prune(settings.keep, now()).and_then(|pruned| {
-                Ok(pruned.messages + spool.prune_failed(settings.keep_failed, now())?)
-            });
+            let pruned = spool
+                .prune(settings.keep, now())
+                .and_then(|pruned| Ok(pruned.messages + spool.prune_failed(settings.keep_failed, now())?));
             match pruned {
                 Ok(messages) if messages > 0 => tracing::info!(messages, "pruned"),
                 Ok(_) => {}
@@ -201,11 +198,10 @@ impl SpoolMaintenance {
 
 fn answer(sent: &SendReport, settings: &Settings) -> anyhow::Result<()> {
     let SendReport { sent, retried: again, failed, put_off, .. } = sent;
-    let value =
-        serde_json::json!({ "sent": sent, "again": again, "failed": failed, "put_off": put_off });
-    settings.output.answer(&value, || {
-        format!("{sent} sent, {again} to be retried, {failed} failed, {put_off} put off")
-    })
+    let value = serde_json::json!({ "sent": sent, "again": again, "failed": failed, "put_off": put_off });
+    settings
+        .output
+        .answer(&value, || format!("{sent} sent, {again} to be retried, {failed} failed, {put_off} put off"))
 }
 
 #[cfg(test)]

@@ -33,11 +33,7 @@ const NOT_FOUND: u8 = 127;
 const KILL_GRACE: Duration = Duration::from_secs(5);
 
 /// Runs the command.
-pub async fn run(
-    typed: Typed,
-    permits: Arc<dyn Permits>,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: Typed, permits: Arc<dyn Permits>, settings: &Settings) -> anyhow::Result<ExitCode> {
     let known = permits.stats(&typed.name).await.ok().flatten().map(|stats| stats.max);
     let mut shape = settings.bounded.shape(&typed.name, typed.max.or(known))?;
     if let Some(wait) = typed.wait {
@@ -54,11 +50,7 @@ pub async fn run(
 }
 
 /// Waits for a permit and runs the command.
-async fn run_with_permit(
-    pool: &BoundedPool,
-    typed: &Typed,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
+async fn run_with_permit(pool: &BoundedPool, typed: &Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     let request = pool.request().weight(typed.weight).priority(typed.priority);
     let permit = tokio::select! {
         permit = request.acquire() => match permit {
@@ -94,11 +86,7 @@ fn no_permit(error: AcquireError, settings: &Settings) -> anyhow::Result<ExitCod
 }
 
 /// Runs the command to its end.
-async fn run_command(
-    typed: &Typed,
-    permit: &Permit,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
+async fn run_command(typed: &Typed, permit: &Permit, settings: &Settings) -> anyhow::Result<ExitCode> {
     let reaper = OrphanReaper::shared();
     reaper.sweep();
     let (program, args) = typed.command.split_first().context("no command")?;

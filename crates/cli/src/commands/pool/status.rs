@@ -80,11 +80,7 @@ impl PoolStatus {
 }
 
 /// Runs the command.
-pub async fn run(
-    typed: &Typed,
-    permits: &dyn Permits,
-    settings: &Settings,
-) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: &Typed, permits: &dyn Permits, settings: &Settings) -> anyhow::Result<ExitCode> {
     let shown = load(typed, permits, settings).await?;
     if !typed.watch {
         print(typed, &shown, settings)?;
@@ -121,11 +117,7 @@ async fn watch(
 }
 
 /// Pools of the back end, and those of the configuration that were not used yet.
-async fn load(
-    typed: &Typed,
-    permits: &dyn Permits,
-    settings: &Settings,
-) -> anyhow::Result<Vec<PoolStatus>> {
+async fn load(typed: &Typed, permits: &dyn Permits, settings: &Settings) -> anyhow::Result<Vec<PoolStatus>> {
     let configured = &settings.bounded.pools;
     let wanted = |name: &PoolName| typed.name.as_ref().is_none_or(|one| one == name);
     let unused = |max| PoolStats { max, ..PoolStats::default() };
@@ -136,9 +128,8 @@ async fn load(
     if let Some(name) = &typed.name
         && pools.is_empty()
     {
-        return Err(longshore::Error::not_found("pool", name)).hint(
-            "`longshore pool status` shows the pools; a pool appears with its first acquire",
-        );
+        return Err(longshore::Error::not_found("pool", name))
+            .hint("`longshore pool status` shows the pools; a pool appears with its first acquire");
     }
     if typed.name.is_none() {
         // The internal pools of adaptive maxima are shown with the pools they belong to.
@@ -204,18 +195,8 @@ fn table(shown: &[PoolStatus]) -> Table {
     let [max, available, in_use, waiting] = ["max", "available", "in use", "waiting"].map(right);
     let [utilization, acquired, timeouts] = ["utilization", "acquired", "timeouts"].map(right);
     let [half, most] = ["wait p50", "p95"].map(right);
-    let heading = [
-        cell("pool"),
-        max,
-        available,
-        in_use,
-        waiting,
-        utilization,
-        acquired,
-        timeouts,
-        half,
-        most,
-    ];
+    let heading =
+        [cell("pool"), max, available, in_use, waiting, utilization, acquired, timeouts, half, most];
     let mut table = Table::new(heading, "no pools");
     let wait = |stats: &PoolStats, share| {
         right(
@@ -249,8 +230,7 @@ fn table(shown: &[PoolStatus]) -> Table {
 }
 
 fn holders(stats: &PoolStats) -> Table {
-    let heading =
-        [cell("holder"), right("weight"), right("fence"), right("held for"), right("lease")];
+    let heading = [cell("holder"), right("weight"), right("fence"), right("held for"), right("lease")];
     let mut table = Table::new(heading, "");
     for holder in &stats.holders {
         table.row([

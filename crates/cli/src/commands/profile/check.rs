@@ -127,12 +127,8 @@ fn section<'a, T: Deserialize<'a>>(whole: &'a Value, name: &str) -> anyhow::Resu
 fn explain(message: &str) -> anyhow::Error {
     let words: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
     match words.as_slice() {
-        [given, known @ ..] if message.starts_with("unknown field") => {
-            unknown_word("part", given, known)
-        }
-        [given, known @ ..] if message.starts_with("unknown variant") => {
-            unknown_word("value", given, known)
-        }
+        [given, known @ ..] if message.starts_with("unknown field") => unknown_word("part", given, known),
+        [given, known @ ..] if message.starts_with("unknown variant") => unknown_word("value", given, known),
         _ => hinted(usage(message), DOCS_HINT),
     }
 }
@@ -144,17 +140,14 @@ fn key(whole: &Value) -> anyhow::Result<()> {
             Ok(_) => Ok(()),
             Err(error) => Err(usage(error.to_string())).hint(error.hint().unwrap_or_default()),
         },
-        Some(_) => {
-            Err(usage("`key` is not text")).hint("it is a key's name, env:NAME or file:PATH")
-        }
+        Some(_) => Err(usage("`key` is not text")).hint("it is a key's name, env:NAME or file:PATH"),
     }
 }
 
 fn numbers(profile: &Profile) -> anyhow::Result<()> {
     let limits = &profile.limits;
     let above_zero = |number: Option<f64>| number.is_none_or(|n| n.is_finite() && n > 0.0);
-    for (name, number) in
-        [("requests", limits.requests), ("tokens", limits.tokens), ("burst", limits.burst)]
+    for (name, number) in [("requests", limits.requests), ("tokens", limits.tokens), ("burst", limits.burst)]
     {
         if !above_zero(number) {
             return Err(usage(format!("`limits.{name}` is not above zero")))
@@ -174,14 +167,9 @@ fn numbers(profile: &Profile) -> anyhow::Result<()> {
 
 fn headers(profile: &Profile) -> anyhow::Result<()> {
     let names = profile.wire.headers.keys();
-    match names
-        .map(|name| name.to_ascii_lowercase())
-        .find(|name| SECRET_HEADERS.contains(&name.as_str()))
-    {
-        Some(name) => {
-            Err(usage(format!("header `{name}` carries a key, and profiles hold no secrets")))
-                .hint("`longshore key add` stores it; --key names it")
-        }
+    match names.map(|name| name.to_ascii_lowercase()).find(|name| SECRET_HEADERS.contains(&name.as_str())) {
+        Some(name) => Err(usage(format!("header `{name}` carries a key, and profiles hold no secrets")))
+            .hint("`longshore key add` stores it; --key names it"),
         None => Ok(()),
     }
 }
@@ -203,8 +191,7 @@ fn complete(profile: &Profile) -> anyhow::Result<()> {
 /// Rejects an invalid endpoint; warns of one to which keys and prompts go unencrypted.
 fn endpoint(profile: &Profile) -> anyhow::Result<Option<String>> {
     let Some(text) = &profile.endpoint else { return Ok(None) };
-    let bad =
-        |why: &str| Err(usage(format!("the endpoint {why}"))).hint("as https://api.example.com");
+    let bad = |why: &str| Err(usage(format!("the endpoint {why}"))).hint("as https://api.example.com");
     let Ok(url) = Url::parse(text) else { return bad("is not a URL") };
     if !["http", "https"].contains(&url.scheme()) || !url.has_host() {
         return bad("does not begin with https:// or http:// and a host");
@@ -313,17 +300,11 @@ mod tests {
 
     #[test]
     fn what_is_doubtful_is_warned_of() {
-        let at =
-            |endpoint: &str| json!({ "provider": "openai", "model": "m", "endpoint": endpoint });
-        for quiet in
-            ["http://localhost:1", "http://127.0.0.1:1/v1", "http://[::1]", "https://x.example"]
-        {
+        let at = |endpoint: &str| json!({ "provider": "openai", "model": "m", "endpoint": endpoint });
+        for quiet in ["http://localhost:1", "http://127.0.0.1:1/v1", "http://[::1]", "https://x.example"] {
             assert!(checked(at(quiet)).unwrap().is_empty(), "{quiet}");
         }
         assert!(checked(at("http://10.0.0.1")).unwrap()[0].contains("in the clear"));
-        assert!(
-            checked(json!({ "provider": "openai", "model": "m" })).unwrap()[0]
-                .contains("no prices")
-        );
+        assert!(checked(json!({ "provider": "openai", "model": "m" })).unwrap()[0].contains("no prices"));
     }
 }

@@ -7,9 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::amount_args::TokenCount;
 use crate::args::limit::{AtLeastOne, LimitArg};
-use crate::args::profile::{
-    PriceArgs, ProfileAddArgs, ProfileFields, ProfileSetArgs, RateLimitArgs,
-};
+use crate::args::profile::{PriceArgs, ProfileAddArgs, ProfileFields, ProfileSetArgs, RateLimitArgs};
 use crate::error::{WithHint, usage};
 
 /// A field of a document, by its path, and its new value; `None` removes it.
@@ -30,8 +28,7 @@ pub fn changed(mut body: Value, typed: &ProfileSetArgs) -> anyhow::Result<Value>
     let mut all = changes(&typed.parts)?;
     all.extend(typed.unset.iter().map(|path| (path.clone(), None)));
     if all.is_empty() {
-        return Err(usage("nothing to set"))
-            .hint("name a field, as --model M or --set wire.num_ctx=8192");
+        return Err(usage("nothing to set")).hint("name a field, as --model M or --set wire.num_ctx=8192");
     }
     apply(&mut body, all)?;
     Ok(body)
@@ -93,16 +90,13 @@ fn prices(typed: &PriceArgs) -> anyhow::Result<Vec<FieldChange>> {
         ("batch", typed.price_batch),
     ];
     let given = all.into_iter().filter_map(|(key, price)| Some((key, price?)));
-    given
-        .map(|(key, price)| Ok((format!("prices.{key}"), Some(serde_json::to_value(price)?))))
-        .collect()
+    given.map(|(key, price)| Ok((format!("prices.{key}"), Some(serde_json::to_value(price)?)))).collect()
 }
 
 /// Parses `PATH=VALUE`. The error does not repeat the argument, which may hold a secret.
 fn set(typed: &str) -> anyhow::Result<FieldChange> {
     let Some((path, value)) = typed.split_once('=') else {
-        return Err(usage("--set takes PATH=VALUE, and there is no `=`"))
-            .hint("as --set wire.sampling=true");
+        return Err(usage("--set takes PATH=VALUE, and there is no `=`")).hint("as --set wire.sampling=true");
     };
     let value = serde_json::from_str(value).unwrap_or_else(|_| Value::String(value.to_owned()));
     Ok((path.to_owned(), Some(value)))
@@ -176,9 +170,7 @@ fn from_toml(value: toml::Value) -> Value {
         Toml::Boolean(truth) => json!(truth),
         Toml::Datetime(time) => Value::String(time.to_string()),
         Toml::Array(items) => items.into_iter().map(from_toml).collect(),
-        Toml::Table(table) => {
-            table.into_iter().map(|(key, value)| (key, from_toml(value))).collect()
-        }
+        Toml::Table(table) => table.into_iter().map(|(key, value)| (key, from_toml(value))).collect(),
     }
 }
 

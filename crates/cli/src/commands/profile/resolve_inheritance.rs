@@ -8,10 +8,7 @@ use serde_json::Value;
 use crate::error::{hinted, usage};
 
 /// The complete document of a profile.
-pub async fn resolve_profile(
-    ledger: &dyn Ledger,
-    record: &ProfileRecord,
-) -> anyhow::Result<ProfileDocument> {
+pub async fn resolve_profile(ledger: &dyn Ledger, record: &ProfileRecord) -> anyhow::Result<ProfileDocument> {
     ProfileDocument::resolve(ledger, record.clone()).await.map_err(with_hint)
 }
 
@@ -46,8 +43,7 @@ fn with_hint(error: ProfileDocumentError) -> anyhow::Error {
             "leave out --endpoint and --provider, or name a key of your own".to_owned()
         }
         ProfileDocumentError::LentAtOwnPrice(_) => {
-            "leave out prices, or name a key of your own; another price needs another template"
-                .to_owned()
+            "leave out prices, or name a key of your own; another price needs another template".to_owned()
         }
         ProfileDocumentError::NoName(_) => "as --extends base".to_owned(),
         _ => return error.into(),

@@ -73,9 +73,7 @@ fn sheet(record: &ProfileRecord, whole: &Value, lent: bool) -> Table {
         table.field(part, text(&whole[part]));
     }
     table.field("key", if lent { "its template's".to_owned() } else { text(&whole["key"]) });
-    for (part, name) in
-        [("max_tokens", "max tokens"), ("temperature", "temperature"), ("system", "system")]
-    {
+    for (part, name) in [("max_tokens", "max tokens"), ("temperature", "temperature"), ("system", "system")] {
         table.field(name, text(&whole[part]));
     }
     prices(&mut table, &whole["prices"]);

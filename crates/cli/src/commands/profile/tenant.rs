@@ -40,16 +40,14 @@ pub async fn limits(profiles: &ProfileStore<'_>, typed: TenantLimitArgs) -> anyh
     }
     let body = write(profiles, changes).await?;
     let tenant = &profiles.tenant;
-    profiles.settings.output.answer(&answer(profiles, &body), || {
-        format!("the limits of tenant `{tenant}` were changed")
-    })
+    profiles
+        .settings
+        .output
+        .answer(&answer(profiles, &body), || format!("the limits of tenant `{tenant}` were changed"))
 }
 
 /// A default or fallback profile must exist, and must not be a template.
-async fn check_usable(
-    profiles: &ProfileStore<'_>,
-    name: Option<&ProfileName>,
-) -> anyhow::Result<()> {
+async fn check_usable(profiles: &ProfileStore<'_>, name: Option<&ProfileName>) -> anyhow::Result<()> {
     let Some(name) = name else { return Ok(()) };
     let record = profiles.require(super::check_name(name)?).await?;
     if record.body["template"] == Value::Bool(true) {
@@ -65,16 +63,12 @@ async fn stored(profiles: &ProfileStore<'_>) -> anyhow::Result<(Option<ProfileRe
     Ok((record, body))
 }
 
-async fn write(
-    profiles: &ProfileStore<'_>,
-    changes: Vec<(String, Option<Value>)>,
-) -> anyhow::Result<Value> {
+async fn write(profiles: &ProfileStore<'_>, changes: Vec<(String, Option<Value>)>) -> anyhow::Result<Value> {
     let (record, mut body) = stored(profiles).await?;
     document::apply(&mut body, changes)?;
     check(&body)?;
     let expected = record.map_or(0, |record| record.revision);
-    let record =
-        profiles.put(&ProfileName::new(TENANT_SETTINGS)?, Some(body), None, Some(expected)).await?;
+    let record = profiles.put(&ProfileName::new(TENANT_SETTINGS)?, Some(body), None, Some(expected)).await?;
     Ok(record.body)
 }
 

@@ -21,8 +21,7 @@ pub async fn run(profiles: &ProfileStore<'_>, typed: &ProfileTestArgs) -> anyhow
     let name = super::check_name(&typed.named.name)?;
     let record = profiles.require(name).await?;
     if record.body["template"] == Value::Bool(true) {
-        return Err(usage(format!("profile `{name}` is a template")))
-            .hint("templates can only be extended");
+        return Err(usage(format!("profile `{name}` is a template"))).hint("templates can only be extended");
     }
     let whole = resolve_profile(&*profiles.ledger, &record).await?;
     for warning in check::profile(name, &record.body, whole.body())? {
@@ -34,8 +33,7 @@ pub async fn run(profiles: &ProfileStore<'_>, typed: &ProfileTestArgs) -> anyhow
         let inference = open_inference(&profiles.ledger, profiles.settings)?
             .with_pools(semaphore_backend::registry(profiles.settings).await?);
         let until = Instant::now() + PROVIDER_TIMEOUT;
-        health =
-            Some(inference.health(&profiles.tenant, Some(name), until).await.map_err(with_hint)?);
+        health = Some(inference.health(&profiles.tenant, Some(name), until).await.map_err(with_hint)?);
         if typed.ask {
             reply = Some(ask(&inference, profiles, name).await?);
         }
@@ -46,8 +44,8 @@ pub async fn run(profiles: &ProfileStore<'_>, typed: &ProfileTestArgs) -> anyhow
     });
     profiles.settings.output.answer(&answer, || {
         let key = key.map_or("it needs no key", |_| "its key opens");
-        let health = health
-            .map_or("its provider was not called".into(), |health| format!("provider: {health}"));
+        let health =
+            health.map_or("its provider was not called".into(), |health| format!("provider: {health}"));
         let reply = reply.map(|reply| format!("; asked to say OK, it says {reply:?}"));
         format!("profile `{name}` is valid, {key}; {health}{}", reply.unwrap_or_default())
     })
@@ -65,8 +63,7 @@ async fn ask(
     let until = Instant::now() + PROVIDER_TIMEOUT;
     let question = Question::new(CallId::new().to_string(), "Say OK.", until);
     let question = Question { max_tokens: 16, ..question };
-    let inference_request =
-        InferenceRequest::new(profiles.tenant.clone(), Some(name.clone()), question);
+    let inference_request = InferenceRequest::new(profiles.tenant.clone(), Some(name.clone()), question);
     let outcome = inference.ask(&inference_request, None).await;
     inference.record_calls(outcome.records).await;
     flush(inference).await;
@@ -78,10 +75,7 @@ fn with_hint(error: AskError) -> anyhow::Error {
 }
 
 /// Opens the key, which belongs to the tenant of the document that names it.
-async fn key(
-    profiles: &ProfileStore<'_>,
-    whole: &ProfileDocument,
-) -> anyhow::Result<Option<&'static str>> {
+async fn key(profiles: &ProfileStore<'_>, whole: &ProfileDocument) -> anyhow::Result<Option<&'static str>> {
     let (Some(key), Some(owner)) = (whole.body()["key"].as_str(), whole.key_owner()) else {
         return Ok(None);
     };

@@ -51,8 +51,7 @@ async fn set_lane(
     };
     let changed = store.change_lane(&scope, queue, tenant, change).await;
     if settings.tenant.is_some() {
-        return changed
-            .hint("a tenant cannot set its own weight in a shared queue: leave out --tenant");
+        return changed.hint("a tenant cannot set its own weight in a shared queue: leave out --tenant");
     }
     Ok(changed?)
 }

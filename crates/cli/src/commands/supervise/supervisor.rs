@@ -108,9 +108,7 @@ impl<'a> Supervisor<'a> {
         mut signals: SupervisorSignals,
     ) -> anyhow::Result<ExitCode> {
         let mut ticks = interval(
-            self.notify
-                .watchdog_interval()
-                .map_or(CHECK_INTERVAL, |every| every.min(CHECK_INTERVAL)),
+            self.notify.watchdog_interval().map_or(CHECK_INTERVAL, |every| every.min(CHECK_INTERVAL)),
         );
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         if self.settings.recover {
@@ -170,8 +168,7 @@ impl<'a> Supervisor<'a> {
         plan: &ProcessCommand,
         most: Option<u64>,
     ) -> std::io::Result<()> {
-        let (handle, process_run) =
-            process::start(plan, name.clone(), self.line_format, &self.reaper)?;
+        let (handle, process_run) = process::start(plan, name.clone(), self.line_format, &self.reaper)?;
         tracing::info!("{name} started: process {}", handle.pid);
         self.running.insert(id, RunningProcess { handle, name, most, is_large: false });
         self.process_runs.push(Box::pin(async move { (id, process_run.await) }));
@@ -194,8 +191,7 @@ impl<'a> Supervisor<'a> {
     fn recover(&mut self) {
         let arguments = ["batch", "recover"].map(str::to_owned).to_vec();
         let env = self.settings.inherited_env.clone();
-        let plan =
-            ProcessCommand { program: self.program.clone(), arguments, dir: ".".into(), env };
+        let plan = ProcessCommand { program: self.program.clone(), arguments, dir: ".".into(), env };
         if let Err(error) = self.run(RECOVERY, "recover".into(), &plan, None) {
             tracing::warn!("cannot resume batches: {error}");
         }
@@ -236,15 +232,11 @@ impl<'a> Supervisor<'a> {
         match self.reconciler.ended(id, self.now()) {
             AfterEnd::Expected => {}
             AfterEnd::Restart(wait) => {
-                tracing::warn!(
-                    "{name} ended unexpectedly; restarting in {}",
-                    duration::format(wait)
-                );
+                tracing::warn!("{name} ended unexpectedly; restarting in {}", duration::format(wait));
             }
             AfterEnd::GivenUp => {
                 let rules = &self.settings.rules;
-                let (failures, window) =
-                    (rules.start_failures, duration::format(rules.start_window));
+                let (failures, window) = (rules.start_failures, duration::format(rules.start_window));
                 let group = name.rsplit_once('.').map_or(name, |(group, _)| group);
                 let last = if last.is_empty() { "nothing" } else { last };
                 tracing::error!(
@@ -287,9 +279,7 @@ impl<'a> Supervisor<'a> {
         match self.settings.reload(&self.all.typed) {
             Ok(settings) => self.adopt(settings),
             Err(error) => {
-                tracing::error!(
-                    "reload failed, nothing changes: the configuration is invalid: {error:#}"
-                );
+                tracing::error!("reload failed, nothing changes: the configuration is invalid: {error:#}");
                 // systemd waits for READY=1 after a reload.
                 self.notify.reloading();
                 self.is_ready = false;
@@ -308,9 +298,7 @@ impl<'a> Supervisor<'a> {
         self.scales.resize_with(settings.workers.len(), SectionScaler::default);
         self.depth_poller.update_sections(&settings);
         self.line_format = line_format(self.all.log.format, &settings);
-        if settings.version_file != self.settings.version_file
-            || settings.settle != self.settings.settle
-        {
+        if settings.version_file != self.settings.version_file || settings.settle != self.settings.settle {
             self.version = version(&settings);
         }
         self.settings = Rc::new(settings);
@@ -356,8 +344,7 @@ impl<'a> Supervisor<'a> {
         let settings = Rc::clone(&self.settings);
         for (group, worker) in settings.workers.iter().enumerate() {
             let Some(load) = worker.load.as_ref().filter(|_| worker.can_scale()) else { continue };
-            let is_ours =
-                |lane: &&QueueInfo| load.queues.is_empty() || load.queues.contains(&lane.queue);
+            let is_ours = |lane: &&QueueInfo| load.queues.is_empty() || load.queues.contains(&lane.queue);
             let running: u64 = queues.iter().filter(is_ours).map(|lane| lane.counts.leased).sum();
             let open = queues.iter().filter(is_ours).filter(|lane| !lane.paused && !lane.suspended);
             let ready: u64 = open.map(|lane| lane.counts.ready).sum();
@@ -369,9 +356,7 @@ impl<'a> Supervisor<'a> {
             };
             if changed {
                 let (section, wanted) = (&worker.shape.name, self.reconciler.wanted(group));
-                tracing::info!(
-                    "{section}: {ready} units are ready; one process {name}, {wanted} in all"
-                );
+                tracing::info!("{section}: {ready} units are ready; one process {name}, {wanted} in all");
             }
         }
     }

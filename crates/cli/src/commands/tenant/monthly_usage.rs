@@ -42,8 +42,7 @@ pub fn fields(table: &mut Table, state: &BudgetState) {
     let of = |most: Option<String>| most.map_or(String::new(), |most| format!(" of {most}"));
     let dollars = of(budget.and_then(|budget| budget.cost_picos).map(amount_args::format_usd));
     let tokens = of(budget.and_then(|budget| budget.tokens).map(|most| most.to_string()));
-    let reserved =
-        |what: String, any: bool| if any { format!(", {what} reserved") } else { String::new() };
+    let reserved = |what: String, any: bool| if any { format!(", {what} reserved") } else { String::new() };
     let (picos, count) = (state.reserved_picos, state.reserved_tokens);
     let money = amount_args::format_usd(state.spent_picos)
         + &dollars
@@ -51,6 +50,5 @@ pub fn fields(table: &mut Table, state: &BudgetState) {
     let used = state.spent_tokens.to_string() + &tokens + &reserved(count.to_string(), count > 0);
     table.field(&format!("{} cost", state.month), money);
     table.field(&format!("{} tokens", state.month), used);
-    table
-        .field("warned at", budget.map_or(String::new(), |b| format!("{:.0}%", b.warn_at * 100.0)));
+    table.field("warned at", budget.map_or(String::new(), |b| format!("{:.0}%", b.warn_at * 100.0)));
 }

@@ -29,19 +29,11 @@ pub(super) async fn run(
     mut screen: Screen,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let (began, mut selection, mut message) =
-        (Instant::now(), RowSelection::default(), String::new());
+    let (began, mut selection, mut message) = (Instant::now(), RowSelection::default(), String::new());
     let (mut rates, mut help) = (Vec::new(), false);
     loop {
         selection.keep_within(&stats);
-        let view = TuiView {
-            stats: &stats,
-            selection,
-            rates: &rates,
-            message: &message,
-            help,
-            now: now(),
-        };
+        let view = TuiView { stats: &stats, selection, rates: &rates, message: &message, help, now: now() };
         screen.draw(|frame| view.draw(frame))?;
         let every = typed.every.0.max(Duration::from_millis(100));
         let key = tokio::select! {

@@ -57,8 +57,7 @@ impl RowSelection {
         let others = (room / 6).max(1);
         let mut row_counts = wanted.map(|wanted| wanted.min(others));
         row_counts[chosen] = 0;
-        row_counts[chosen] =
-            room.saturating_sub(row_counts.iter().sum()).min(wanted[chosen]).max(1);
+        row_counts[chosen] = room.saturating_sub(row_counts.iter().sum()).min(wanted[chosen]).max(1);
         row_counts
     }
 }

@@ -89,17 +89,12 @@ impl StatsWindow {
             // A queue is open as long as one of its lanes is.
             queue.paused &= lane.paused;
             queue.counts += lane.counts;
-            queue.oldest_ready =
-                [queue.oldest_ready, lane.oldest_ready].into_iter().flatten().min();
+            queue.oldest_ready = [queue.oldest_ready, lane.oldest_ready].into_iter().flatten().min();
         }
         let now = CountSample {
             at,
             queues: queues.iter().map(|(name, queue)| (name.clone(), queue.counts)).collect(),
-            batches: snapshot
-                .batches
-                .iter()
-                .map(|batch| (batch.id.clone(), batch.counts))
-                .collect(),
+            batches: snapshot.batches.iter().map(|batch| (batch.id.clone(), batch.counts)).collect(),
         };
         let then = self.0.front().unwrap_or(&now);
         let seconds = (at - then.at).as_secs_f64();
@@ -193,14 +188,11 @@ pub(super) mod tests {
     #[test]
     fn lanes_add_up_to_their_queue_with_rate_and_trend() {
         let mut window = StatsWindow::default();
-        let first = window.add(
-            snapshot(vec![lane("mail", "a", 100, 0), lane("mail", "b", 50, 0)]),
-            Duration::ZERO,
-        );
+        let first =
+            window.add(snapshot(vec![lane("mail", "a", 100, 0), lane("mail", "b", 50, 0)]), Duration::ZERO);
         assert_eq!((first.queues.len(), first.counts.ready), (1, 150));
         assert_eq!((first.queues[0].trend, first.queues[0].per_second), (Trend::Steady, 0.0));
-        let lanes =
-            vec![lane("mail", "a", 60, 40), lane("mail", "b", 50, 0), lane("new", "a", 5, 0)];
+        let lanes = vec![lane("mail", "a", 60, 40), lane("mail", "b", 50, 0), lane("new", "a", 5, 0)];
         let second = window.add(snapshot(lanes), Duration::from_secs(4));
         assert_eq!((second.queues[0].trend, second.queues[0].per_second), (Trend::Draining, 10.0));
         assert_eq!(second.queues[1].trend, Trend::Growing, "it appeared meanwhile");
@@ -212,8 +204,7 @@ pub(super) mod tests {
         let mut window = StatsWindow::default();
         for second in 0..100 {
             let done = if second < 50 { second * 10 } else { 500 };
-            let stats =
-                window.add(snapshot(vec![lane("mail", "a", 9, done)]), Duration::from_secs(second));
+            let stats = window.add(snapshot(vec![lane("mail", "a", 9, done)]), Duration::from_secs(second));
             if second == 99 {
                 assert_eq!(stats.per_second, 0.0, "it stopped long ago");
             }

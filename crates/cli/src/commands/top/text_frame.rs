@@ -28,15 +28,13 @@ impl TextFrame<'_> {
             lines.push(String::new());
             lines.extend(self.list(list));
         }
-        let fits =
-            |line: String| line.chars().filter(|c| !c.is_control()).take(self.width).collect();
+        let fits = |line: String| line.chars().filter(|c| !c.is_control()).take(self.width).collect();
         lines.into_iter().map(fits).collect()
     }
 
     fn head(&self) -> Vec<String> {
         let counts = &self.stats.counts;
-        let slots: u64 =
-            self.stats.workers.iter().map(|worker| u64::from(worker.own_slots())).sum();
+        let slots: u64 = self.stats.workers.iter().map(|worker| u64::from(worker.own_slots())).sum();
         let later = counts.scheduled + counts.blocked;
         vec![
             format!(

@@ -74,11 +74,9 @@ impl TuiView<'_> {
     }
 
     fn head(&self, frame: &mut Frame<'_>, area: Rect) {
-        let [left, right] =
-            Layout::horizontal([Constraint::Fill(2), Constraint::Fill(1)]).areas(area);
+        let [left, right] = Layout::horizontal([Constraint::Fill(2), Constraint::Fill(1)]).areas(area);
         let counts = &self.stats.counts;
-        let slots: u64 =
-            self.stats.workers.iter().map(|worker| u64::from(worker.own_slots())).sum();
+        let slots: u64 = self.stats.workers.iter().map(|worker| u64::from(worker.own_slots())).sum();
         let later = counts.scheduled + counts.blocked;
         let failed = if counts.failed > 0 { Color::Red.into() } else { Style::new() };
         let figure = |name: &'static str, count: u64, style: Style| {
@@ -109,8 +107,7 @@ impl TuiView<'_> {
         let title = format!("{:.1}/s", self.stats.per_second);
         let width = usize::from(right.width);
         let last = &self.rates[self.rates.len().saturating_sub(width)..];
-        let block =
-            Block::new().title(Line::styled(title, bold())).title_alignment(Alignment::Right);
+        let block = Block::new().title(Line::styled(title, bold())).title_alignment(Alignment::Right);
         let line = Sparkline::default().data(last.iter().copied()).style(Color::Cyan).block(block);
         frame.render_widget(line, right);
     }
@@ -293,8 +290,7 @@ fn gauge(part: u64, whole: u64, width: usize, colour: Color) -> [Span<'static>; 
 /// Draws the help over the frame.
 fn help(frame: &mut Frame<'_>) {
     let (width, height) = (44, 9);
-    let [area] =
-        Layout::horizontal([Constraint::Length(width)]).flex(Flex::Center).areas(frame.area());
+    let [area] = Layout::horizontal([Constraint::Length(width)]).flex(Flex::Center).areas(frame.area());
     let [area] = Layout::vertical([Constraint::Length(height)]).flex(Flex::Center).areas(area);
     frame.render_widget(Clear, area);
     let block = Block::bordered().title(" keys ");
@@ -319,12 +315,7 @@ mod tests {
         window.add(snapshot(lanes(5)), Duration::from_secs(1))
     }
 
-    fn drawn(
-        stats: &TopStats,
-        selection: RowSelection,
-        help: bool,
-        size: (u16, u16),
-    ) -> Vec<String> {
+    fn drawn(stats: &TopStats, selection: RowSelection, help: bool, size: (u16, u16)) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
         let now = Timestamp::from_micros(0);
         let view = TuiView { stats, selection, rates: &[1, 2, 3], message: "a word", help, now };
@@ -338,9 +329,7 @@ mod tests {
     fn a_frame_shows_figures_lists_and_keys_in_any_size() {
         for size in [(80, 24), (200, 50), (300, 100)] {
             let text = drawn(&stats(2), RowSelection::default(), false, size).join("\n");
-            for words in
-                ["ready 14", "done 10", "10.0/s", "QUEUES", "queue-1", "no workers", "q quits"]
-            {
+            for words in ["ready 14", "done 10", "10.0/s", "QUEUES", "queue-1", "no workers", "q quits"] {
                 assert!(text.contains(words), "{words} at {size:?} in\n{text}");
             }
         }

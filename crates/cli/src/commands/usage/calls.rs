@@ -61,8 +61,7 @@ fn table(calls: &[Call]) -> Table {
     let heading = ["when", "tenant", "profile", "model", "status"].map(cell);
     let [when, tenant, profile, model, status] = heading;
     let [tin, tout, ms, tries, cost] = ["in", "out", "ms", "tries", "cost"].map(right);
-    let heading =
-        [when, tenant, profile, model, status, tin, tout, ms, tries, cost, cell("request")];
+    let heading = [when, tenant, profile, model, status, tin, tout, ms, tries, cost, cell("request")];
     let mut table = Table::new(heading, "no calls");
     for call in calls {
         let end = end(call);

@@ -11,9 +11,7 @@ use serde_json::Value;
 use tokio::sync::Barrier;
 use tokio::task::{JoinSet, block_in_place};
 
-use super::fixture::{
-    ALL, StoreFixture, assert_consistent, claim, claim_request, finish, session, units,
-};
+use super::fixture::{ALL, StoreFixture, assert_consistent, claim, claim_request, finish, session, units};
 use crate::support::pick_size;
 
 /// Units of a batch; a task of its own finishes each.
@@ -43,8 +41,7 @@ async fn complaint_02_a_batch_ends_and_calls_back_exactly_once_however_its_last_
 }
 
 async fn enqueue_batch(store: &Arc<dyn Store>, id: &BatchId) {
-    let callback =
-        Callback { queue: QueueName::default(), kind: callback_kind(), data: Value::Null };
+    let callback = Callback { queue: QueueName::default(), kind: callback_kind(), data: Value::Null };
     let new = NewBatch { callback: Some(callback), ..NewBatch::new(id.clone()) };
     let mut writer = Client::new(Arc::clone(store)).open_batch(new).await.unwrap();
     writer.add(units(BATCH_UNITS), "all".to_owned()).await.unwrap();
@@ -86,9 +83,6 @@ async fn assert_ended(store: &dyn Store, session: SessionId, id: &BatchId, gener
     let callbacks = store.claim(asked).await.unwrap().units;
     assert_eq!(callbacks.len(), 1, "callbacks of generation {generation}");
     let payload: Value = callbacks[0].unit.payload.parse().unwrap();
-    assert_eq!(
-        (&payload["batch"], &payload["generation"]),
-        (&id.as_str().into(), &generation.into())
-    );
+    assert_eq!((&payload["batch"], &payload["generation"]), (&id.as_str().into(), &generation.into()));
     finish(store, session, &callbacks, &Outcome::Done(None)).await;
 }

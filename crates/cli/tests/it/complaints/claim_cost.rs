@@ -38,8 +38,7 @@ async fn fill_store(store: &Arc<dyn Store>, first: NewUnit, backlog: &Backlog) {
     send(store, vec![first, needed]).await;
     send(store, units(backlog.ready)).await;
     let blocked = units(backlog.blocked).into_iter();
-    send(store, blocked.map(|unit| NewUnit { dependencies: needs.clone(), ..unit }).collect())
-        .await;
+    send(store, blocked.map(|unit| NewUnit { dependencies: needs.clone(), ..unit }).collect()).await;
     let later = Some(SystemClock.now() + Duration::from_secs(3_600));
     let scheduled = units(backlog.scheduled).into_iter();
     send(store, scheduled.map(|unit| NewUnit { not_before: later, ..unit }).collect()).await;
@@ -82,8 +81,7 @@ async fn pages_read_by_claims(backlog: &Backlog) -> u64 {
 
 const PAGES_READ: &str = "SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit
     FROM pg_statio_user_tables WHERE relname = 'longshore_unit'";
-const SEQUENTIAL_SCANS: &str =
-    "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'longshore_unit'";
+const SEQUENTIAL_SCANS: &str = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'longshore_unit'";
 
 /// The bytes that a worker process has read when it runs its first unit, including its start and
 /// maintenance.

@@ -72,8 +72,7 @@ async fn run_worker(store: Arc<dyn Store>) {
 /// prefetched, as none is here). Shared rows have few versions, although many hundreds of
 /// transactions touch them.
 fn assert_few_versions(fixture: &StoreFixture, all: usize) {
-    let updates =
-        fixture.query("SELECT relname, n_tup_upd FROM pg_stat_user_tables ORDER BY relname");
+    let updates = fixture.query("SELECT relname, n_tup_upd FROM pg_stat_user_tables ORDER BY relname");
     for line in updates.lines() {
         let (table, updates) = line.split_once('\t').unwrap();
         let updates: usize = updates.parse().unwrap();
@@ -82,16 +81,14 @@ fn assert_few_versions(fixture: &StoreFixture, all: usize) {
             _ => assert!(updates <= MAX_SHARED_UPDATES, "{table} was updated {updates} times"),
         }
     }
-    let moved = fixture.query_number(
-        "SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'longshore_stream_delta'",
-    );
+    let moved = fixture
+        .query_number("SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'longshore_stream_delta'");
     assert!(moved >= 2 * (all / UNITS_PER_TX) as u64, "{moved} transactions moved the counts");
     // Reading the counts adds up one row per transaction, not one per unit.
-    let plan = fixture
-        .query("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM longshore_stream_count");
+    let plan = fixture.query("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM longshore_stream_count");
     let plan: serde_json::Value = serde_json::from_str(&plan).unwrap();
-    let pages = ["Shared Hit Blocks", "Shared Read Blocks"]
-        .map(|what| plan[0]["Plan"][what].as_u64().unwrap());
+    let pages =
+        ["Shared Hit Blocks", "Shared Read Blocks"].map(|what| plan[0]["Plan"][what].as_u64().unwrap());
     let pages: u64 = pages.iter().sum();
     assert!(pages <= moved / 10, "{pages} pages to read the counts");
 }

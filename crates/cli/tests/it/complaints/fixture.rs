@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use longshore::store::{ClaimRequest, FinishRequest, LeasedUnit, Queues};
 use longshore::worker_session::NewSession;
-use longshore::{
-    Counts, Kind, NewUnit, Outcome, Policy, RetryPolicy, Scope, SessionId, Store, UnitId,
-};
+use longshore::{Counts, Kind, NewUnit, Outcome, Policy, RetryPolicy, Scope, SessionId, Store, UnitId};
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::servers::PrivatePostgres;
@@ -148,11 +146,7 @@ pub async fn session(store: &dyn Store) -> SessionId {
 }
 
 pub fn claim_request(session: SessionId, free: u32) -> ClaimRequest {
-    ClaimRequest {
-        free_slots: free,
-        holds_nothing: false,
-        ..ClaimRequest::new(session, vec![kind()], 1_000)
-    }
+    ClaimRequest { free_slots: free, holds_nothing: false, ..ClaimRequest::new(session, vec![kind()], 1_000) }
 }
 
 pub async fn claim(store: &dyn Store, session: SessionId, free: u32) -> Vec<LeasedUnit> {

@@ -12,9 +12,7 @@ use longshore_testkit::InstrumentedStore;
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, block_in_place};
 
-use super::fixture::{
-    ALL, StoreFixture, claim, fast_retry, kind, send, session, unit, units, wait_until,
-};
+use super::fixture::{ALL, StoreFixture, claim, fast_retry, kind, send, session, unit, units, wait_until};
 
 /// The number of heartbeats over which calls are counted.
 const HEARTBEATS: u64 = 5;
@@ -45,13 +43,8 @@ async fn assert_few_idle_calls(fixture: &StoreFixture) {
     report.unwrap();
     // Four heartbeats per TTL: one a second. The other calls are claims and maintenance.
     let stats = store.stats();
-    let asked: u64 =
-        stats.iter().filter(|(verb, _)| **verb != "wait_for_ready").map(|(_, s)| s.calls).sum();
-    assert!(
-        asked <= 15 * HEARTBEATS,
-        "{}: {asked} calls in {HEARTBEATS} beats: {stats:#?}",
-        fixture.name()
-    );
+    let asked: u64 = stats.iter().filter(|(verb, _)| **verb != "wait_for_ready").map(|(_, s)| s.calls).sum();
+    assert!(asked <= 15 * HEARTBEATS, "{}: {asked} calls in {HEARTBEATS} beats: {stats:#?}", fixture.name());
     assert!(stats["claim"].calls <= 3 * HEARTBEATS, "{}: {stats:#?}", fixture.name());
 }
 
@@ -125,8 +118,7 @@ async fn complaint_12_waking_workers_does_not_make_senders_wait_for_each_other()
         assert_eq!(store.send(&ALL, vec![unit(nth)]).await.unwrap().len(), 1);
     }
     // Once the lock is free, the notification is sent.
-    fixture
-        .query("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
+    fixture.query("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'");
     notifications.recv().await.unwrap();
 }
 
@@ -153,10 +145,7 @@ async fn listen(
 }
 
 /// Counts the notifications that arrive before the test's own, which it sends once the store is idle.
-async fn count_notifications(
-    listener: &Client,
-    notifications: &mut mpsc::UnboundedReceiver<String>,
-) -> u64 {
+async fn count_notifications(listener: &Client, notifications: &mut mpsc::UnboundedReceiver<String>) -> u64 {
     let mut received = 0;
     // The notifier sends its last entry shortly after the sends return, so the test's first own
     // notification may arrive before it, but not all three.

@@ -24,11 +24,7 @@ fn complaint_14_memory_grows_neither_with_what_was_done_nor_with_what_is_sent() 
         let sent = sender_peaks(fixture, all);
         assert!(sent[1] <= sent[0] + MAX_GROWTH, "{}: a sender's bytes: {sent:?}", fixture.name());
         let worked = worker_peaks(fixture, all);
-        assert!(
-            worked[1] <= worked[0] + MAX_GROWTH,
-            "{}: a worker's bytes: {worked:?}",
-            fixture.name()
-        );
+        assert!(worked[1] <= worked[0] + MAX_GROWTH, "{}: a worker's bytes: {worked:?}", fixture.name());
     });
 }
 

@@ -8,9 +8,7 @@ use longshore_testkit::FaultyStore;
 use longshore_testkit::servers::PrivatePostgres;
 use tokio::task::{JoinSet, block_in_place};
 
-use super::fixture::{
-    StoreFixture, assert_consistent, counts, fast_retry, kind, units, wait_until,
-};
+use super::fixture::{StoreFixture, assert_consistent, counts, fast_retry, kind, units, wait_until};
 
 /// Units sent before, during and after an outage.
 const UNITS_PER_STEP: usize = 40;

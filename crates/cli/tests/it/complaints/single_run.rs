@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use longshore::services::Services;
 use longshore::unit::ConcurrencyCap;
-use longshore::{
-    Client, Clock, Context, Kind, NewUnit, Store, SystemClock, Verdict, WhenFull, Worker,
-};
+use longshore::{Client, Clock, Context, Kind, NewUnit, Store, SystemClock, Verdict, WhenFull, Worker};
 use tokio::sync::Notify;
 use tokio::task::{JoinSet, block_in_place};
 

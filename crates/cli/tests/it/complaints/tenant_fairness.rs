@@ -6,14 +6,14 @@ use std::time::Duration;
 use longshore::batch::Callback;
 use longshore::store::{Capacity, QueueChange, SendRejection, SendResult};
 use longshore::{
-    BatchId, Client, Context, Failure, Kind, NewBatch, NewUnit, Outcome, QueueName, Store,
-    TenantId, WhenFull, Worker,
+    BatchId, Client, Context, Failure, Kind, NewBatch, NewUnit, Outcome, QueueName, Store, TenantId,
+    WhenFull, Worker,
 };
 use tokio::task::{JoinSet, block_in_place};
 
 use super::fixture::{
-    ALL, StoreFixture, assert_consistent, claim, claim_request, counts, fast_retry, finish, kind,
-    send, session, unit, units, wait_until,
+    ALL, StoreFixture, assert_consistent, claim, claim_request, counts, fast_retry, finish, kind, send,
+    session, unit, units, wait_until,
 };
 
 fn of_tenant(name: &str, units: Vec<NewUnit>) -> Vec<NewUnit> {
@@ -43,11 +43,7 @@ async fn complaint_05_a_tenant_with_many_units_does_not_delay_one_with_few() {
             small += held.iter().filter(|held| held.unit.tenant.as_str() == "small").count();
             finish(&*store, session, &held, &Outcome::Done(None)).await;
         }
-        assert!(
-            turns <= 25,
-            "{}: the small tenant's ten units took {turns} claims",
-            fixture.name()
-        );
+        assert!(turns <= 25, "{}: the small tenant's ten units took {turns} claims", fixture.name());
         assert_consistent(&*store).await;
     }
 }
@@ -69,8 +65,7 @@ async fn complaint_06_a_full_queue_refuses_or_keeps_senders_waiting_and_never_it
         writer.add(units(5), "all".to_owned()).await.unwrap();
         writer.seal().await.unwrap();
         let sent = client.send_many(units(6), WhenFull::Refuse).await.unwrap();
-        let full =
-            |sent: &&SendResult| matches!(sent, SendResult::Refused(SendRejection::Full { .. }));
+        let full = |sent: &&SendResult| matches!(sent, SendResult::Refused(SendRejection::Full { .. }));
         assert_eq!(sent.iter().filter(full).count(), 1, "{}", fixture.name());
 
         // The queue is above its limit: no unit may be added, yet the batch's five units are retried
@@ -85,11 +80,9 @@ async fn complaint_06_a_full_queue_refuses_or_keeps_senders_waiting_and_never_it
         let worker = Worker::builder(Arc::clone(&store))
             .slots(2)
             .handle_fn(kind(), fast_retry(), |_: Context, _: u64| async { Ok::<(), String>(()) })
-            .handle_fn(
-                Kind::new("after").unwrap(),
-                fast_retry(),
-                |_: Context, _: serde_json::Value| async { Ok::<(), String>(()) },
-            )
+            .handle_fn(Kind::new("after").unwrap(), fast_retry(), |_: Context, _: serde_json::Value| async {
+                Ok::<(), String>(())
+            })
             .build()
             .unwrap();
         let control = worker.control();

@@ -8,8 +8,7 @@ use longshore::{Client, Context, Payload, UnitState, Verdict, Worker};
 use serde_json::json;
 
 use super::fixture::{
-    ALL, RunCounter, StoreFixture, assert_consistent, kind, on_both_stores, runtime, unit,
-    wait_until,
+    ALL, RunCounter, StoreFixture, assert_consistent, kind, on_both_stores, runtime, unit, wait_until,
 };
 use crate::support::{TIMEOUT, TestDir, eventually};
 
@@ -43,11 +42,7 @@ fn killed_and_slow_worker(fixture: &StoreFixture) {
     assert_eq!((line_count(dir, "killed"), line_count(dir, "slow")), (2, 1), "{}", fixture.name());
     for (id, attempts) in [(&killed, 2), (&slow, 1)] {
         let unit = dir.unit(id);
-        assert_eq!(
-            (&unit["state"], &unit["attempt"]),
-            (&json!("done"), &json!(attempts)),
-            "{unit}"
-        );
+        assert_eq!((&unit["state"], &unit["attempt"]), (&json!("done"), &json!(attempts)), "{unit}");
     }
     dir.run(&["verify"]).ok();
 }
@@ -135,17 +130,13 @@ async fn checkpoint_survives_worker(fixture: &StoreFixture) {
         Worker::builder(store.clone())
             .grace(Duration::from_millis(50))
             .until_idle(true)
-            .handle_fn(
-                kind(),
-                super::fixture::fast_retry(),
-                |context: Context, _: String| async move {
-                    if let Some(checkpoint) = context.checkpoint() {
-                        return Ok::<u32, Verdict>(checkpoint.parse()?);
-                    }
-                    context.save_checkpoint(Payload::from(json!(7))).await?;
-                    std::future::pending().await
-                },
-            )
+            .handle_fn(kind(), super::fixture::fast_retry(), |context: Context, _: String| async move {
+                if let Some(checkpoint) = context.checkpoint() {
+                    return Ok::<u32, Verdict>(checkpoint.parse()?);
+                }
+                context.save_checkpoint(Payload::from(json!(7))).await?;
+                std::future::pending().await
+            })
             .build()
             .unwrap()
     };

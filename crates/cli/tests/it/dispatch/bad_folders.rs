@@ -72,11 +72,9 @@ fn a_stale_access_file_is_told_and_a_new_server_takes_its_place() {
 
 #[test]
 fn whoever_knows_another_secret_or_expects_another_server_is_told_so() {
-    let (ours, other) =
-        (PoolFixture::start(&["--nthr", "1"]), PoolFixture::start(&["--nthr", "1"]));
-    let read = |pool: &PoolFixture| -> Value {
-        serde_json::from_str(&pool.dir.read("pool/access.json")).unwrap()
-    };
+    let (ours, other) = (PoolFixture::start(&["--nthr", "1"]), PoolFixture::start(&["--nthr", "1"]));
+    let read =
+        |pool: &PoolFixture| -> Value { serde_json::from_str(&pool.dir.read("pool/access.json")).unwrap() };
     let dir = TestDir::new();
     for field in ["secret", "certificate"] {
         let mut mixed = read(&ours);

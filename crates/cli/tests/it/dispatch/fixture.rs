@@ -121,9 +121,7 @@ impl PoolFixture {
 
     /// Waits until no script is left.
     pub fn wait_until_idle(&self) -> Value {
-        self.wait_for_status(|status| {
-            status["ready"] == 0 && status["later"] == 0 && status["claimed"] == 0
-        })
+        self.wait_for_status(|status| status["ready"] == 0 && status["later"] == 0 && status["claimed"] == 0)
     }
 
     /// The lines that scripts have written into a file.

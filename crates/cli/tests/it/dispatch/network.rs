@@ -61,11 +61,7 @@ fn a_short_cut_costs_nothing() {
     let fixture = NetworkFixture::new();
     let (mut cut_off, mut other) = (fixture.worker(1), fixture.worker(2));
     fixture.pool.wait_for_workers(2);
-    fixture.pool.submit(
-        "job.sh",
-        "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.2",
-        &["--array", "1-120"],
-    );
+    fixture.pool.submit("job.sh", "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.2", &["--array", "1-120"]);
     fixture.pool.wait_for_lines("runs", 10);
     fixture.network.cut(1).unwrap();
     // The other worker goes on, and so do the scripts that the first has started.

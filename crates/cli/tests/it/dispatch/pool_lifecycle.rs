@@ -41,8 +41,7 @@ fn a_pool_ends_with_its_owner_unless_it_is_detached() {
     let pool = PoolFixture::prepare(Box::new(LocalLauncher), &[]);
     let from_a_shell = |more: &str| {
         let program = pool.command(&[]).get_program().to_str().unwrap().to_owned();
-        let script =
-            format!("{program} dispatch start --qsys local_worker --nthr 1 {more}; exit 0");
+        let script = format!("{program} dispatch start --qsys local_worker --nthr 1 {more}; exit 0");
         let given = pool.command(&[]);
         let mut shell = std::process::Command::new("bash");
         shell.args(["-c", &script]).current_dir(pool.dir.path(""));

@@ -4,7 +4,8 @@ use super::fixture::{POOL_TIMEOUT, PoolFixture, count_lines};
 use crate::support::eventually;
 
 /// Records its start and end, with the resources it got.
-const RECORD_RUN: &str = "echo + $1 $LONGSHORE_RESOURCE_GPU >> notes; sleep 0.1; echo - $1 $LONGSHORE_RESOURCE_GPU >> notes";
+const RECORD_RUN: &str =
+    "echo + $1 $LONGSHORE_RESOURCE_GPU >> notes; sleep 0.1; echo - $1 $LONGSHORE_RESOURCE_GPU >> notes";
 
 /// The peak of the total weight that ran concurrently.
 fn peak_weight(notes: &[String], weigh: impl Fn(&str) -> i64) -> i64 {
@@ -54,8 +55,7 @@ fn a_gpu_belongs_to_one_script_at_a_time() {
     let status = pool.wait_until_idle();
     assert_eq!((&status["done"], &status["failed"]), (&30.into(), &0.into()));
     let used = pool.lines("used");
-    let ids: std::collections::BTreeSet<&str> =
-        used.iter().flat_map(|ids| ids.split(',')).collect();
+    let ids: std::collections::BTreeSet<&str> = used.iter().flat_map(|ids| ids.split(',')).collect();
     assert_eq!(ids.into_iter().collect::<Vec<_>>(), ["0", "1", "2"]);
     pool.stop();
 }
@@ -76,9 +76,8 @@ fn a_wide_script_is_not_starved_by_narrow_ones() {
 fn high_overtakes_low_and_after_waits() {
     let pool = PoolFixture::start(&["--workers", "1", "--nthr", "1"]);
     let gate = pool.unit("gate.sh", "until [ -e go ]; do sleep 0.05; done", &[]);
-    let word = |name: &str, more: &[&str]| {
-        pool.unit("say.sh", "echo $1 >> order", &[more, &["--", name]].concat())
-    };
+    let word =
+        |name: &str, more: &[&str]| pool.unit("say.sh", "echo $1 >> order", &[more, &["--", name]].concat());
     let low: Vec<String> = (0..10).map(|_| word("low", &["--priority", "low"])).collect();
     word("last", &["--after", &low[9], "--priority", "high"]);
     word("normal", &["--after", &gate]);
@@ -115,8 +114,7 @@ fn an_array_keeps_to_its_limits() {
 #[test]
 fn a_bad_end_is_repeated_as_often_as_was_asked() {
     let pool = PoolFixture::start(&["--workers", "1", "--nthr", "4"]);
-    let text =
-        "echo $LONGSHORE_ARRAY_INDEX >> runs; [ $LONGSHORE_ATTEMPT -ge $LONGSHORE_ARRAY_INDEX ]";
+    let text = "echo $LONGSHORE_ARRAY_INDEX >> runs; [ $LONGSHORE_ATTEMPT -ge $LONGSHORE_ARRAY_INDEX ]";
     pool.submit("job.sh", text, &["--array", "1-3", "--retries", "1"]);
     let ended = |status: &serde_json::Value| status["done"] == 2 && status["failed"] == 1;
     eventually(POOL_TIMEOUT, || ended(&pool.status()).then_some(()));

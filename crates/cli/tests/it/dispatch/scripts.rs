@@ -82,8 +82,7 @@ fn a_gigabyte_of_output_is_not_held_in_memory() {
     assert_eq!(code, 0, "{view}");
     let tail = view["report"]["tail"].as_str().unwrap();
     assert!(tail.ends_with("x\nthe end\n") && tail.len() < 10_000);
-    let status =
-        std::fs::read_to_string(format!("/proc/{}/status", pool.worker_pids()[0])).unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pool.worker_pids()[0])).unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     let peak: u64 = peak.trim().split(' ').next().unwrap().parse().unwrap();
     assert!(peak < 200 * 1024, "the worker took {peak} kB");
@@ -146,8 +145,7 @@ fn what_must_not_run_is_refused_when_it_is_submitted() {
     let root = outside.path("");
     let (code, _) = {
         let root = ["--root", root.to_str().unwrap()];
-        let run =
-            pool.run(&[&["submit", "--wait", "--json", "--script", other], &root[..]].concat());
+        let run = pool.run(&[&["submit", "--wait", "--json", "--script", other], &root[..]].concat());
         (run.code, run)
     };
     assert_eq!(code, 0, "its root allows it");

@@ -25,9 +25,8 @@ fn dispatch_storm() {
             pool.kill_server();
             pool.start_server().ok();
         } else {
-            let workers = eventually(stretch(POOL_TIMEOUT), || {
-                Some(pool.worker_pids()).filter(|w| !w.is_empty())
-            });
+            let workers =
+                eventually(stretch(POOL_TIMEOUT), || Some(pool.worker_pids()).filter(|w| !w.is_empty()));
             let victim = random.hash_one(kill) as usize % workers.len();
             signal(workers[victim], "KILL");
         }

@@ -62,10 +62,7 @@ fn a_worker_is_killed(pool: &PoolFixture) {
     let counts = count_lines(&ran);
     assert_eq!(counts.len(), SCRIPTS);
     let repeated = counts.values().filter(|times| **times > 1).count();
-    assert!(
-        repeated <= THREADS_PER_WORKER && counts.values().all(|times| *times <= 2),
-        "{counts:?}"
-    );
+    assert!(repeated <= THREADS_PER_WORKER && counts.values().all(|times| *times <= 2), "{counts:?}");
     wait_for_replacement(pool, killed);
 }
 
@@ -114,9 +111,5 @@ fn the_server_is_killed(pool: &PoolFixture, cluster: &impl Cluster) {
     assert_eq!((&status["done"], &status["failed"]), (&(SCRIPTS + 2 * THREADS).into(), &0.into()));
     let ran = pool.lines("once");
     assert_eq!((count_lines(&ran).len(), ran.len()), (THREADS, THREADS), "each ran once");
-    assert_eq!(
-        (pool.worker_pids(), cluster.job_ids()),
-        (workers, jobs),
-        "no other workers were requested"
-    );
+    assert_eq!((pool.worker_pids(), cluster.job_ids()), (workers, jobs), "no other workers were requested");
 }

@@ -26,17 +26,14 @@ pub struct HttpServer {
 
 impl HttpServer {
     /// Answers request number `n`, from 0, with what `answer` writes.
-    pub fn new(
-        answer: impl Fn(usize, &ReceivedRequest, &mut TcpStream) + Send + Sync + 'static,
-    ) -> Self {
+    pub fn new(answer: impl Fn(usize, &ReceivedRequest, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (send, requests) = channel();
         let answer = Arc::new(answer);
         std::thread::spawn(move || {
             for (n, stream) in listener.incoming().enumerate() {
-                let (answer, send, mut stream) =
-                    (Arc::clone(&answer), send.clone(), stream.unwrap());
+                let (answer, send, mut stream) = (Arc::clone(&answer), send.clone(), stream.unwrap());
                 std::thread::spawn(move || {
                     let request = read_request(&stream);
                     // Forward before answering: after the answer, the test may ask for the request.
@@ -83,9 +80,7 @@ impl HttpServer {
 /// A complete response; `headers` are lines that end with `\r\n`.
 pub fn answer(status: u16, headers: &str, body: &str) -> String {
     let length = body.len();
-    format!(
-        "HTTP/1.1 {status} So\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
-    )
+    format!("HTTP/1.1 {status} So\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}")
 }
 
 fn read_request(stream: &TcpStream) -> ReceivedRequest {

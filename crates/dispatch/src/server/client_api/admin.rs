@@ -7,8 +7,8 @@ use longshore::{Batch, BatchId, BatchStatus, Error, Kind, Scope, TenantId, Unit,
 
 use super::{ClientApi, Event};
 use crate::request::{
-    ArrayAction, ArrayQuery, PastFailure, ScriptView, UnitDetails, UnitOperation,
-    UnitOperationReport, UnitQuery, UnitSummary,
+    ArrayAction, ArrayQuery, PastFailure, ScriptView, UnitDetails, UnitOperation, UnitOperationReport,
+    UnitQuery, UnitSummary,
 };
 use crate::script::{ArrayItem, KIND, Script};
 
@@ -34,11 +34,7 @@ pub(super) fn unit_view(unit: &Unit) -> ScriptView {
 }
 
 impl ClientApi {
-    pub(super) async fn show(
-        &self,
-        tenant: Option<TenantId>,
-        id: UnitId,
-    ) -> Result<UnitDetails, String> {
+    pub(super) async fn show(&self, tenant: Option<TenantId>, id: UnitId) -> Result<UnitDetails, String> {
         let (store, scope) = (self.client.store(), scope(tenant));
         let unit = store.unit(&scope, id).await.map_err(error_text)?;
         let past = store.failures(&scope, id).await.map_err(error_text)?;
@@ -79,8 +75,7 @@ impl ClientApi {
         let filter = UnitFilter { state, batch, queue: None, kind: Kind::new(KIND).ok() };
         let store = self.client.store();
         let scope = scope(tenant);
-        let page =
-            store.units(&scope, &filter, after.as_deref(), limit).await.map_err(error_text)?;
+        let page = store.units(&scope, &filter, after.as_deref(), limit).await.map_err(error_text)?;
         let mut units = Vec::with_capacity(page.items.len());
         for unit in page.items {
             // Lists have no payloads, but the payload names the script.

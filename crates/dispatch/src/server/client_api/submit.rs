@@ -21,9 +21,7 @@ impl ClientApi {
             Items::Each { .. } => self.submit_array(script, &submission).await,
         };
         match result {
-            Err(SubmitError::Send(SendError::Refused(refusal))) => {
-                Ok(ServerReply::NotTaken(refusal))
-            }
+            Err(SubmitError::Send(SendError::Refused(refusal))) => Ok(ServerReply::NotTaken(refusal)),
             Err(SubmitError::Send(error)) => Err(error.to_string()),
             Err(SubmitError::Message(message)) => Err(message),
             Ok(reply) => Ok(reply),
@@ -38,8 +36,7 @@ impl ClientApi {
     ) -> Result<ServerReply, SubmitError> {
         let key = submission.conditions.key.clone();
         let unit = NewUnit { id, dedup: key, ..unit_template(submission, script)? };
-        let when_full =
-            submission.conditions.full_timeout.map_or(WhenFull::Refuse, WhenFull::WaitFor);
+        let when_full = submission.conditions.full_timeout.map_or(WhenFull::Refuse, WhenFull::WaitFor);
         match self.client.send_many(vec![unit], when_full).await?.pop() {
             Some(SendResult::Created(_)) => Ok(ServerReply::Submitted { units: 1, existing: None }),
             Some(SendResult::Existing(existing_id)) => {
@@ -60,10 +57,8 @@ impl ClientApi {
         let Items::Each { batch, of, at_most, max_fails, first } = &submission.items else {
             return Ok(ServerReply::Submitted { units: 0, existing: None });
         };
-        let threshold = max_fails.map(|most| FailureThreshold {
-            limit: FailureLimit::Units(most),
-            then: OnThreshold::Fail,
-        });
+        let threshold = max_fails
+            .map(|most| FailureThreshold { limit: FailureLimit::Units(most), then: OnThreshold::Fail });
         let new = NewBatch {
             tenant: submission.tenant.clone(),
             kind: KIND.to_owned(),
@@ -71,8 +66,7 @@ impl ClientApi {
             definition: Some(script),
             ..NewBatch::new(batch.clone())
         };
-        let when_full =
-            submission.conditions.full_timeout.map_or(WhenFull::Wait, WhenFull::WaitFor);
+        let when_full = submission.conditions.full_timeout.map_or(WhenFull::Wait, WhenFull::WaitFor);
         let mut writer = self.client.open_batch(new).await?.when_full(when_full);
         let done: u64 = writer.cursor().parse().unwrap_or(0);
         let mut items = items(of).skip(usize::try_from(done).unwrap_or(usize::MAX)).peekable();
@@ -82,8 +76,7 @@ impl ClientApi {
             let mut units = Vec::with_capacity(CHUNK);
             for item in items.by_ref().take(CHUNK) {
                 let payload = Payload::json(&item).map_err(|error| error.to_string())?;
-                let cap =
-                    at_most.map(|limit| ConcurrencyCap { key: format!("array {batch}"), limit });
+                let cap = at_most.map(|limit| ConcurrencyCap { key: format!("array {batch}"), limit });
                 let id = first.map_or_else(UnitId::new, |first| nth_unit_id(first, sent));
                 units.push(NewUnit { id, payload, cap, ..template.clone() });
                 sent += 1;
@@ -132,16 +125,12 @@ fn unit_template(submission: &Submission, payload: Payload) -> Result<NewUnit, S
     Ok(NewUnit {
         tenant: submission.tenant.clone(),
         priority: submission.priority,
-        weight: Weight {
-            slots: submission.threads.max(1),
-            resources: submission.resources.clone(),
-        },
+        weight: Weight { slots: submission.threads.max(1), resources: submission.resources.clone() },
         dependencies: after,
         not_before: submission.conditions.not_before,
         deadline: submission.conditions.deadline,
         // The kind's default policy need not be stored with every unit.
-        policy: Some(submission.policy.clone())
-            .filter(|policy| *policy != script::default_policy()),
+        policy: Some(submission.policy.clone()).filter(|policy| *policy != script::default_policy()),
         // Clients wait for an array's counts, not for each unit.
         awaited: submission.awaited && matches!(submission.items, Items::Once(_)),
         ..NewUnit::new(kind, payload)

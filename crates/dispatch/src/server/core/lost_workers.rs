@@ -17,9 +17,7 @@ impl Core {
     /// lost.
     pub(super) fn resolve_restored(&mut self, now: Duration) {
         let Some(deadline) = self.restore_deadline else { return };
-        if self.expected_workers.is_empty()
-            && now >= MIN_RESTORE_WAIT.min(self.timing.restart_grace)
-        {
+        if self.expected_workers.is_empty() && now >= MIN_RESTORE_WAIT.min(self.timing.restart_grace) {
             self.scheduler.requeue_restored(now);
         } else if now < deadline {
             return;
@@ -29,8 +27,7 @@ impl Core {
         for task in self.scheduler.take_restored() {
             self.release_script(task.data.script_id);
             let description = "its worker did not reconnect after the server was restarted";
-            self.results
-                .push(FinishRequest::new(task.lease, Outcome::Lost(description.into())), None);
+            self.results.push(FinishRequest::new(task.lease, Outcome::Lost(description.into())), None);
         }
     }
 
@@ -49,13 +46,9 @@ impl Core {
         let leases = lost.lost;
         match (expected, launch) {
             (true, _) => {
-                self.record_outcomes(
-                    leases.into_iter().map(|lease| (lease, Outcome::Interrupted)).collect(),
-                );
+                self.record_outcomes(leases.into_iter().map(|lease| (lease, Outcome::Interrupted)).collect());
             }
-            (false, Some(launch))
-                if !self.exit_reason_timeout.is_zero() && self.shutdown.is_none() =>
-            {
+            (false, Some(launch)) if !self.exit_reason_timeout.is_zero() && self.shutdown.is_none() => {
                 let deadline = now + self.exit_reason_timeout;
                 if !leases.is_empty() {
                     self.unresolved.push(UnresolvedLoss { launch, leases, description, deadline });
@@ -63,9 +56,7 @@ impl Core {
             }
             (false, _) => {
                 let outcome = Outcome::Lost(description);
-                self.record_outcomes(
-                    leases.into_iter().map(|lease| (lease, outcome.clone())).collect(),
-                );
+                self.record_outcomes(leases.into_iter().map(|lease| (lease, outcome.clone())).collect());
             }
         }
         self.remove_worker(id);

@@ -20,8 +20,7 @@ impl Core {
         sender: WorkerSender,
     ) {
         let now = self.now();
-        let Register { uid, host, pid, launch, threads, resources, lifetime, held_leases, .. } =
-            register;
+        let Register { uid, host, pid, launch, threads, resources, lifetime, held_leases, .. } = register;
         self.expected_workers.remove(&uid);
         let entry = WorkerEntry::new(uid, threads, resources);
         let pending: Vec<Lease> =
@@ -31,10 +30,8 @@ impl Core {
         diff.forget.retain(|lease| !pending.contains(lease));
         tracing::info!(worker = %id, host, pid, threads, "worker registered");
         self.scripts.forget_worker(id);
-        let registered = ToWorker::Registered {
-            heartbeat_interval: self.timing.heartbeat_interval,
-            forget: diff.forget,
-        };
+        let registered =
+            ToWorker::Registered { heartbeat_interval: self.timing.heartbeat_interval, forget: diff.forget };
         let _ = sender.send(registered);
         if self.shutdown.is_some() {
             let _ = sender.send(ToWorker::Drain);
@@ -42,16 +39,8 @@ impl Core {
         }
         let expires_at = lifetime.map(|left| now + left);
         let load = WorkerLoad::default();
-        let worker = ConnectedWorker {
-            launch,
-            connection,
-            sender,
-            host,
-            pid,
-            load,
-            expires_at,
-            released: false,
-        };
+        let worker =
+            ConnectedWorker { launch, connection, sender, host, pid, load, expires_at, released: false };
         if let Some(previous) = self.workers.insert(id, worker) {
             self.connections.remove(&previous.connection);
         }

@@ -22,11 +22,7 @@ pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), 
         script.directive(format_args!("-l walltime={}", duration::hours(time)));
     }
     script.checked_directive("the project", "-P ", job.attributes.project.as_deref())?;
-    script.reject_unsupported(
-        "quality of service",
-        job.attributes.qos.as_deref(),
-        "leave it out",
-    )?;
+    script.reject_unsupported("quality of service", job.attributes.qos.as_deref(), "leave it out")?;
     if let Some(array) = job.array {
         script.directive(format_args!("-J {}{}", array.range(), array.throttle_suffix()));
     }

@@ -22,11 +22,7 @@ pub(super) fn resources(script: &mut ScriptWriter<'_>, job: &Job) -> Result<(), 
     if let Some(time) = job.time {
         script.directive(format_args!("-l walltime={}", duration::hours(time)));
     }
-    script.reject_unsupported(
-        "projects",
-        job.attributes.project.as_deref(),
-        "name the account instead",
-    )?;
+    script.reject_unsupported("projects", job.attributes.project.as_deref(), "name the account instead")?;
     script.checked_directive("the quality of service", "-l qos=", job.attributes.qos.as_deref())?;
     if let Some(array) = job.array {
         script.directive(format_args!("-t {}{}", array.range(), array.throttle_suffix()));

@@ -88,7 +88,8 @@ async fn outputs_go_where_they_should(fixture: &SystemFixture) {
 }
 
 async fn a_cancelled_job_ends_with_its_children(fixture: &SystemFixture, reporting: Reporting) {
-    let lines = "sleep 600 & echo $! > \"child.$1\"; trap '' TERM; touch \"ready.$1\"; while :; do wait; done";
+    let lines =
+        "sleep 600 & echo $! > \"child.$1\"; trap '' TERM; touch \"ready.$1\"; while :; do wait; done";
     let mut ids = Vec::new();
     for name in ["a", "b"] {
         let mut job = fixture.job(lines);
@@ -159,8 +160,5 @@ async fn a_job_that_cannot_be_told_is_refused(fixture: &SystemFixture) {
     let mut job = fixture.job("exit 0");
     job.stdout = Some("relative".into());
     let error = fixture.system.submit(&job).await.unwrap_err();
-    assert!(
-        error.to_string().contains("`a job\\'s name`: the path relative is not absolute"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("`a job\\'s name`: the path relative is not absolute"), "{error}");
 }

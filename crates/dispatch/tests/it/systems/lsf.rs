@@ -2,9 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use longshore_dispatch::system::{
-    BaseSystem, JobArray, JobId, SystemConfig, SystemError, open_system,
-};
+use longshore_dispatch::system::{BaseSystem, JobArray, JobId, SystemConfig, SystemError, open_system};
 use longshore_testkit::servers::{DaemonState, FakeBatchSystem};
 
 use super::cases::{Reporting, all};
@@ -31,8 +29,7 @@ async fn tasks_of_an_lsf_array_have_an_index_and_a_file_each() {
     let id = fixture.system.submit(&job).await.unwrap();
     let end = fixture.end(&id).await;
     assert!(!end.is_success(), "{end:?}");
-    let outputs: Vec<String> =
-        (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
+    let outputs: Vec<String> = (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
     assert_eq!(outputs, ["1\n", "2\n", "3\n"]);
 }
 

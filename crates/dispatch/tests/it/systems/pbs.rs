@@ -4,8 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use longshore_dispatch::system::{
-    BaseSystem, Exit, JobArray, JobEnd, JobEndCause, JobId, JobState, SystemConfig, SystemError,
-    open_system,
+    BaseSystem, Exit, JobArray, JobEnd, JobEndCause, JobId, JobState, SystemConfig, SystemError, open_system,
 };
 use longshore_testkit::servers::{DaemonState, FakeBatchSystem, PrivateSlurm};
 
@@ -24,8 +23,7 @@ async fn torque_on_slurm_does_what_every_base_system_does() {
     let mut job = fixture.job("exit 0");
     job.attributes.queue = Some("nowhere".to_owned());
     let error = fixture.system.submit(&job).await.unwrap_err();
-    let reported =
-        matches!(&error, SystemError::Refused { message, .. } if message.contains("nowhere"));
+    let reported = matches!(&error, SystemError::Refused { message, .. } if message.contains("nowhere"));
     assert!(reported, "{error}");
 }
 
@@ -50,8 +48,7 @@ async fn tasks_of_an_openpbs_array_have_an_index_and_a_file_each() {
     let id = fixture.system.submit(&job).await.unwrap();
     assert_eq!(id.as_str(), "1[].vm");
     assert!(fixture.end(&id).await.is_success());
-    let outputs: Vec<String> =
-        (0..=2).map(|index| fixture.read(&format!("task.{index}"))).collect();
+    let outputs: Vec<String> = (0..=2).map(|index| fixture.read(&format!("task.{index}"))).collect();
     assert_eq!(outputs, ["0\n", "1\n", "2\n"]);
 }
 

@@ -4,8 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use longshore_dispatch::system::{
-    BaseSystem, Job, JobArray, JobAttributes, JobProgram, PbsDialect, SystemConfig, SystemError,
-    open_system,
+    BaseSystem, Job, JobArray, JobAttributes, JobProgram, PbsDialect, SystemConfig, SystemError, open_system,
 };
 
 fn script(base: BaseSystem, job: &Job) -> Result<String, SystemError> {
@@ -19,8 +18,7 @@ fn torque(job: &Job) -> Result<String, SystemError> {
 
 /// A job with everything that all systems support.
 fn job() -> Job {
-    let program =
-        JobProgram::Script { path: "/home/a b/run.sh".into(), args: vec!["it's".to_owned()] };
+    let program = JobProgram::Script { path: "/home/a b/run.sh".into(), args: vec!["it's".to_owned()] };
     let mut job = Job::new("fit 7", program, "/home/a b");
     job.threads = NonZeroU32::new(4).unwrap();
     job.memory = Some(4001);
@@ -193,18 +191,13 @@ fn nothing_breaks_out_of_a_directive() {
     let evil = "main\n#SBATCH --uid=0";
     for base in BaseSystem::ALL {
         let queue = JobAttributes { queue: Some(evil.to_owned()), ..JobAttributes::default() };
-        let quoted =
-            JobAttributes { queue: Some("a\" -R \"b".to_owned()), ..JobAttributes::default() };
+        let quoted = JobAttributes { queue: Some("a\" -R \"b".to_owned()), ..JobAttributes::default() };
         for bad in [
             Job { name: evil.to_owned(), options: Vec::new(), ..job() },
             Job { attributes: queue, options: Vec::new(), ..job() },
             Job { attributes: quoted, options: Vec::new(), ..job() },
             Job { options: vec![evil.to_owned()], ..job() },
-            Job {
-                env: [("A=1\nB".to_owned(), String::new())].into(),
-                options: Vec::new(),
-                ..job()
-            },
+            Job { env: [("A=1\nB".to_owned(), String::new())].into(), options: Vec::new(), ..job() },
         ] {
             // The local system has no queues, so a bad queue name does no harm there.
             let is_bad = base != BaseSystem::Local || bad.attributes.email.is_some();

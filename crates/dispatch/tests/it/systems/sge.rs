@@ -31,8 +31,7 @@ async fn tasks_of_an_array_have_an_index_and_a_file_each(fixture: &SystemFixture
     assert!(id.as_str().parse::<u32>().is_ok(), "{id}");
     let end = fixture.end(&id).await;
     assert!(!end.is_success(), "{end:?}");
-    let outputs: Vec<String> =
-        (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
+    let outputs: Vec<String> = (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
     assert_eq!(outputs, ["1\n", "2\n", "3\n"]);
 }
 
@@ -49,10 +48,7 @@ async fn what_grid_engine_refuses_is_told_at_once(fixture: &SystemFixture) {
     assert!(matches!(error, SystemError::Refused { .. }), "{error}");
 }
 
-async fn a_job_in_the_error_state_is_stuck_and_says_why(
-    fixture: &SystemFixture,
-    sge: &PrivateGridEngine,
-) {
+async fn a_job_in_the_error_state_is_stuck_and_says_why(fixture: &SystemFixture, sge: &PrivateGridEngine) {
     let mut job = fixture.job("exit 0");
     job.options = vec!["-wd /no/such/folder".to_owned()];
     let id = fixture.system.submit(&job).await.unwrap();
@@ -75,10 +71,7 @@ async fn a_job_may_not_run_longer_than_it_said(fixture: &SystemFixture) {
     assert_ne!(end.cause, JobEndCause::Cancelled);
 }
 
-async fn a_job_outlives_an_outage_of_the_master(
-    fixture: &SystemFixture,
-    sge: &mut PrivateGridEngine,
-) {
+async fn a_job_outlives_an_outage_of_the_master(fixture: &SystemFixture, sge: &mut PrivateGridEngine) {
     let id = fixture.submit("exec sleep 600").await;
     fixture.running(&id).await;
     sge.halt().unwrap();

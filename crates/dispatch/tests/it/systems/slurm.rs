@@ -1,8 +1,7 @@
 //! Jobs of a real Slurm.
 
 use longshore_dispatch::system::{
-    BaseSystem, Exit, JobArray, JobEnd, JobEndCause, JobState, SystemConfig, SystemError,
-    open_system,
+    BaseSystem, Exit, JobArray, JobEnd, JobEndCause, JobState, SystemConfig, SystemError, open_system,
 };
 use longshore_testkit::servers::PrivateSlurm;
 
@@ -32,8 +31,7 @@ async fn tasks_of_an_array_have_an_index_and_a_file_each(fixture: &SystemFixture
     let id = fixture.system.submit(&job).await.unwrap();
     let end = fixture.end(&id).await;
     assert!(matches!(end.exit, Some(Exit::Code(1 | 2))), "{end:?}");
-    let outputs: Vec<String> =
-        (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
+    let outputs: Vec<String> = (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
     assert_eq!(outputs, ["1\n", "2\n", "3\n"]);
 }
 
@@ -66,18 +64,12 @@ async fn a_lost_node_loses_its_job_and_slurm_does_not_run_it_again(
     assert!(is_alive(&fixture.read("runs")), "Slurm runs it again, or nothing was lost");
 }
 
-async fn a_job_outlives_an_outage_of_the_controller(
-    fixture: &SystemFixture,
-    slurm: &mut PrivateSlurm,
-) {
+async fn a_job_outlives_an_outage_of_the_controller(fixture: &SystemFixture, slurm: &mut PrivateSlurm) {
     let id = fixture.submit("until [ -e over ]; do sleep 0.1; done; exit 5").await;
     fixture.running(&id).await;
     slurm.stop_controller().unwrap();
     let error = fixture.system.status(std::slice::from_ref(&id)).await.unwrap_err();
-    assert!(
-        error.is_query_retryable() && !matches!(error, SystemError::NoAnswer { .. }),
-        "{error}"
-    );
+    assert!(error.is_query_retryable() && !matches!(error, SystemError::NoAnswer { .. }), "{error}");
     let job = fixture.job("exit 6");
     let submitted = fixture.system.submit(&job);
     let (submitted, ()) = tokio::join!(submitted, async { slurm.start_controller().unwrap() });
@@ -149,10 +141,8 @@ async fn a_controller_that_is_away_is_tried_again_and_then_told() {
 #[tokio::test]
 async fn a_machine_without_slurm_is_told() {
     let env = [("PATH".to_owned(), "/nowhere".to_owned())].into();
-    let fixture = SystemFixture::new(open_system(
-        BaseSystem::Slurm,
-        SystemConfig { env, ..SystemConfig::default() },
-    ));
+    let fixture =
+        SystemFixture::new(open_system(BaseSystem::Slurm, SystemConfig { env, ..SystemConfig::default() }));
     let error = fixture.system.submit(&fixture.job("exit 0")).await.unwrap_err();
     assert_eq!(error.to_string(), "slurm is not installed: there is no command `sbatch`");
 }

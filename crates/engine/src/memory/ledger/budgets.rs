@@ -15,8 +15,7 @@ impl Limits for MemoryStore {
         Ok(self.write(|state, now| {
             let buckets = &mut state.ledger.buckets;
             let mut take = |draw: BucketRequest| {
-                let (drawn, level) =
-                    token_bucket::draw(buckets.get(&draw.bucket).copied(), now, &draw);
+                let (drawn, level) = token_bucket::draw(buckets.get(&draw.bucket).copied(), now, &draw);
                 buckets.insert(draw.bucket, level);
                 drawn
             };

@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use longshore_accounts::budget::BudgetDecision;
 use longshore_accounts::{
-    Call, CallAdmission, CallRecord, Calls, CostCorrection, NewCall, Usage, UsageBy, UsageFilter,
-    page_cursor,
+    Call, CallAdmission, CallRecord, Calls, CostCorrection, NewCall, Usage, UsageBy, UsageFilter, page_cursor,
 };
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, SessionId, Timestamp};
@@ -51,8 +50,7 @@ impl Calls for MemoryStore {
         Ok(self.read(|state, _| {
             let sort_key = |call: &Call| (call.opened_at, call.call.id);
             let rest = |call: &&Call| after.is_none_or(|after| sort_key(call) < after);
-            let mut matching: Vec<&Call> =
-                state.ledger.matching(scope, filter).filter(rest).collect();
+            let mut matching: Vec<&Call> = state.ledger.matching(scope, filter).filter(rest).collect();
             matching.sort_by_key(|call| Reverse(sort_key(call)));
             Page::first(matching.into_iter().cloned(), limit, page_cursor::after_call)
         }))
@@ -140,11 +138,7 @@ impl LedgerState {
         found.max_by_key(|call| (call.opened_at, call.call.id))
     }
 
-    fn matching<'b>(
-        &'b self,
-        scope: &'b Scope,
-        filter: &'b UsageFilter,
-    ) -> impl Iterator<Item = &'b Call> {
+    fn matching<'b>(&'b self, scope: &'b Scope, filter: &'b UsageFilter) -> impl Iterator<Item = &'b Call> {
         let visible = self.calls.values().filter(|call| scope.covers(&call.call.tenant));
         visible.filter(|call| filter.matches(call))
     }

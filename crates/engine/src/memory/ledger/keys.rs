@@ -85,18 +85,13 @@ impl LedgerState {
         Ok(holds)
     }
 
-    fn versions_mut(
-        &mut self,
-        tenant: &TenantId,
-        name: &KeyName,
-    ) -> impl Iterator<Item = &mut KeyRecord> {
+    fn versions_mut(&mut self, tenant: &TenantId, name: &KeyName) -> impl Iterator<Item = &mut KeyRecord> {
         let bounds = (tenant.clone(), name.clone(), 0)..=(tenant.clone(), name.clone(), u32::MAX);
         self.keys.range_mut(bounds).map(|(_, record)| record)
     }
 
     fn add_key(&mut self, key: NewKey, retires_at: Timestamp, now: Timestamp) -> Result<()> {
-        let newest =
-            self.versions_mut(&key.tenant, &key.name).map(|record| record.key.version).max();
+        let newest = self.versions_mut(&key.tenant, &key.name).map(|record| record.key.version).max();
         let next = newest.unwrap_or(0) + 1;
         if key.version != next {
             return Err(key.version_conflict(next));

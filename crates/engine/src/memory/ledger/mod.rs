@@ -17,9 +17,7 @@ use longshore_accounts::token_bucket::BucketLevel;
 use longshore_accounts::{
     AuditEntry, Budget, BudgetState, Call, KeyRecord, ProfileRecord, TokenHash, TokenRecord,
 };
-use longshore_core::{
-    BatchId, CallId, KeyName, ProfileName, QueueName, SessionId, TenantId, TokenId,
-};
+use longshore_core::{BatchId, CallId, KeyName, ProfileName, QueueName, SessionId, TenantId, TokenId};
 
 pub(super) use calls::check_calls;
 

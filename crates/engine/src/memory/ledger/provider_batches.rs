@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use longshore_accounts::{
-    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter,
-    PendingRequest, PendingRequests, ProviderBatch, ProviderBatchChange,
+    BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter, PendingRequest,
+    PendingRequests, ProviderBatch, ProviderBatchChange,
 };
 use longshore_core::{BatchId, Result, Timestamp, UnitId};
 
@@ -77,14 +77,8 @@ impl RequestQueue {
 }
 
 impl MemoryStore {
-    fn with_queue<T>(
-        &self,
-        batch: &BatchId,
-        change: impl FnOnce(&mut RequestQueue, Timestamp) -> T,
-    ) -> T {
-        self.write(|state, now| {
-            change(state.ledger.provider_batches.entry(batch.clone()).or_default(), now)
-        })
+    fn with_queue<T>(&self, batch: &BatchId, change: impl FnOnce(&mut RequestQueue, Timestamp) -> T) -> T {
+        self.write(|state, now| change(state.ledger.provider_batches.entry(batch.clone()).or_default(), now))
     }
 }
 
@@ -125,10 +119,7 @@ impl PendingRequests for MemoryStore {
         }))
     }
 
-    async fn provider_batches(
-        &self,
-        batch: &BatchId,
-    ) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
+    async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
         Ok(self.with_queue(batch, |queue, _| {
             let mut counts = PendingCounts::default();
             for request in &queue.requests {

@@ -2,9 +2,7 @@
 
 use async_trait::async_trait;
 use longshore_core::store::{ReplyQueues, SendResult, UnitAction};
-use longshore_core::{
-    Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
-};
+use longshore_core::{Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId};
 
 use super::LedgerState;
 use crate::memory::MemoryStore;
@@ -72,9 +70,11 @@ impl State {
     }
 
     fn cancel_replies(&mut self, tenant: &TenantId, queue: &QueueName, now: Timestamp) {
-        let left = self.units.values().map(|record| &record.unit).filter(|unit| {
-            unit.tenant == *tenant && unit.queue == *queue && !unit.state.is_final()
-        });
+        let left = self
+            .units
+            .values()
+            .map(|record| &record.unit)
+            .filter(|unit| unit.tenant == *tenant && unit.queue == *queue && !unit.state.is_final());
         let left: Vec<UnitId> = left.map(|unit| unit.id).collect();
         self.operate(&left, UnitAction::Cancel, now);
     }

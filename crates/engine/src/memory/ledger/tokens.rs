@@ -35,12 +35,7 @@ impl Tokens for MemoryStore {
         })
     }
 
-    async fn tokens(
-        &self,
-        scope: &Scope,
-        hash: Option<TokenHash>,
-        limit: u32,
-    ) -> Result<Vec<TokenRecord>> {
+    async fn tokens(&self, scope: &Scope, hash: Option<TokenHash>, limit: u32) -> Result<Vec<TokenRecord>> {
         Ok(self.read(|state, _| {
             let tokens = state.ledger.tokens.values().filter(|(known, record)| {
                 scope.covers(&record.tenant) && hash.is_none_or(|hash| hash == *known)
@@ -77,8 +72,7 @@ impl AuditLog for MemoryStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<AuditEntry>> {
-        let before =
-            after.map(page_cursor::audit_entry).transpose()?.unwrap_or(i64::MAX).unsigned_abs();
+        let before = after.map(page_cursor::audit_entry).transpose()?.unwrap_or(i64::MAX).unsigned_abs();
         Ok(self.read(|state, _| {
             let own = |deed: &&AuditEntry| match scope {
                 Scope::All => true,

@@ -84,12 +84,7 @@ impl Permits for MemoryPermits {
         }
     }
 
-    async fn renew(
-        &self,
-        pool: &PoolName,
-        ids: &[PermitId],
-        ttl: Duration,
-    ) -> Result<Vec<PermitId>> {
+    async fn renew(&self, pool: &PoolName, ids: &[PermitId], ttl: Duration) -> Result<Vec<PermitId>> {
         let lost = self.with_pool(pool, |pool| {
             let now = self.clock.now();
             ids.iter().copied().filter(|id| !pool.extend(*id, ttl, now)).collect()

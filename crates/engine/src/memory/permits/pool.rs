@@ -105,12 +105,7 @@ impl PoolState {
         weight <= self.max.saturating_sub(self.in_use)
     }
 
-    fn is_first(
-        &self,
-        position: Option<QueuePosition>,
-        priority: Priority,
-        now: Timestamp,
-    ) -> bool {
+    fn is_first(&self, position: Option<QueuePosition>, priority: Priority, now: Timestamp) -> bool {
         let position = position.unwrap_or_else(|| self.next_position(priority, now));
         self.wait_queue.first_key_value().is_none_or(|(first, _)| position <= *first)
     }
@@ -132,8 +127,7 @@ impl PoolState {
         let waited = position.map_or(Duration::ZERO, |position| now.since(position.arrived_at));
         let grant = PermitGrant { fence: self.fence, waited };
         let until = now + ask.ttl;
-        let held =
-            PermitLease { owner: ask.owner.clone(), weight: ask.weight, grant, since: now, until };
+        let held = PermitLease { owner: ask.owner.clone(), weight: ask.weight, grant, since: now, until };
         self.leases.insert(ask.id, held);
         self.in_use += ask.weight;
         self.next_expiry = self.next_expiry.min(until);
@@ -222,8 +216,7 @@ impl PoolState {
 
     pub(super) fn stats(&mut self, now: Timestamp) -> PoolStats {
         self.expire(now);
-        let mut holders: Vec<Holder> =
-            self.leases.iter().map(|(id, held)| held.show(*id, now)).collect();
+        let mut holders: Vec<Holder> = self.leases.iter().map(|(id, held)| held.show(*id, now)).collect();
         holders.sort_by_key(|holder| holder.fence);
         PoolStats {
             max: self.max,
@@ -233,11 +226,7 @@ impl PoolState {
             expired: self.expired,
             waits: self.waits,
             holders,
-            waiting: self
-                .wait_queue
-                .iter()
-                .map(|(position, waiter)| waiter.show(*position, now))
-                .collect(),
+            waiting: self.wait_queue.iter().map(|(position, waiter)| waiter.show(*position, now)).collect(),
             quarantine: None,
         }
     }
@@ -252,8 +241,7 @@ impl PoolState {
             self.end_lease(id);
             self.expired += 1;
         }
-        let gone =
-            self.wait_queue.values().filter(|waiter| waiter.until <= now).map(|waiter| waiter.id);
+        let gone = self.wait_queue.values().filter(|waiter| waiter.until <= now).map(|waiter| waiter.id);
         for id in gone.collect::<Vec<_>>() {
             self.dequeue(id);
         }

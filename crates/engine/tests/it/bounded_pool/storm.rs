@@ -54,8 +54,7 @@ async fn one_use(pool: &BoundedPool, counter: &UsageCounter, random: u32) {
     let (brief, work) = (Duration::from_micros(u64::from(random % 5000)), Duration::from_millis(2));
     let using = async {
         let request = pool.request().weight(weight);
-        let request =
-            if random.is_multiple_of(7) { request.priority(Priority::HIGH) } else { request };
+        let request = if random.is_multiple_of(7) { request.priority(Priority::HIGH) } else { request };
         let Ok(permit) = request.acquire().await else { return };
         let counted = counter.count(weight);
         sleep(work).await;
@@ -122,10 +121,7 @@ async fn bounded_whatever_is_given_up_in_the_middle() {
     assert_eq!(most, LARGEST, "no storm");
     // A fifth of the calls wait without a limit; of the others, more give up the more callers there
     // are.
-    assert!(
-        counter.uses.load(Ordering::SeqCst) > callers * rounds / 6,
-        "too few permits were granted"
-    );
+    assert!(counter.uses.load(Ordering::SeqCst) > callers * rounds / 6, "too few permits were granted");
     assert_eq!(usage(&pool).await, (0, 0), "{:#?}", pool_stats(&pool).await);
     assert_eq!((pool_stats(&pool).await.expired, pool.stats().await.held_here), (0, 0));
     let all = pool.request().weight(LARGEST).acquire().await;

@@ -36,9 +36,7 @@ impl Renderer for Watched {
         }
         self.inside.fetch_sub(1, Ordering::SeqCst);
         match template.text() {
-            "bad" => {
-                Err(RenderError::Refused { renderer: "watched".into(), message: "bad".into() })
-            }
+            "bad" => Err(RenderError::Refused { renderer: "watched".into(), message: "bad".into() }),
             text => Ok(RenderedPage { html: text.to_uppercase(), warnings: Vec::new() }),
         }
     }
@@ -62,11 +60,8 @@ async fn the_same_text_is_rendered_once_and_a_refusal_is_not_kept() {
 async fn no_more_are_rendered_at_once_than_the_pool_has_permits() {
     let gate = Some(Semaphore::new(0));
     let watched = Arc::new(Watched { gate, ..Watched::default() });
-    let pool = BoundedPool::builder(
-        Arc::new(MemoryPermits::default()),
-        PoolName::new("mjml").expect("a name"),
-        2,
-    );
+    let pool =
+        BoundedPool::builder(Arc::new(MemoryPermits::default()), PoolName::new("mjml").expect("a name"), 2);
     let compiler = Compiler::new(watched.clone()).with_pool(pool.build());
     let texts: Vec<MjmlTemplate> = (0..20).map(|n| template(&n.to_string())).collect();
     let all = futures_util::future::join_all(texts.iter().map(|text| compiler.compile(text)));
@@ -87,11 +82,8 @@ async fn no_more_are_rendered_at_once_than_the_pool_has_permits() {
 #[tokio::test(start_paused = true)]
 async fn what_takes_too_long_is_told_and_gives_its_permit_back() {
     let watched = Arc::new(Watched { gate: Some(Semaphore::new(0)), ..Watched::default() });
-    let pool = BoundedPool::builder(
-        Arc::new(MemoryPermits::default()),
-        PoolName::new("mjml").expect("a name"),
-        1,
-    );
+    let pool =
+        BoundedPool::builder(Arc::new(MemoryPermits::default()), PoolName::new("mjml").expect("a name"), 1);
     let pool = pool.build();
     let compiler = Compiler::new(watched).with_pool(pool.clone()).timeout(Duration::from_secs(1));
     let error = compiler.compile(&template("a")).await.expect_err("it never ends");

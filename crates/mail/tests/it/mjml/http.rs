@@ -26,11 +26,8 @@ fn server(status: &'static str, body: &'static str) -> (String, JoinHandle<(Stri
         let mut asked = vec![0; length.expect("a length")];
         reader.read_exact(&mut asked).expect("a body");
         let length = body.len();
-        write!(
-            stream,
-            "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
-        )
-        .expect("answered");
+        write!(stream, "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
+            .expect("answered");
         (head, String::from_utf8(asked).expect("text"))
     });
     (url, serves)
@@ -40,9 +37,7 @@ async fn ask(url: &str, form: HttpFormat) -> Result<RenderedPage, RenderError> {
     // Normally the binary installs the TLS provider; here the test does.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = reqwest::Client::new();
-    HttpRenderer::new(client, url.parse().expect("an address"), form)
-        .render(&template(&page("hello")))
-        .await
+    HttpRenderer::new(client, url.parse().expect("an address"), form).render(&template(&page("hello"))).await
 }
 
 #[tokio::test]
@@ -63,17 +58,13 @@ async fn no_server_gets_what_it_might_take_for_an_include() {
     for hidden in super::HIDDEN {
         let text = page("x").replace("<mj-body>", &format!("<mj-body>\n{hidden}"));
         let error = server.render(&template(&text)).await.expect_err("it is refused");
-        assert!(
-            matches!(&error, RenderError::Template(error) if error.location.line == 2),
-            "{error}"
-        );
+        assert!(matches!(&error, RenderError::Template(error) if error.location.line == 2), "{error}");
     }
 }
 
 #[tokio::test]
 async fn a_json_server_gets_json_and_its_errors_have_lines() {
-    let answer =
-        r#"{"html":"<html>page</html>","mjml_version":"4","errors":[{"line":1,"message":"oh"}]}"#;
+    let answer = r#"{"html":"<html>page</html>","mjml_version":"4","errors":[{"line":1,"message":"oh"}]}"#;
     let (url, serves) = server("200 OK", answer);
     let rendered = ask(&url, HttpFormat::Json).await.expect("it renders");
     assert_eq!(
@@ -105,11 +96,8 @@ async fn what_a_server_answers_says_whether_to_try_again() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_may_be_there_later() {
-    let address =
-        TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
-    let error = ask(&format!("http://key:secret@{address}/"), HttpFormat::Raw)
-        .await
-        .expect_err("no server");
+    let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
+    let error = ask(&format!("http://key:secret@{address}/"), HttpFormat::Raw).await.expect_err("no server");
     assert!(error.is_retryable());
     assert!(!error.to_string().contains("secret"), "{error}");
 }

@@ -48,10 +48,7 @@ fn mjml_styles_and_html_are_put_into_their_places() {
 #[test]
 fn a_fault_is_told_with_the_file_that_it_is_in() {
     let folder = folder(&[
-        (
-            "mail.mjml",
-            "<mjml><mj-body>\n<mj-include path=\"part.mjml\" />\n<mj-oops/>\n</mj-body></mjml>",
-        ),
+        ("mail.mjml", "<mjml><mj-body>\n<mj-include path=\"part.mjml\" />\n<mj-oops/>\n</mj-body></mjml>"),
         ("part.mjml", "<mj-section>\n\n<mj-chart/></mj-section>"),
     ]);
     let fault = |()| {
@@ -59,17 +56,11 @@ fn a_fault_is_told_with_the_file_that_it_is_in() {
         EmbeddedRenderer::render_blocking(&template).expect_err("it is refused")
     };
     let error = fault(());
-    assert_eq!(
-        (error.location.line, error.message.as_str()),
-        (3, "<mj-chart> is no component of MJML")
-    );
+    assert_eq!((error.location.line, error.message.as_str()), (3, "<mj-chart> is no component of MJML"));
     assert!(error.location.file.expect("it is a file").ends_with("part.mjml"));
     fs::write(folder.path().join("part.mjml"), "<mj-section>\n\n</mj-section>").expect("written");
     let error = fault(());
-    assert_eq!(
-        (error.location.line, error.message.as_str()),
-        (3, "<mj-oops> is no component of MJML")
-    );
+    assert_eq!((error.location.line, error.message.as_str()), (3, "<mj-oops> is no component of MJML"));
     assert!(error.location.file.expect("it is a file").ends_with("mail.mjml"));
 }
 
@@ -80,9 +71,7 @@ fn nothing_outside_of_the_allowed_folders_is_read() {
     std::os::unix::fs::symlink("../secret.html", inside.join("link.html")).expect("linked");
     let absolute = folder.path().join("secret.html").display().to_string();
     for path in ["../secret.html", "link.html", &absolute, "/etc/passwd", "/dev/null", "."] {
-        let text = format!(
-            "<mjml><mj-body>\n<mj-include type=\"html\" path=\"{path}\" /></mj-body></mjml>"
-        );
+        let text = format!("<mjml><mj-body>\n<mj-include type=\"html\" path=\"{path}\" /></mj-body></mjml>");
         fs::write(inside.join("mail.mjml"), text).expect("written");
         let text = read(&inside, &inside).expect_err("it is refused");
         assert!(text.contains("mail.mjml:2: cannot include"), "{text}");
@@ -102,8 +91,7 @@ fn an_include_is_one_however_it_is_written() {
         let refused = MjmlTemplate::from_text(&text, &Roots::default()).expect_err("it is outside");
         assert!(refused.message.contains("outside"), "{tag}: {refused}");
     }
-    let folder =
-        folder(&[("mail.mjml", "<MJ-INCLUDE path=\"a.mjml\"></MJ-Include>"), ("a.mjml", "<b/>")]);
+    let folder = folder(&[("mail.mjml", "<MJ-INCLUDE path=\"a.mjml\"></MJ-Include>"), ("a.mjml", "<b/>")]);
     let template = read(folder.path(), folder.path()).expect("it is complete");
     assert_eq!(template.text().trim(), "<b/>");
 }

@@ -18,8 +18,7 @@ fn fault(text: &str) -> String {
 
 #[test]
 fn a_line_break_in_a_style_stays_a_blank() {
-    let html =
-        html(&page("<p style=\"color:red;\n\tmargin:0\" title='a \"b\" \u{200b}'>hello</p>"));
+    let html = html(&page("<p style=\"color:red;\n\tmargin:0\" title='a \"b\" \u{200b}'>hello</p>"));
     assert!(html.contains("color:red;  margin:0"), "{html}");
     assert!(!html.contains('\\'), "{html}");
     assert!(html.contains("a &#34;b&#34; &#8203;"), "{html}");
@@ -27,8 +26,7 @@ fn a_line_break_in_a_style_stays_a_blank() {
 
 #[test]
 fn a_title_may_have_quotes() {
-    let text = page("x")
-        .replace("<mj-body>", "<mj-head><mj-title>say \"no\"</mj-title></mj-head><mj-body>");
+    let text = page("x").replace("<mj-body>", "<mj-head><mj-title>say \"no\"</mj-title></mj-head><mj-body>");
     let html = html(&text);
     assert!(html.contains("aria-label=\"say &#34;no&#34;\""), "{html}");
 }
@@ -41,8 +39,7 @@ fn files_with_carriage_returns_render() {
 
 #[test]
 fn what_browsers_take_renders() {
-    let html =
-        html(&format!("\n<?xml version=\"1.0\"?>\n{}\n", page("1 < 2 <B ID=x hidden>b</B><br>")));
+    let html = html(&format!("\n<?xml version=\"1.0\"?>\n{}\n", page("1 < 2 <B ID=x hidden>b</B><br>")));
     assert!(html.contains("1 &lt; 2"), "{html}");
     assert!(html.contains("<b ID=\"x\""), "{html}");
 }
@@ -75,10 +72,7 @@ fn what_it_cannot_do_is_refused_with_its_line() {
         "line 3: <mj-chart> is no component of MJML"
     );
     let selector = "<mjml><mj-head>\n<mj-html-attributes></mj-html-attributes></mj-head></mjml>";
-    assert!(
-        fault(selector)
-            .starts_with("line 2: <mj-html-attributes>: the reference renderer supports it")
-    );
+    assert!(fault(selector).starts_with("line 2: <mj-html-attributes>: the reference renderer supports it"));
     assert_eq!(fault(&page("\n<p>one")), "line 2: <p> is not closed before </mj-text> of line 2");
     assert_eq!(fault("<mjml><mj-body>\n\n<mj-section"), "line 3: a tag that never ends");
     assert_eq!(fault("hello"), "line 1: there is text outside of <mjml>");

@@ -58,10 +58,7 @@ async fn picture(browser: &mut Browser, html: &str) -> String {
     let page = json!(offline(html));
     let show = format!("document.open(); document.write({page}); document.close(); 1");
     browser.evaluate(&show).await.expect("shown");
-    browser
-        .wait_for("[...document.images].every((image) => image.complete)")
-        .await
-        .expect("all pictures");
+    browser.wait_for("[...document.images].every((image) => image.complete)").await.expect("all pictures");
     STANDARD.encode(browser.screenshot().await.expect("a picture"))
 }
 
@@ -74,8 +71,7 @@ async fn both_renderers_pages_look_the_same() {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         let here = EmbeddedRenderer::render_blocking(&template).expect("it renders").html;
         let there = reference.render(&template).await.expect("it renders").html;
-        let (here, there) =
-            (picture(&mut browser, &here).await, picture(&mut browser, &there).await);
+        let (here, there) = (picture(&mut browser, &here).await, picture(&mut browser, &there).await);
         let script = format!("{COMPARE}({}, {})", json!(here), json!(there));
         let count = browser.evaluate(&script).await.expect("compared").as_f64().expect("a number");
         differ.push((name, count));

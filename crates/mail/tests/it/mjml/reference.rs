@@ -8,10 +8,8 @@ use super::{page, template};
 
 /// Where `./test` installs npm's mjml.
 fn folder() -> PathBuf {
-    std::env::var_os("LONGSHORE_MJML").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mjml"),
-        PathBuf::from,
-    )
+    std::env::var_os("LONGSHORE_MJML")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/mjml"), PathBuf::from)
 }
 
 pub(super) async fn reference() -> NpmRenderer {
@@ -50,8 +48,7 @@ async fn it_says_so_if_mjml_is_not_installed() {
 #[tokio::test]
 async fn it_never_reads_a_file_for_a_template() {
     let reference = reference().await;
-    let text = page("x")
-        .replace("<mj-body>", "<mj-body><mj-include path=\"/etc/hostname\" type=\"html\" />");
+    let text = page("x").replace("<mj-body>", "<mj-body><mj-include path=\"/etc/hostname\" type=\"html\" />");
     // Our template rejects it; the worker does not read it either.
     let refused = longshore_mail::mjml::MjmlTemplate::from_text(&text, &Default::default());
     assert!(refused.is_err());

@@ -11,18 +11,14 @@ use super::reference::reference;
 pub(super) fn templates() -> Vec<(PathBuf, MjmlTemplate)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates");
     let roots = Roots::new([&folder]).expect("it is there");
-    let paths =
-        std::fs::read_dir(&folder).expect("read").map(|entry| entry.expect("an entry").path());
+    let paths = std::fs::read_dir(&folder).expect("read").map(|entry| entry.expect("an entry").path());
     let whole = |path: &PathBuf| {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         name.ends_with(".mjml") && !name.starts_with('_')
     };
     let mut paths: Vec<PathBuf> = paths.filter(whole).collect();
     paths.sort();
-    paths
-        .into_iter()
-        .map(|path| (path.clone(), MjmlTemplate::read(&path, &roots).expect("read")))
-        .collect()
+    paths.into_iter().map(|path| (path.clone(), MjmlTemplate::read(&path, &roots).expect("read"))).collect()
 }
 
 /// The names of a page's elements in order, without its head and Outlook's conditional comments.
@@ -68,10 +64,7 @@ async fn both_renderers_make_the_same_elements_and_words_of_them() {
         let words = |html: &str| html_to_text(html).split_whitespace().collect::<String>();
         assert_eq!(words(&here), words(&there), "{name}");
         assert_eq!(elements(&here), elements(&there), "{name}");
-        assert!(
-            !here.contains("\\n") && !here.contains("\\\"") && !here.contains("\\u{"),
-            "{name}"
-        );
+        assert!(!here.contains("\\n") && !here.contains("\\\"") && !here.contains("\\u{"), "{name}");
     }
     reference.close().await;
 }

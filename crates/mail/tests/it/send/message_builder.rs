@@ -33,19 +33,14 @@ fn what_could_smuggle_lines_into_a_head_is_refused() {
         bounces_to: None,
         headers: vec![("X-A".into(), value.into())],
     };
-    let seal = |draft: Draft| {
-        draft.build(MessageKey::new("k").expect("a key"), now(), Priority::NORMAL, now())
-    };
-    assert!(matches!(
-        seal(draft("b@example.org", "1\r\nBcc: c@example.org")),
-        Err(DraftError::Header(_))
-    ));
+    let seal =
+        |draft: Draft| draft.build(MessageKey::new("k").expect("a key"), now(), Priority::NORMAL, now());
+    assert!(matches!(seal(draft("b@example.org", "1\r\nBcc: c@example.org")), Err(DraftError::Header(_))));
     assert!(matches!(
         seal(draft("b@example.org\r\nRCPT TO:<c@example.org>", "1")),
         Err(DraftError::Address(_))
     ));
-    let body =
-        String::from_utf8(seal(draft("b@example.org", "1")).expect("a letter").body).expect("text");
+    let body = String::from_utf8(seal(draft("b@example.org", "1")).expect("a letter").body).expect("text");
     assert!(!body.contains("\r\nBcc:"), "{body}");
 }
 
@@ -53,9 +48,7 @@ fn what_could_smuggle_lines_into_a_head_is_refused() {
 async fn a_folder_has_each_letter_once() {
     let folder = TempDir::new().expect("a folder");
     let spool = Spool::open(&folder.path().join("spool")).expect("a spool");
-    spool
-        .enqueue(&[letter("a@example.org", "1"), letter("b@example.org", "2")], now())
-        .expect("kept");
+    spool.enqueue(&[letter("a@example.org", "1"), letter("b@example.org", "2")], now()).expect("kept");
     let carrier = Arc::new(FileTransport::new(&folder.path().join("out")).expect("a folder"));
     assert_eq!(send(&spool, carrier).await.sent, 2);
     let names = std::fs::read_dir(folder.path().join("out")).expect("read");

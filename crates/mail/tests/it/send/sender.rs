@@ -34,10 +34,7 @@ struct FullDisk {
 
 #[async_trait]
 impl Transport for FullDisk {
-    async fn begin(
-        &self,
-        message: &SpooledMessage,
-    ) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
         self.offers.fetch_add(1, Ordering::SeqCst);
         let file = self.spool.folder().join("sending").join(message.name.to_string());
         fs::remove_file(&file).and_then(|()| fs::create_dir(&file)).expect("in its way");
@@ -76,10 +73,7 @@ struct Gate(Option<Arc<Semaphore>>);
 
 #[async_trait]
 impl Transport for SlowTransport {
-    async fn begin(
-        &self,
-        message: &SpooledMessage,
-    ) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
+    async fn begin(&self, message: &SpooledMessage) -> Result<Box<dyn MailTransaction>, DeliveryOutcome> {
         let key = message.name.key.encoded();
         self.got.send(key.to_owned()).expect("the test listens");
         Ok(Box::new(Gate(self.gates.get(key).cloned())))

@@ -33,18 +33,13 @@ async fn letters_arrive_as_they_were_written_over_few_connections() {
     let ids: HashSet<&str> = arrived.iter().map(|one| one["id"].as_str().expect("an id")).collect();
     assert_eq!((arrived.len(), ids.len()), (50, 50));
     assert!(letters.iter().all(|letter| ids.contains(letter.message_id.as_str())));
-    let peers: HashSet<u64> =
-        arrived.iter().map(|one| one["peer"].as_u64().expect("a port")).collect();
+    let peers: HashSet<u64> = arrived.iter().map(|one| one["peer"].as_u64().expect("a port")).collect();
     assert!(peers.len() <= 4, "{} connections", peers.len());
     assert_eq!(arrived[0]["from"], "bounces@example.org");
     let content = arrived[0]["content"].as_str().expect("text");
     assert!(content.contains("text/plain") && content.contains("text/html"), "{content}");
     carrier.close().await;
-    assert_eq!(
-        server.quit_count().expect("read"),
-        peers.len(),
-        "each connection ended with a word"
-    );
+    assert_eq!(server.quit_count().expect("read"), peers.len(), "each connection ended with a word");
 }
 
 #[tokio::test]
@@ -93,14 +88,10 @@ async fn a_server_is_spoken_to_securely_or_not_at_all() {
     {
         let server = PrivateSmtp::start_with_auth(there).expect("a server");
         let (user, password) = server.user();
-        let credentials =
-            |password: &str| Credentials { user: user.into(), password: password.into() };
+        let credentials = |password: &str| Credentials { user: user.into(), password: password.into() };
         let carrier = |credentials| {
             let settings = settings(&server, here);
-            Arc::new(
-                Smtp::new(longshore_mail::send::SmtpSettings { credentials, ..settings })
-                    .expect("TLS"),
-            )
+            Arc::new(Smtp::new(longshore_mail::send::SmtpSettings { credentials, ..settings }).expect("TLS"))
         };
         spool.enqueue(&[letter("a@example.org", &format!("secure/{n}"))], now()).expect("kept");
         let sent = send(&spool, carrier(Some(credentials(password)))).await;
@@ -117,8 +108,7 @@ async fn a_server_is_spoken_to_securely_or_not_at_all() {
 #[tokio::test]
 async fn no_mail_goes_to_whom_we_do_not_know_or_in_the_clear() {
     let (_folder, spool) = spool();
-    let (plain, untrusted) =
-        (PrivateSmtp::start(MailSecurity::None), PrivateSmtp::start(MailSecurity::Tls));
+    let (plain, untrusted) = (PrivateSmtp::start(MailSecurity::None), PrivateSmtp::start(MailSecurity::Tls));
     let (plain, untrusted) = (plain.expect("a server"), untrusted.expect("a server"));
     spool.enqueue(&[letter("a@example.org", "1")], now()).expect("kept");
     let sent = send(&spool, smtp(&plain, Security::StartTls)).await;
@@ -129,18 +119,14 @@ async fn no_mail_goes_to_whom_we_do_not_know_or_in_the_clear() {
     settings.authorities = Some(plain.ca_certificate());
     let sent = send(&spool, Arc::new(Smtp::new(settings).expect("TLS"))).await;
     assert_eq!((sent.sent, sent.retried), (0, 1), "its certificate is not trusted");
-    assert!(
-        plain.messages().expect("read").is_empty()
-            && untrusted.messages().expect("read").is_empty()
-    );
+    assert!(plain.messages().expect("read").is_empty() && untrusted.messages().expect("read").is_empty());
 }
 
 #[tokio::test]
 async fn each_answer_has_its_consequence() {
     let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
     let (_folder, spool) = spool();
-    let people =
-        ["refuse@x.org", "defer@x.org", "spam@x.org", "fine@x.org", "hang@x.org", "no address"];
+    let people = ["refuse@x.org", "defer@x.org", "spam@x.org", "fine@x.org", "hang@x.org", "no address"];
     let mut letters: Vec<_> = people[..5].iter().map(|to| letter(to, to)).collect();
     letters.push(letter("a@x.org", "no address"));
     letters[5].envelope.to = vec!["no address".into()];
@@ -190,8 +176,7 @@ async fn of_several_recipients_each_gets_it_once_or_is_told_as_a_failure() {
 #[tokio::test]
 async fn what_may_have_arrived_is_sent_again_or_not_as_the_policy_says() {
     let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
-    for (on_unanswered, again, failed) in [(OnUnanswered::Again, 1, 0), (OnUnanswered::Fail, 0, 1)]
-    {
+    for (on_unanswered, again, failed) in [(OnUnanswered::Again, 1, 0), (OnUnanswered::Fail, 0, 1)] {
         let (_folder, spool) = spool();
         spool.enqueue(&[letter("hang@x.org", "1")], now()).expect("kept");
         let policy = DeliveryPolicy { on_unanswered, ..DeliveryPolicy::default() };
@@ -225,8 +210,7 @@ async fn a_server_that_was_away_costs_no_letter() {
 async fn a_domain_gets_no_more_than_its_share_and_others_do_not_wait() {
     let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
     let (_folder, spool) = spool();
-    let mut letters: Vec<_> =
-        (0..10).map(|n| letter(&format!("u{n}@big.example"), &n.to_string())).collect();
+    let mut letters: Vec<_> = (0..10).map(|n| letter(&format!("u{n}@big.example"), &n.to_string())).collect();
     letters.push(letter("a@small.example", "small"));
     spool.enqueue(&letters, now()).expect("kept");
     let per_domain = Some(DomainRate { per_minute: 1.0, burst: 3.0 });
@@ -246,8 +230,7 @@ async fn a_round_that_was_given_up_leaves_nothing_in_hand_for_the_next() {
     let shard = spool.shard(longshore_mail::spool::Share::ALL).expect("the lock is free");
     let carrier = smtp(&server, Security::None);
     let clock = Arc::new(longshore::SystemClock);
-    let sender =
-        longshore_mail::send::Sender::new(shard, carrier, SenderSettings::default(), clock);
+    let sender = longshore_mail::send::Sender::new(shard, carrier, SenderSettings::default(), clock);
     let sender = sender.await.expect("it begins");
     // Dropped as soon as the first message has arrived.
     let arrived = async {

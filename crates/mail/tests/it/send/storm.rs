@@ -25,8 +25,7 @@ fn a_storm_on_a_spool_loses_none_and_repeats_only_what_was_in_hand() {
     let start = |what: &str| -> Child {
         let mut command = Command::new(std::env::current_exe().expect("we are a file"));
         command.args(["--exact", "send::storm::one_of_many", "--ignored"]);
-        command
-            .env(ORDERS, format!("{what} {letters} {} {}", server.port(), folder.path().display()));
+        command.env(ORDERS, format!("{what} {letters} {} {}", server.port(), folder.path().display()));
         command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
     };
     let sent = || {
@@ -56,11 +55,7 @@ fn check(server: &PrivateSmtp, folder: &std::path::Path, letters: usize, sender_
     let spool = Spool::open(folder).expect("a spool");
     let stats = spool.stats(now()).expect("counted");
     let sent: usize = stats.sent.values().sum();
-    assert_eq!(
-        (sent, stats.pending, stats.sending, stats.failed),
-        (letters, 0, 0, 0),
-        "one file per letter"
-    );
+    assert_eq!((sent, stats.pending, stats.sending, stats.failed), (letters, 0, 0, 0), "one file per letter");
     let mut times: HashMap<String, usize> = HashMap::new();
     for one in server.messages().expect("read") {
         *times.entry(one["id"].as_str().expect("an id").to_owned()).or_default() += 1;
@@ -108,21 +103,18 @@ fn write(spool: &Spool, letters: usize) {
 
 /// Sends until all messages are sent.
 async fn send(spool: &Spool, letters: usize, port: u16) {
-    let settings =
-        SmtpSettings { security: Security::None, ..SmtpSettings::new("127.0.0.1", port) };
+    let settings = SmtpSettings { security: Security::None, ..SmtpSettings::new("127.0.0.1", port) };
     let carrier = Arc::new(Smtp::new(settings).expect("no TLS"));
     let retry = RetryPolicy { base: Duration::from_millis(10), ..DeliveryPolicy::default().retry };
     let policy = DeliveryPolicy { retry, ..DeliveryPolicy::default() };
-    let settings =
-        SenderSettings { connections: CONNECTIONS, policy, scan_limit: 200, ..Default::default() };
+    let settings = SenderSettings { connections: CONNECTIONS, policy, scan_limit: 200, ..Default::default() };
     let shard = loop {
         match spool.shard(Share::ALL) {
             Err(SpoolError::Locked { .. }) => tokio::time::sleep(Duration::from_millis(1)).await,
             shard => break shard.expect("a shard"),
         }
     };
-    let sender =
-        Sender::new(shard, carrier, settings, Arc::new(SystemClock)).await.expect("it begins");
+    let sender = Sender::new(shard, carrier, settings, Arc::new(SystemClock)).await.expect("it begins");
     while spool.stats(now()).expect("counted").sent.values().sum::<usize>() < letters {
         sender.round(&|| false).await.expect("it sends");
     }

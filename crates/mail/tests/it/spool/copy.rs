@@ -90,10 +90,7 @@ fn what_was_sent_from_a_plain_copy_before_anybody_put_it_right_stays_sent() {
     send_all(&spool, later(7200));
     assert_eq!(recover(&spool).enqueued, 0);
     let all = ["sent", "later", "off", "new", "failed"];
-    assert_one_each(
-        to.path(),
-        all.map(|key| (key, if key == "failed" { "failed" } else { "sent" })),
-    );
+    assert_one_each(to.path(), all.map(|key| (key, if key == "failed" { "failed" } else { "sent" })));
     // Pruning removes its key too.
     let day = std::time::Duration::from_secs(86_400);
     assert_eq!(spool.prune(day, NOW + 9 * day).expect("pruned").messages, 4);

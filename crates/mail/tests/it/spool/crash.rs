@@ -52,8 +52,7 @@ fn rage(policy: OnUnanswered, name: &str) -> usize {
 fn kill_and_check(policy: OnUnanswered, name: &str, first: usize, second: usize) -> bool {
     let folder = TempDir::new().expect("a folder");
     let whole = live(folder.path(), name, first, 1);
-    let killed =
-        usize::from(!whole) + usize::from(second > 0 && !live(folder.path(), name, second, 2));
+    let killed = usize::from(!whole) + usize::from(second > 0 && !live(folder.path(), name, second, 2));
     for run in 3..6 {
         assert!(live(folder.path(), name, 0, run), "it is not killed");
     }
@@ -67,17 +66,11 @@ fn kill_and_check(policy: OnUnanswered, name: &str, first: usize, second: usize)
             (_, "never") => assert_eq!((times, &*state[0]), (0, "failed"), "{context}"),
             (OnUnanswered::Again, _) => {
                 assert_eq!(state[0], "sent", "{text}: {context}");
-                assert!(
-                    (1..=1 + killed).contains(&times),
-                    "{text} arrived {times} times: {context}"
-                );
+                assert!((1..=1 + killed).contains(&times), "{text} arrived {times} times: {context}");
             }
             (OnUnanswered::Fail, _) => {
                 assert!(times <= 1, "{text} arrived {times} times: {context}");
-                assert!(
-                    times == 1 || state[0] == "failed",
-                    "{text} is gone without a word: {context}"
-                );
+                assert!(times == 1 || state[0] == "failed", "{text} is gone without a word: {context}");
             }
         }
     }

@@ -21,9 +21,7 @@ fn there_is_one_file_per_key_whoever_puts_it_how_often() {
         // Each thread opens its own spool, as a process would, with another group size.
         let spool = Spool::open(folder.path()).expect("a spool");
         let groups = letters.chunks(part + 1);
-        groups
-            .flat_map(|group| spool.enqueue(group, NOW).expect("kept"))
-            .collect::<Vec<EnqueueResult>>()
+        groups.flat_map(|group| spool.enqueue(group, NOW).expect("kept")).collect::<Vec<EnqueueResult>>()
     };
     let all: Vec<Vec<EnqueueResult>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..6).map(|part| scope.spawn(move || put(part))).collect();

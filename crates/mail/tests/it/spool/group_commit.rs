@@ -25,9 +25,7 @@ async fn letters_that_gather_are_kept_with_one_wait_for_the_disk() {
     let letterbox = GroupCommitQueue::new(spool.expect("a spool"), Arc::new(SystemClock));
     let puts = (0..100).map(|n| letterbox.put(letter(&format!("digest/{n}"))));
     let kept = join_all(puts).await;
-    assert!(
-        kept.iter().all(|one| one.as_ref().is_ok_and(|one| one.result == EnqueueResult::Created))
-    );
+    assert!(kept.iter().all(|one| one.as_ref().is_ok_and(|one| one.result == EnqueueResult::Created)));
     // The first is written alone, the others in later groups; how many groups depends on the disk.
     let waits = waits.load(Ordering::Relaxed);
     assert!((2..50).contains(&waits), "{waits} for a hundred");

@@ -3,8 +3,7 @@
 use std::fs;
 
 use longshore_mail::spool::{
-    DeliveryOutcome, DeliveryPolicy, HealthThresholds, NextState, Note, Share, Spool, SpoolError,
-    SpoolHealth,
+    DeliveryOutcome, DeliveryPolicy, HealthThresholds, NextState, Note, Share, Spool, SpoolError, SpoolHealth,
 };
 use tempfile::TempDir;
 
@@ -79,10 +78,7 @@ fn a_sender_that_puts_back_leaves_no_trace() {
     assert_eq!(shard.due(NOW, 10).expect("listed").names, names);
     let leased = shard.claim(&names[0]).expect("taken").expect("it is there");
     assert_eq!(leased.message().notes, Vec::<Note>::new());
-    assert_eq!(
-        leased.settle(taken(), &DeliveryPolicy::default(), NOW).expect("settled"),
-        NextState::Sent
-    );
+    assert_eq!(leased.settle(taken(), &DeliveryPolicy::default(), NOW).expect("settled"), NextState::Sent);
     assert!(shard.claim(&names[0]).expect("looked").is_none(), "it is gone");
 }
 
@@ -112,8 +108,7 @@ fn what_is_damaged_is_set_aside_and_holds_up_nobody() {
     let spool = Spool::open(folder.path()).expect("a spool");
     spool.enqueue(&[letter("a"), letter("b")], NOW).expect("kept");
     let pending = entries(&folder.path().join("pending"));
-    let damaged =
-        pending.iter().find(|path| path.to_str().is_some_and(|path| path.ends_with("-a")));
+    let damaged = pending.iter().find(|path| path.to_str().is_some_and(|path| path.ends_with("-a")));
     fs::write(damaged.expect("it is there"), "{").expect("damaged");
     fs::write(folder.path().join("pending/README"), "not a message").expect("written");
     let shard = spool.shard(Share::ALL).expect("the lock is free");
@@ -124,10 +119,7 @@ fn what_is_damaged_is_set_aside_and_holds_up_nobody() {
     }
     fs::remove_file(folder.path().join("pending/README")).expect("removed");
     let states = states(folder.path());
-    assert_eq!(
-        (&states["a"][..], &states["b"][..]),
-        (&["failed".to_owned()][..], &["sent".to_owned()][..])
-    );
+    assert_eq!((&states["a"][..], &states["b"][..]), (&["failed".to_owned()][..], &["sent".to_owned()][..]));
     assert_eq!(spool.retry_all(NOW).expect("looked"), 0, "it would fail again");
 }
 
@@ -170,10 +162,7 @@ fn while_the_server_is_away_a_spool_is_not_well_and_one_full_mailbox_is_no_alarm
     assert_eq!((stats.due, stats.postponed), (1, 1));
     assert_eq!(stats.oldest_put_off, std::time::Duration::from_secs(5400));
     assert_eq!(health(later(60)), SpoolHealth::Good);
-    assert_eq!(
-        (health(later(1000)), health(later(5400))),
-        (SpoolHealth::Warning, SpoolHealth::Critical)
-    );
+    assert_eq!((health(later(1000)), health(later(5400))), (SpoolHealth::Warning, SpoolHealth::Critical));
     // Another message was sent ten seconds ago: only this mailbox has a problem.
     let day = folder.path().join("sent/2025-11-16");
     fs::create_dir(&day).expect("a folder");

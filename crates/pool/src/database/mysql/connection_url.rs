@@ -57,8 +57,7 @@ fn tls_with_ca(ca: PathBuf, opts: &Opts) -> SslOpts {
 fn split_ca_option(url: &str) -> (String, Option<PathBuf>) {
     let (address, options) = url.split_once('?').unwrap_or((url, ""));
     let options = options.split('&').filter(|option| !option.is_empty());
-    let (ca, mut others): (Vec<&str>, Vec<&str>) =
-        options.partition(|option| option.starts_with(CA_OPTION));
+    let (ca, mut others): (Vec<&str>, Vec<&str>) = options.partition(|option| option.starts_with(CA_OPTION));
     // Otherwise the driver rejects a `pool_max` below its default minimum.
     others.insert(0, "pool_min=0");
     let ca = ca.first().and_then(|option| option.strip_prefix(CA_OPTION)).map(PathBuf::from);

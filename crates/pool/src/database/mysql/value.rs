@@ -92,9 +92,7 @@ fn of_bytes(bytes: Vec<u8>, column: &Column) -> Result<Value, NotUtf8> {
             text.map_err(|_| NotUtf8(column.name_str().into_owned()))
         }
         BytesKind::Bits if column.column_length() == 1 => Ok(Value::Bool(bytes != [0])),
-        BytesKind::Bits => {
-            Ok(unsigned(bytes.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte))))
-        }
+        BytesKind::Bits => Ok(unsigned(bytes.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte)))),
         BytesKind::Blob => Ok(Value::Bytes(bytes)),
     }
 }

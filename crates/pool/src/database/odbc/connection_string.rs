@@ -78,8 +78,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_hidden_wherever_a_driver_repeats_it() {
-        let target =
-            Target::new("DRIVER={Some; {Driver}}};Server=db; Pwd={a;b}}c};UID=me;Token=t0k");
+        let target = Target::new("DRIVER={Some; {Driver}}};Server=db; Pwd={a;b}}c};UID=me;Token=t0k");
         let error = DbError::new(Reason::Unreachable, "no login for me with a;b}c and t0k at db");
         let message = target.redact_error(error).to_string();
         assert_eq!(message, "no login for me with *** and *** at db");

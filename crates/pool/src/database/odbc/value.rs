@@ -45,9 +45,7 @@ impl ColumnKind {
     /// The kind for a type that the driver reports.
     pub fn of(data_type: DataType) -> Self {
         match data_type {
-            DataType::TinyInt | DataType::SmallInt | DataType::Integer | DataType::BigInt => {
-                Self::Whole
-            }
+            DataType::TinyInt | DataType::SmallInt | DataType::Integer | DataType::BigInt => Self::Whole,
             DataType::Real | DataType::Float { .. } | DataType::Double => Self::Real,
             DataType::Numeric { precision, scale } | DataType::Decimal { precision, scale } => {
                 Self::Decimal { precision, scale }
@@ -56,9 +54,9 @@ impl ColumnKind {
             DataType::Date => Self::Date,
             DataType::Time { .. } => Self::Time,
             DataType::Timestamp { .. } => Self::Timestamp,
-            DataType::Binary { .. }
-            | DataType::Varbinary { .. }
-            | DataType::LongVarbinary { .. } => Self::Bytes,
+            DataType::Binary { .. } | DataType::Varbinary { .. } | DataType::LongVarbinary { .. } => {
+                Self::Bytes
+            }
             DataType::Other { data_type: GUID, .. } => Self::Guid,
             _ => Self::Text,
         }

@@ -32,9 +32,7 @@ pub(super) fn of_connect(shown: &str, error: &Error) -> DbError {
 pub(super) fn of(error: &Error) -> DbError {
     match error.as_db_error() {
         // The server ends the session.
-        Some(server) if ends_session(server) => {
-            DbError::lost(message(error)).code(server.code().code())
-        }
+        Some(server) if ends_session(server) => DbError::lost(message(error)).code(server.code().code()),
         Some(server) => DbError::new(Reason::Sql, message(error)).code(server.code().code()),
         None if is_connection_error(error) => DbError::lost(message(error)).code("08006"),
         // A value could not be converted.

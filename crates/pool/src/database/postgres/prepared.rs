@@ -35,11 +35,7 @@ impl Cache {
     }
 
     /// Finds a prepared statement, or prepares it.
-    pub(super) async fn prepared(
-        &mut self,
-        client: &Client,
-        sql: &str,
-    ) -> Result<Arc<Prepared>, DbError> {
+    pub(super) async fn prepared(&mut self, client: &Client, sql: &str) -> Result<Arc<Prepared>, DbError> {
         self.uses += 1;
         if let Some((used, entries)) = self.entries.get_mut(sql) {
             *used = self.uses;
@@ -91,8 +87,7 @@ async fn prepare(client: &Client, sql: &str) -> Result<Prepared, DbError> {
         return Err(unreadable_type(&names, &kinds));
     };
     // A statement with a data-modifying WITH cannot be nested.
-    let statement =
-        client.prepare(&with_casts).await.map_err(|_| unreadable_type(&names, &kinds))?;
+    let statement = client.prepare(&with_casts).await.map_err(|_| unreadable_type(&names, &kinds))?;
     let kinds = kinds.into_iter().map(|kind| if kind == Kind::Other { Kind::Text } else { kind });
     Ok(Prepared { statement, names, kinds: kinds.collect() })
 }
@@ -118,11 +113,7 @@ fn with_casts(sql: &str, kinds: &[Kind]) -> Option<String> {
     let columns: Vec<String> = names
         .iter()
         .zip(kinds)
-        .map(
-            |(name, kind)| {
-                if *kind == Kind::Other { format!("{name}::text") } else { name.clone() }
-            },
-        )
+        .map(|(name, kind)| if *kind == Kind::Other { format!("{name}::text") } else { name.clone() })
         .collect();
     // On its own line, because the statement may end in a comment.
     let (names, columns) = (names.join(", "), columns.join(", "));

@@ -52,9 +52,9 @@ fn with_code(found: DbError, error: &Error) -> DbError {
 /// The SQLSTATE for an extended code of SQLite.
 fn state(extended: i32) -> &'static str {
     match extended {
-        ffi::SQLITE_CONSTRAINT_UNIQUE
-        | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
-        | ffi::SQLITE_CONSTRAINT_ROWID => return "23505",
+        ffi::SQLITE_CONSTRAINT_UNIQUE | ffi::SQLITE_CONSTRAINT_PRIMARYKEY | ffi::SQLITE_CONSTRAINT_ROWID => {
+            return "23505";
+        }
         ffi::SQLITE_CONSTRAINT_FOREIGNKEY => return "23503",
         ffi::SQLITE_CONSTRAINT_NOTNULL => return "23502",
         ffi::SQLITE_CONSTRAINT_CHECK => return "23514",

@@ -12,11 +12,7 @@ const PONG_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Worker {
     /// Checks the worker. Returns what the lifecycle task has to do.
-    pub(in super::super) fn check_liveness(
-        &self,
-        now: Instant,
-        ping_every: Duration,
-    ) -> LivenessAction {
+    pub(in super::super) fn check_liveness(&self, now: Instant, ping_every: Duration) -> LivenessAction {
         let mut state = self.state();
         let action = match state.stop_request {
             Some(StopRequest::Kill(cause)) => return LivenessAction::Kill(cause),
@@ -31,12 +27,7 @@ impl Worker {
 
     /// Stops a worker gracefully: sends `stop` once no caller waits for it, and allows the stop
     /// timeout.
-    fn stop_gracefully(
-        &self,
-        state: &mut WorkerState,
-        cause: EndCause,
-        now: Instant,
-    ) -> LivenessAction {
+    fn stop_gracefully(&self, state: &mut WorkerState, cause: EndCause, now: Instant) -> LivenessAction {
         state.open = false;
         if state.calls.iter().any(|entry| entry.cancelled_at.is_none()) {
             return LivenessAction::Wait(now + self.stop_timeout);
@@ -51,12 +42,7 @@ impl Worker {
 
     /// Checks a running worker: it must not stay in a cancelled call for ever, and must answer
     /// pings.
-    fn check_health(
-        &self,
-        state: &mut WorkerState,
-        now: Instant,
-        ping_every: Duration,
-    ) -> LivenessAction {
+    fn check_health(&self, state: &mut WorkerState, now: Instant, ping_every: Duration) -> LivenessAction {
         if self.on_timeout == OnTimeout::Replace
             && let Some(by) = state.running_cancelled_since().map(|since| since + self.stop_timeout)
         {
@@ -69,11 +55,7 @@ impl Worker {
         }
         if let Some((_, sent_at)) = state.pinged {
             let by = sent_at + PONG_TIMEOUT;
-            return if by <= now {
-                LivenessAction::Kill(EndCause::Died)
-            } else {
-                LivenessAction::Wait(by)
-            };
+            return if by <= now { LivenessAction::Kill(EndCause::Died) } else { LivenessAction::Wait(by) };
         }
         let Some(ask_at) = state.last_activity.checked_add(ping_every) else {
             return LivenessAction::Wait(now + MAX_WAIT);
@@ -83,8 +65,7 @@ impl Worker {
         }
         state.last_id += 1;
         state.pinged = Some((state.last_id, now));
-        let _ =
-            state.encoding.encode_to_worker(&ToWorker::Ping(state.last_id), state.outbox.buffer());
+        let _ = state.encoding.encode_to_worker(&ToWorker::Ping(state.last_id), state.outbox.buffer());
         LivenessAction::Wait(now + PONG_TIMEOUT)
     }
 }

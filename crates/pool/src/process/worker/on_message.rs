@@ -59,11 +59,8 @@ impl Worker {
         let Some(entry) = state.calls.remove(index) else { return };
         let now = Instant::now();
         // A call that waited in the pipe started when the call before it was answered.
-        let started = if state.concurrency > 1 {
-            entry.written
-        } else {
-            entry.written.max(state.last_activity)
-        };
+        let started =
+            if state.concurrency > 1 { entry.written } else { entry.written.max(state.last_activity) };
         let took = now.duration_since(started);
         state.last_activity = now;
         state.answered += 1;

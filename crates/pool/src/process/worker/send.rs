@@ -28,8 +28,7 @@ impl Worker {
         let mut state = self.state();
         let result = self.enqueue(&mut state, job);
         // The call is sent with others soon, or would have to wait in the pipe anyway.
-        let defer =
-            state.defer_writes || (state.calls.len() > DEFER_WRITE_DEPTH && state.concurrency == 1);
+        let defer = state.defer_writes || (state.calls.len() > DEFER_WRITE_DEPTH && state.concurrency == 1);
         match defer {
             true => drop(state),
             false => self.send(state),
@@ -58,11 +57,7 @@ impl Worker {
 
     /// Handles a call that was not added to the outbox. Returns the scheduler's next decision, if
     /// the call has ended.
-    fn handle_enqueue_result(
-        &self,
-        shared: &Arc<Shared>,
-        result: EnqueueResult,
-    ) -> Option<NextAction<Job>> {
+    fn handle_enqueue_result(&self, shared: &Arc<Shared>, result: EnqueueResult) -> Option<NextAction<Job>> {
         match result {
             EnqueueResult::Queued => {}
             EnqueueResult::Closed(job) => shared.requeue(job),

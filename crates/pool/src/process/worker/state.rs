@@ -83,13 +83,7 @@ impl WorkerState {
     }
 
     /// Encodes a call into the outbox.
-    pub(super) fn encode(
-        &mut self,
-        id: u64,
-        job: &Job,
-        now: Instant,
-        limit: usize,
-    ) -> Result<(), ErrorKind> {
+    pub(super) fn encode(&mut self, id: u64, job: &Job, now: Instant, limit: usize) -> Result<(), ErrorKind> {
         let Work::Operation { arguments, .. } = &job.work else {
             let message = "closures run on threads only".to_owned();
             return Err(ErrorKind::BadArguments { message });

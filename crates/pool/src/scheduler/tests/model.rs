@@ -120,9 +120,7 @@ impl SimulatedPool {
                 self.tickets.insert(job, ticket);
                 start.into_iter().for_each(|id| self.start(id));
             }
-            CallAdmission::Full(job)
-            | CallAdmission::Closing(job)
-            | CallAdmission::NoWorker(job) => {
+            CallAdmission::Full(job) | CallAdmission::Closing(job) | CallAdmission::NoWorker(job) => {
                 self.out(job);
             }
         }
@@ -316,8 +314,8 @@ impl SimulatedPool {
     /// Checks that maintenance which runs only on request or at the announced time misses nothing.
     fn check_maintenance(&self) {
         let mut scheduler = self.scheduler.clone();
-        let called = scheduler.take_maintenance_request()
-            || self.maintenance_at.is_some_and(|at| at <= self.now);
+        let called =
+            scheduler.take_maintenance_request() || self.maintenance_at.is_some_and(|at| at <= self.now);
         if !called {
             assert_eq!(scheduler.maintain(self.now), [], "maintenance was not requested");
         }

@@ -47,8 +47,7 @@ async fn what_was_asked_and_what_was_said_stays_inside() {
 
 #[tokio::test]
 async fn a_full_queue_is_a_503_that_says_when_to_come_again() {
-    let (pool, gate) =
-        gated(|settings| (settings.min, settings.max, settings.queue) = (1, 1, 1)).await;
+    let (pool, gate) = gated(|settings| (settings.min, settings.max, settings.queue) = (1, 1, 1)).await;
     pool.call_detached("gate", &0_u64).unwrap();
     gate.wait_for(1).await;
     pool.call_detached("gate", &1_u64).unwrap();

@@ -12,8 +12,7 @@ use crate::helpers::{exactly, pool, worker};
 
 async fn named(name: &str) -> WorkerPool {
     let own = name.to_owned();
-    let operations =
-        Operations::stateless().add("name", move |(), (): ()| Ok::<_, String>(own.clone()));
+    let operations = Operations::stateless().add("name", move |(), (): ()| Ok::<_, String>(own.clone()));
     WorkerPool::threads(name, operations, exactly(1)).await.unwrap()
 }
 

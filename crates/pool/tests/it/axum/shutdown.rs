@@ -97,10 +97,7 @@ async fn requests_that_take_too_long_are_told_so_before_the_end() {
     eventually("one waits", || served.pool.stats().queue_depth == 1).await;
     served.signal.cancel();
     let response = answer(waiting).await;
-    assert!(
-        response.starts_with("HTTP/1.1 503") && response.contains("shutting_down"),
-        "{response}"
-    );
+    assert!(response.starts_with("HTTP/1.1 503") && response.contains("shutting_down"), "{response}");
     served.server.join_next().await.unwrap().unwrap().unwrap();
     served.gate.open();
     drop((stream, others));

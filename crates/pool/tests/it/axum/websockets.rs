@@ -43,14 +43,11 @@ struct TestServer {
 
 async fn serve() -> TestServer {
     let pool = WorkerPool::threads("climbers", operations(), exactly(1)).await.unwrap();
-    let call = async |workers: WorkerPools,
-                      Path(operation): Path<String>,
-                      upgrade: WebSocketUpgrade|
-           -> Response {
-        progress_ws(upgrade, &workers, &operation, &(), CallOptions::default().cancel_on_drop())
-    };
-    let app =
-        Router::new().route("/{operation}", get(call)).with_state(Pools::new().add(pool.clone()));
+    let call =
+        async |workers: WorkerPools, Path(operation): Path<String>, upgrade: WebSocketUpgrade| -> Response {
+            progress_ws(upgrade, &workers, &operation, &(), CallOptions::default().cancel_on_drop())
+        };
+    let app = Router::new().route("/{operation}", get(call)).with_state(Pools::new().add(pool.clone()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut server = JoinSet::new();

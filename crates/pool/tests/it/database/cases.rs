@@ -28,10 +28,10 @@ pub(crate) fn sql(style: ParameterStyle, sql: &str) -> String {
 
 /// Creates a table with three rows.
 pub(crate) async fn create_lines(db: &Db) {
-    let table =
-        "CREATE TABLE line (id INTEGER PRIMARY KEY, item VARCHAR(40) NOT NULL, amount INTEGER)";
+    let table = "CREATE TABLE line (id INTEGER PRIMARY KEY, item VARCHAR(40) NOT NULL, amount INTEGER)";
     db.execute(table, []).await.unwrap();
-    let rows = "INSERT INTO line (id, item, amount) VALUES (1, 'rope', 10), (2, 'chain', NULL), (3, 'tar', 7)";
+    let rows =
+        "INSERT INTO line (id, item, amount) VALUES (1, 'rope', 10), (2, 'chain', NULL), (3, 'tar', 7)";
     assert_eq!(db.execute(rows, []).await.unwrap(), 3);
 }
 
@@ -75,9 +75,7 @@ pub(crate) async fn what_is_bound_is_never_read_as_sql(db: &Db, style: Parameter
     let gone = db.execute(&sql(style, "DELETE FROM line WHERE id = ?"), params![50]).await;
     assert_eq!(gone.unwrap(), 1);
     for params in [params![], params![1, 2]] {
-        let error = db_error(
-            db.select_all(&sql(style, "SELECT item FROM line WHERE id = ?"), params).await,
-        );
+        let error = db_error(db.select_all(&sql(style, "SELECT item FROM line WHERE id = ?"), params).await);
         assert_eq!(error.code.as_deref(), Some("07001"), "{error}");
     }
 }
@@ -170,11 +168,7 @@ pub(crate) async fn a_slow_statement_is_stopped_and_rolled_back(
 
 /// A call's deadline passes during a slow statement. Whether the worker answers before the deadline
 /// depends on the machine; in any case nothing of the transaction is left.
-pub(crate) async fn a_call_that_took_too_long_is_rolled_back(
-    db: &Db,
-    style: ParameterStyle,
-    slow: &str,
-) {
+pub(crate) async fn a_call_that_took_too_long_is_rolled_back(db: &Db, style: ParameterStyle, slow: &str) {
     let insert = sql(style, "INSERT INTO line (id, item) VALUES (?, ?)");
     let brief = db.with(CallOptions::default().timeout(STATEMENT_TIMEOUT));
     let statements = [Statement::new(&insert, params![70, "late"]), Statement::new(slow, [])];

@@ -51,9 +51,7 @@ async fn many_rows_that_nobody_wants_are_not_waited_for(two: &Db) {
 }
 
 async fn an_insert_says_the_new_id(db: &Db) {
-    db.execute("CREATE TABLE berth (id INT AUTO_INCREMENT PRIMARY KEY, a INT UNIQUE)", [])
-        .await
-        .unwrap();
+    db.execute("CREATE TABLE berth (id INT AUTO_INCREMENT PRIMARY KEY, a INT UNIQUE)", []).await.unwrap();
     let insert = "INSERT INTO berth (a) VALUES (?)";
     assert_eq!(db.insert(insert, params![7]).await.unwrap(), Value::Int(1));
     let ignored = "INSERT IGNORE INTO berth (a) VALUES (?)";
@@ -102,9 +100,7 @@ async fn every_type_comes_as_a_value_or_as_text_and_goes_back_exactly() {
 #[tokio::test]
 async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
     let mut server = PrivateMariaDb::start().unwrap();
-    let db =
-        open(&server, one().check_after(Duration::ZERO).reconnect_within(Duration::from_secs(1)))
-            .await;
+    let db = open(&server, one().check_after(Duration::ZERO).reconnect_within(Duration::from_secs(1))).await;
     cases::create_lines(&db).await;
     server.restart().unwrap();
     let update = "UPDATE line SET amount = 1 WHERE id = 1";
@@ -116,17 +112,14 @@ async fn a_lost_connection_is_made_again_and_only_what_is_safe_is_repeated() {
         let found = server.run(sleeping).unwrap();
         found.lines().map(|id| server.run(&format!("KILL {id}")).unwrap()).count() > 0
     };
-    let (answer, ()) = tokio::join!(
-        db.select_value("SELECT 7 + 0 * sleep(2)", []),
-        eventually("it is ended", end)
-    );
+    let (answer, ()) =
+        tokio::join!(db.select_value("SELECT 7 + 0 * sleep(2)", []), eventually("it is ended", end));
     assert_eq!(answer.unwrap(), Value::Int(7), "a read is asked for again");
     let write = "UPDATE line SET amount = 9 WHERE id = 1 AND sleep(30) = 0";
     let (answer, ()) = tokio::join!(db.execute(write, []), eventually("it is ended", end));
     let error = db_error(answer);
     assert_eq!((error.reason, error.outcome_unknown), (Reason::Lost, true));
-    let statements =
-        [Statement::new("DELETE FROM line", []), Statement::new("SELECT sleep(30)", [])];
+    let statements = [Statement::new("DELETE FROM line", []), Statement::new("SELECT sleep(30)", [])];
     let (answer, ()) = tokio::join!(db.transaction(statements), eventually("it is ended", end));
     let error = db_error(answer);
     assert_eq!((error.reason, error.outcome_unknown), (Reason::Lost, false), "rolled back");

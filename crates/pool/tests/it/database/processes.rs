@@ -12,12 +12,8 @@ use super::sqlite::SLOW;
 use crate::helpers::{eventually, example, exists};
 
 fn options() -> DbOptions {
-    let program =
-        Program::command(example("database_processes")).args(["__longshore_worker", "database"]);
-    DbOptions::default()
-        .workers(1, 1)
-        .create_if_missing()
-        .isolation(DbIsolation::Processes(Some(program)))
+    let program = Program::command(example("database_processes")).args(["__longshore_worker", "database"]);
+    DbOptions::default().workers(1, 1).create_if_missing().isolation(DbIsolation::Processes(Some(program)))
 }
 
 async fn open(folder: &TempDir, options: DbOptions) -> Db {
@@ -129,8 +125,7 @@ fn holders(folder: &TempDir) -> Vec<u32> {
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| *pid != std::process::id())
         .filter(|pid| {
-            let files =
-                std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+            let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
             files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file == path)
         })
         .collect()
@@ -152,10 +147,7 @@ async fn a_worker_that_hangs_is_killed_and_its_transaction_rolled_back() {
     };
     let (answer, ()) = tokio::join!(brief.transaction([insert, Statement::new(SLOW, [])]), freeze);
     let error = answer.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::Killed, .. }),
-        "{error:?}"
-    );
+    assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::Killed, .. }), "{error:?}");
     assert_eq!(lines(&db).await, Value::Int(3));
 }
 

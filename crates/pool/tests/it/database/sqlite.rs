@@ -67,10 +67,7 @@ async fn limits_hold() {
     assert_eq!(changed.unwrap(), Value::Int(0), "rolled back");
     cases::a_reader_cannot_write(&file.open(one().read_only()).await).await;
     let small = file.open(one().byte_limit(1000)).await;
-    assert_eq!(
-        reason(small.select_value("SELECT hex(zeroblob(1000))", []).await),
-        Reason::SizeLimit
-    );
+    assert_eq!(reason(small.select_value("SELECT hex(zeroblob(1000))", []).await), Reason::SizeLimit);
 }
 
 #[tokio::test]
@@ -201,8 +198,7 @@ async fn a_lazy_one_starts_before_its_database() {
 #[tokio::test]
 async fn foreign_keys_are_checked() {
     let (_file, db) = File::filled().await;
-    let part =
-        "CREATE TABLE part (line INTEGER REFERENCES line (id) DEFERRABLE INITIALLY DEFERRED)";
+    let part = "CREATE TABLE part (line INTEGER REFERENCES line (id) DEFERRABLE INITIALLY DEFERRED)";
     db.execute(part, []).await.unwrap();
     let orphan = "INSERT INTO part VALUES (99)";
     assert_eq!(db_error(db.execute(orphan, []).await).code.as_deref(), Some("23503"));
@@ -217,8 +213,7 @@ async fn foreign_keys_are_checked() {
 async fn init_statements_hold_for_every_connection() {
     let file = File::new();
     let options = DbOptions::default().workers(3, 3).create_if_missing();
-    let db =
-        file.open(options.init("PRAGMA cache_size = 77").init("PRAGMA foreign_keys = 1")).await;
+    let db = file.open(options.init("PRAGMA cache_size = 77").init("PRAGMA foreign_keys = 1")).await;
     // The calls run concurrently, so each worker gets one.
     let asked = (0..30).map(|_| db.select_value("PRAGMA cache_size", []));
     for answer in futures_util::future::join_all(asked).await {
@@ -229,8 +224,7 @@ async fn init_statements_hold_for_every_connection() {
 #[tokio::test]
 async fn calls_on_several_connections_do_not_disturb_each_other() {
     let file = File::new();
-    let db =
-        file.open(DbOptions::default().create_if_missing().init("PRAGMA journal_mode = wal")).await;
+    let db = file.open(DbOptions::default().create_if_missing().init("PRAGMA journal_mode = wal")).await;
     db.execute("CREATE TABLE t (a INTEGER)", []).await.unwrap();
     let inserts = (0..100).map(|n| db.insert("INSERT INTO t VALUES (?)", params![n]));
     let mut ids: Vec<Value> =

@@ -3,8 +3,7 @@
 use async_trait::async_trait;
 use longshore::batch::BatchAction;
 use longshore::store::{
-    Admin, LaneChange, Queries, QueueChange, SettingsChange, UnitAction, UnitActionResult,
-    UnitSelection,
+    Admin, LaneChange, Queries, QueueChange, SettingsChange, UnitAction, UnitActionResult, UnitSelection,
 };
 use longshore::worker_session::WorkerCommand;
 use longshore::{Batch, BatchId, QueueName, Result, Scope, SessionId};
@@ -44,12 +43,7 @@ impl Admin for RemoteStore {
         Ok(all)
     }
 
-    async fn apply_batch_action(
-        &self,
-        scope: &Scope,
-        batch: &BatchId,
-        action: BatchAction,
-    ) -> Result<Batch> {
+    async fn apply_batch_action(&self, scope: &Scope, batch: &BatchId, action: BatchAction) -> Result<Batch> {
         if *scope != Scope::All {
             self.batch(scope, batch).await?;
         }
@@ -61,12 +55,7 @@ impl Admin for RemoteStore {
         Ok(steered.map_err(|error| error.into_store_error("batch", batch))?.batch)
     }
 
-    async fn change_settings(
-        &self,
-        scope: &Scope,
-        queue: &QueueName,
-        change: SettingsChange,
-    ) -> Result<()> {
+    async fn change_settings(&self, scope: &Scope, queue: &QueueName, change: SettingsChange) -> Result<()> {
         let (tenant, paused) = match &change {
             SettingsChange::Queue(QueueChange { paused: Some(paused), capacity: None }) => {
                 (tenant_of(scope), *paused)

@@ -11,11 +11,7 @@ use crate::client::units::explicit_tenant;
 impl Enqueue for RemoteStore {
     async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<SendResult>> {
         let sent = match units.as_slice() {
-            [one] => self
-                .api
-                .submit_as(one, explicit_tenant(one, scope), None)
-                .await
-                .map(|sent| vec![sent]),
+            [one] => self.api.submit_as(one, explicit_tenant(one, scope), None).await.map(|sent| vec![sent]),
             many => self.api.submit_many_as(many, scope).await,
         };
         let tenant = units.first().map(|unit| unit.tenant.to_string()).unwrap_or_default();
@@ -29,12 +25,7 @@ impl Enqueue for RemoteStore {
         opened.map_err(|error| error.into_store_error("tenant", tenant))
     }
 
-    async fn add_to_batch(
-        &self,
-        scope: &Scope,
-        id: &BatchId,
-        chunk: BatchChunk,
-    ) -> Result<AddChunkResult> {
+    async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<AddChunkResult> {
         let added = self.api.add_to_batch_as(id, &chunk, scope).await;
         added.map_err(|error| error.into_store_error("batch", id))
     }

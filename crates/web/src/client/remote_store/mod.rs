@@ -48,12 +48,7 @@ fn tenant_of(scope: &Scope) -> Option<&TenantId> {
 }
 
 /// Resources of other tenants do not exist.
-fn require_scope(
-    scope: &Scope,
-    tenant: &TenantId,
-    what: &'static str,
-    name: impl ToString,
-) -> Result<()> {
+fn require_scope(scope: &Scope, tenant: &TenantId, what: &'static str, name: impl ToString) -> Result<()> {
     match scope.covers(tenant) {
         true => Ok(()),
         false => Err(Error::not_found(what, name)),

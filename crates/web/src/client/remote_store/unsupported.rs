@@ -8,15 +8,14 @@ use std::time::Duration;
 use longshore::failure_detector::StalledSession;
 use longshore::schedule::NewSchedule;
 use longshore::store::{
-    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, FireResult, Firing,
-    Heartbeat, HeartbeatReply, IfExists, LeasedUnit, Maintenance, PromoteResult, PruneResult,
-    PutScheduleResult, ReclaimResult, Retention, ScheduleFilter, ScheduleList, ScheduleSwitch,
-    Schedules, Tenant, TenantChange, Tenants, WorkerApi,
+    CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, FireResult, Firing, Heartbeat,
+    HeartbeatReply, IfExists, LeasedUnit, Maintenance, PromoteResult, PruneResult, PutScheduleResult,
+    ReclaimResult, Retention, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules, Tenant, TenantChange,
+    Tenants, WorkerApi,
 };
 use longshore::worker_session::{Lease, NewSession};
 use longshore::{
-    Clock, Error, Result, Schedule, ScheduleName, Scope, SessionId, SystemClock, TenantId,
-    Timestamp,
+    Clock, Error, Result, Schedule, ScheduleName, Scope, SessionId, SystemClock, TenantId, Timestamp,
 };
 
 use super::{RemoteStore, tenant_of};

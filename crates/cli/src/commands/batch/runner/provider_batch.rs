@@ -15,8 +15,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The batches that use a provider's batches.
 pub(super) fn wanted(initiations: &[BatchFill]) -> HashSet<BatchId> {
-    let uses_provider_batches =
-        initiations.iter().filter(|one| one.definition().provider_batch().is_some());
+    let uses_provider_batches = initiations.iter().filter(|one| one.definition().provider_batch().is_some());
     uses_provider_batches.map(|one| one.batch().id.clone()).collect()
 }
 
@@ -28,10 +27,8 @@ impl LocalRunner<'_> {
         uses_provider_batches: &HashSet<BatchId>,
     ) {
         let over = all.iter().flatten().filter(|one| one.batch.status.is_final());
-        let over: HashSet<&BatchId> = over
-            .map(|one| &one.batch.id)
-            .filter(|id| uses_provider_batches.contains(*id))
-            .collect();
+        let over: HashSet<&BatchId> =
+            over.map(|one| &one.batch.id).filter(|id| uses_provider_batches.contains(*id)).collect();
         if over.is_empty() {
             return;
         }

@@ -39,8 +39,7 @@ impl LocalRunner<'_> {
         let workers = self.workers.unwrap_or(definition.workers);
         let source = self.context.sources.resolve(&definition.database)?;
         let model_access = ModelAccess::by(definition);
-        let mut view =
-            self.display.batch(id, expected_rows(&initiation, &*source).await, model_access);
+        let mut view = self.display.batch(id, expected_rows(&initiation, &*source).await, model_access);
         let initiator = RowEnqueuer::new(self.context.client.clone(), source);
         let (worker, pilot) = self.batch_workers.row_worker(id, workers)?;
         let control = worker.control();
@@ -112,11 +111,7 @@ async fn expected_rows(initiation: &BatchFill, source: &dyn RowSource) -> Option
 }
 
 /// Returns only on an error: the rows of a filled batch are still running.
-async fn fill(
-    initiator: &RowEnqueuer,
-    initiation: &mut BatchFill,
-    shutdown: &Shutdown,
-) -> anyhow::Error {
+async fn fill(initiator: &RowEnqueuer, initiation: &mut BatchFill, shutdown: &Shutdown) -> anyhow::Error {
     match initiator.fill(initiation, shutdown.drain_requested(), |_| {}).await {
         Ok(_) => std::future::pending().await,
         Err(error) => error.into(),

@@ -41,8 +41,7 @@ impl PoolFrame<'_> {
                 self.failures(failures, &mut lines);
             }
         }
-        let fits =
-            |line: String| line.chars().filter(|c| !c.is_control()).take(self.width).collect();
+        let fits = |line: String| line.chars().filter(|c| !c.is_control()).take(self.width).collect();
         lines.into_iter().map(fits).collect()
     }
 
@@ -101,8 +100,7 @@ fn workers(workers: &[WorkerStatus], lines: &mut Vec<String>) {
     ));
     for worker in workers {
         let start = worker.uid.get(..8).unwrap_or(&worker.uid);
-        let threads =
-            format!("{} {}/{}", bar(worker.load, worker.threads), worker.load, worker.threads);
+        let threads = format!("{} {}/{}", bar(worker.load, worker.threads), worker.load, worker.threads);
         lines.push(format!(
             "{start:<8}  {:<host$}  {:<8}  {threads:<space$}  {:>7}  {:>6.2}",
             worker.host, worker.mood, worker.tasks, worker.average
@@ -130,8 +128,7 @@ mod tests {
     }
 
     fn lines(width: usize) -> Vec<String> {
-        let status =
-            PoolStatus { workers: vec![worker(2), worker(20)], failed: 1, ..PoolStatus::default() };
+        let status = PoolStatus { workers: vec![worker(2), worker(20)], failed: 1, ..PoolStatus::default() };
         let failure = UnitSummary {
             unit: UnitId::new(),
             state: UnitState::Failed,
@@ -153,14 +150,10 @@ mod tests {
     #[test]
     fn a_frame_shows_workers_rates_and_failures() {
         let text = lines(120).join("\n");
-        for words in ["(12.3/s)", "2/8", "[######..................]", "20/8", "exit-42", "job.sh"]
-        {
+        for words in ["(12.3/s)", "2/8", "[######..................]", "20/8", "exit-42", "job.sh"] {
             assert!(text.contains(words), "{words} in\n{text}");
         }
-        assert!(
-            text.contains(&format!("[{}]", "#".repeat(BAR_WIDTH))),
-            "more than the whole is a full bar"
-        );
+        assert!(text.contains(&format!("[{}]", "#".repeat(BAR_WIDTH))), "more than the whole is a full bar");
     }
 
     #[test]
