@@ -56,7 +56,7 @@ impl SqlRow for Columns<'_> {
 impl Columns<'_> {
     fn column_type(&self, at: usize) -> Result<&Type> {
         let column = self.0.columns().get(at);
-        column.map(|column| column.type_()).ok_or_else(|| damaged(format!("no column {at}")))
+        column.map(tokio_postgres::Column::type_).ok_or_else(|| damaged(format!("no column {at}")))
     }
 }
 

@@ -195,9 +195,8 @@ pub(crate) fn batches(
 ) -> Result<Page<Batch>> {
     let before: i64 = after.map_or(Ok(i64::MAX), parse_cursor)?;
     let sql = format!(
-        "SELECT {} FROM longshore_batch b WHERE b.num < ?1 AND (?2 IS NULL OR b.tenant = ?2)
-         AND (?3 IS NULL OR b.status = ?3) ORDER BY b.num DESC LIMIT ?4",
-        BATCH_COLUMNS
+        "SELECT {BATCH_COLUMNS} FROM longshore_batch b WHERE b.num < ?1 AND (?2 IS NULL OR b.tenant = ?2)
+         AND (?3 IS NULL OR b.status = ?3) ORDER BY b.num DESC LIMIT ?4"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let status = status.map(BatchStatus::as_str);

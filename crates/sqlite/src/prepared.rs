@@ -58,10 +58,9 @@ impl PreparedSql {
         });
         static DUPLICATE_CALL: LazyLock<String> = LazyLock::new(|| {
             format!(
-                "SELECT {} FROM longshore_call INDEXED BY longshore_call_request
+                "SELECT {CALL_COLUMNS} FROM longshore_call INDEXED BY longshore_call_request
                  WHERE request_id = ?1 AND tenant = ?2 AND status IN (0, 1) AND unit IS NOT ?3
-                 ORDER BY opened_at DESC, id DESC LIMIT 1",
-                CALL_COLUMNS
+                 ORDER BY opened_at DESC, id DESC LIMIT 1"
             )
         });
         static INSERT_CALL: LazyLock<String> =

@@ -112,7 +112,7 @@ async fn an_old_server_gives_a_new_pool_at_once() {
         match permits.acquire(&fresh, &tiny).await.unwrap() {
             AcquireResult::Granted(_) => break,
             answer => {
-                assert!(answer == AcquireResult::Full && Instant::now() < until, "{answer:?}")
+                assert!(answer == AcquireResult::Full && Instant::now() < until, "{answer:?}");
             }
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

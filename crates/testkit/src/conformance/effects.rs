@@ -167,7 +167,7 @@ pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlSto
         let finishes = vec![FinishRequest { effects, ..FinishRequest::new(lease, done()) }];
         match world.store.finish(session, finishes).await {
             Ok(answers) => {
-                assert!(matches!(answers[0], FinishResult::EffectFailed(_)), "{answers:?}")
+                assert!(matches!(answers[0], FinishResult::EffectFailed(_)), "{answers:?}");
             }
             Err(error) => assert!(!error.is_retryable(), "{error}"),
         }

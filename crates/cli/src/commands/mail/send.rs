@@ -173,10 +173,10 @@ impl SpoolMaintenance {
             match health {
                 SpoolHealth::Critical => tracing::error!(due, ?late, failed, "mail is stuck"),
                 SpoolHealth::Warning => {
-                    tracing::warn!(due, ?late, failed, "mail is late, or failing")
+                    tracing::warn!(due, ?late, failed, "mail is late, or failing");
                 }
                 SpoolHealth::Good if self.was != SpoolHealth::Good => {
-                    tracing::info!("mail is on time again")
+                    tracing::info!("mail is on time again");
                 }
                 SpoolHealth::Good => {}
             }
