@@ -92,7 +92,7 @@ impl<S: Ord> CapacityCheck<S> {
 /// The dependencies of a new unit.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UnitDependencies {
-    /// Those that have not ended. Empty if one has failed: the unit ends at once.
+    /// Dependencies that have not ended. Empty if one has failed: the unit ends at once.
     pub open: Vec<UnitId>,
     /// One that failed or was cancelled, if that cancels the unit.
     pub failed: Option<UnitId>,

@@ -72,7 +72,7 @@ impl<'c> ClaimBudget<'c> {
     }
 
     /// Decides on a plain unit: one slot, no resources, cap or deadline. Nothing is taken ahead from
-    /// a lane that has a cap, or whose tenant has one.
+    /// a lane that has a cap, or that belongs to a tenant with one.
     pub fn admit_plain(&mut self, lane_capped: bool) -> FitDecision {
         if self.free > 0 {
             self.free -= 1;

@@ -62,15 +62,15 @@ pub const fn state_codes(state: UnitState) -> &'static [u8] {
 /// Bits of the `flags` column: what an operation must consider besides the plain columns.
 pub mod flag {
     /// A claim must check weight, resources, cap or deadline.
-    pub const SPECIAL: i64 = 1;
+    pub const NEEDS_CHECK: i64 = 1;
     /// Other units depend on it.
-    pub const WAITED_ON: i64 = 2;
+    pub const HAS_DEPENDANTS: i64 = 2;
     /// Its cancellation was requested.
-    pub const CANCEL: i64 = 4;
+    pub const CANCEL_REQUESTED: i64 = 4;
     /// Its dedup key is free again once it has ended.
     pub const KEY_WHILE_LIVE: i64 = 8;
     /// Its payload, checkpoint or result is stored outside the row (SQLite): bits 4, 5 and 6.
-    pub const BODY: [i64; 3] = [16, 32, 64];
+    pub const OVERFLOW: [i64; 3] = [16, 32, 64];
     /// A failed dependency releases it instead of cancelling it.
     pub const RELEASED_BY_FAILURE: i64 = 128;
     /// It has a checkpoint.
@@ -84,7 +84,7 @@ pub mod flag {
 /// The flags of a new unit.
 pub fn flags(unit: &NewUnit) -> i64 {
     let plain = unit.weight == Weight::default() && unit.cap.is_none() && unit.deadline.is_none();
-    let mut flags = if plain { 0 } else { flag::SPECIAL };
+    let mut flags = if plain { 0 } else { flag::NEEDS_CHECK };
     flags |= match unit.dedup.as_ref().map(|dedup| dedup.window) {
         Some(DedupWindow::WhileLive) => flag::KEY_WHILE_LIVE,
         Some(DedupWindow::Since(_)) => flag::KEY_SINCE,

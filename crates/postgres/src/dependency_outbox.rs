@@ -53,7 +53,7 @@ pub(crate) async fn drain(tx: &mut Tx<'_>) -> Result<()> {
         }
     }
     let sql = "UPDATE longshore_unit SET flags = flags | $2 WHERE id = ANY($1) AND flags & $2 = 0";
-    tx.execute(sql, &[&live, &flag::WAITED_ON]).await?;
+    tx.execute(sql, &[&live, &flag::HAS_DEPENDANTS]).await?;
     if !unlocked.is_empty() {
         requeue(tx, unlocked).await?;
     }

@@ -181,7 +181,7 @@ pub(crate) async fn apply(tx: &mut Tx<'_>, changes: Vec<UnitChange>) -> Result<(
     for change in &changes {
         let (row, to) = (&change.row, change.step.state);
         tx.count_transition(row.stream, Some(row.state()?), Some(to), row.bytes);
-        if to.is_final() && row.has(flag::WAITED_ON) {
+        if to.is_final() && row.has(flag::HAS_DEPENDANTS) {
             tx.note_ended(row.id, to == UnitState::Done);
         }
     }
@@ -239,7 +239,7 @@ impl<'c> ChangeColumns<'c> {
         self.attempt.push(i32::try_from(step.attempt).map_err(damaged)?);
         self.lost.push(i32::try_from(step.lost).map_err(damaged)?);
         self.fence.push(change.fence.cast_signed());
-        self.flags.push(row.flags & !flag::CANCEL | checkpointed);
+        self.flags.push(row.flags & !flag::CANCEL_REQUESTED | checkpointed);
         self.failure.push(step.failure.as_ref().map(to_json).transpose()?);
         self.free.push(step.state.is_final() && row.has(flag::KEY_WHILE_LIVE));
         self.result.push(change.result.as_ref().map(Payload::as_bytes));

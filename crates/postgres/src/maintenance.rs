@@ -288,7 +288,7 @@ pub(crate) async fn sweep(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
         "UPDATE longshore_unit SET flags = flags | $2 WHERE id IN (SELECT id FROM longshore_unit
          WHERE session IS NOT NULL AND flags & $2 = 0 AND stream = ANY($1)
          FOR UPDATE SKIP LOCKED)",
-        &[&streams, &flag::CANCEL],
+        &[&streams, &flag::CANCEL_REQUESTED],
     )
     .await?;
     let mut swept = 0;

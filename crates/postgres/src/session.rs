@@ -164,6 +164,6 @@ async fn session_kinds(tx: &mut Tx<'_>, session: i64) -> Result<BTreeMap<Kind, P
 pub(crate) async fn request_cancels(tx: &mut Tx<'_>, rows: &[UnitRow]) -> Result<()> {
     let units = uuids(rows.iter().map(|row| &row.id));
     let sql = "UPDATE longshore_unit SET flags = flags | $2 WHERE id = ANY($1)";
-    tx.execute(sql, &[&units, &flag::CANCEL]).await?;
+    tx.execute(sql, &[&units, &flag::CANCEL_REQUESTED]).await?;
     Ok(())
 }

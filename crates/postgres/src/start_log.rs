@@ -33,7 +33,10 @@ pub(crate) async fn record_starts(
     let sql = "SELECT * FROM longshore_start_units($1, $2, $3, $4, $5)";
     let now = inner.options.clock.now();
     let rows = inner
-        .query_autocommit(sql, &[&session_uuid(session), &ids, &fences, &now.as_micros(), &flag::CANCEL])
+        .query_autocommit(
+            sql,
+            &[&session_uuid(session), &ids, &fences, &now.as_micros(), &flag::CANCEL_REQUESTED],
+        )
         .await?;
     let first = rows.first().ok_or(Error::SessionGone(session))?;
     if value(first, 0)? {

@@ -142,7 +142,7 @@ pub(crate) fn apply(
             step.attempt,
             step.lost,
             fence,
-            row.flags & !flag::CANCEL,
+            row.flags & !flag::CANCEL_REQUESTED,
             failure,
         ))
         .or_translate()?;
@@ -153,7 +153,7 @@ pub(crate) fn apply(
     if let Some(failure) = &step.failure {
         log_failure(tx, row, failure, by)?;
     }
-    if to.is_final() && row.has(flag::WAITED_ON) {
+    if to.is_final() && row.has(flag::HAS_DEPENDANTS) {
         tx.record_end(row.id, to == UnitState::Done);
     }
     if to.is_final() && row.has(flag::AWAITED) {

@@ -24,7 +24,7 @@ pub(crate) enum ValueKind {
 impl ValueKind {
     /// The flag for a value in the overflow table.
     pub(crate) fn flag(self) -> i64 {
-        flag::BODY[self as usize]
+        flag::OVERFLOW[self as usize]
     }
 }
 

@@ -33,7 +33,7 @@ impl FullRow {
 
 /// Loads the values of a unit that are in the overflow table.
 pub(crate) fn load_overflow(db: &Connection, row: &UnitRow, parts: &mut UnitParts) -> Result<()> {
-    if row.flags & (flag::BODY[0] | flag::BODY[1] | flag::BODY[2]) == 0 {
+    if row.flags & (flag::OVERFLOW[0] | flag::OVERFLOW[1] | flag::OVERFLOW[2]) == 0 {
         return Ok(());
     }
     for (kind, value) in [

@@ -180,7 +180,7 @@ fn record_dependencies(tx: &mut Tx<'_>, unit: &NewUnit, dependencies: &UnitDepen
         tx.db
             .prepare_cached("UPDATE longshore_unit SET flags = flags | ?2 WHERE id = ?1")
             .or_translate()?
-            .execute((needs.as_bytes(), flag::WAITED_ON))
+            .execute((needs.as_bytes(), flag::HAS_DEPENDANTS))
             .or_translate()?;
     }
     let Some(failed) = dependencies.failed else { return Ok(()) };

@@ -232,7 +232,7 @@ fn start_slow(
         return Ok(Some(Timestamp::from_micros(before)));
     }
     let late = row.deadline.is_some_and(|deadline| deadline <= now.as_micros());
-    if late || row.has(flag::CANCEL) || !is_stream_open(tx.db, open, row.stream)? {
+    if late || row.has(flag::CANCEL_REQUESTED) || !is_stream_open(tx.db, open, row.stream)? {
         return Ok(None);
     }
     tx.prepared(PreparedSql::Start)?.execute((lease.unit.as_bytes(), now.as_micros())).or_translate()?;
@@ -357,7 +357,7 @@ pub(crate) fn request_cancel(tx: &mut Tx<'_>, row: &UnitRow) -> Result<()> {
     tx.db
         .prepare_cached("UPDATE longshore_unit SET flags = flags | ?2 WHERE id = ?1")
         .or_translate()?
-        .execute((row.id.as_bytes(), flag::CANCEL))
+        .execute((row.id.as_bytes(), flag::CANCEL_REQUESTED))
         .or_translate()?;
     Ok(())
 }

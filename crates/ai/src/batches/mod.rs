@@ -25,7 +25,7 @@ use crate::profile::{Profile, ProfileError, ProviderName};
 use crate::providers;
 pub use runner::{BatchReply, BatchRunReport, BatchRunner, IntakeState, QuestionBuilder, RunnerState};
 pub use split::{BatchLimits, ItemSize, Models, split};
-pub use state_machine::{BatchPacing, BatchProgress, BatchStep, BatchUpdate};
+pub use state_machine::{BatchPacing, BatchProgress, BatchStep, ProviderBatchUpdate};
 
 /// One question of a batch.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use longshore::{BatchId, CallId, Clock, Payload, Timestamp, UnitId};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use super::state_machine::{BatchPacing, BatchProgress, BatchStep, BatchUpdate};
+use super::state_machine::{BatchPacing, BatchProgress, BatchStep, ProviderBatchUpdate};
 use super::{BatchItem, BatchMark, BatchProvider, BatchResult, BatchTicket, split};
 use crate::model_api::{Answer, AskError, Code, Question, Retryability};
 use crate::pricing::{Cost, PriceMode, Prices};
@@ -195,16 +195,16 @@ impl BatchRunner {
                     self.memory.notes.insert(shipment.name, progress);
                     return Ok(Some(until));
                 }
-                BatchStep::Close => BatchUpdate::Release(CloseReason::NoAnswer),
+                BatchStep::Close => ProviderBatchUpdate::Release(CloseReason::NoAnswer),
                 BatchStep::Submit if gathering == IntakeState::Cancelled => {
-                    BatchUpdate::Release(CloseReason::NotProcessed)
+                    ProviderBatchUpdate::Release(CloseReason::NotProcessed)
                 }
                 BatchStep::Submit if gathering == IntakeState::Paused => {
                     self.memory.notes.insert(shipment.name, progress);
                     return Ok(Some(now + pace.poll_interval));
                 }
                 BatchStep::Find => match self.mark(&shipment).await? {
-                    None => BatchUpdate::Release(CloseReason::NotProcessed),
+                    None => ProviderBatchUpdate::Release(CloseReason::NotProcessed),
                     Some(mark) => {
                         let result = self.provider.find(&mark).await;
                         self.log("searched for", &shipment, &result);
@@ -212,7 +212,7 @@ impl BatchRunner {
                     }
                 },
                 BatchStep::Submit => match self.items(&shipment).await? {
-                    items if items.is_empty() => BatchUpdate::Release(CloseReason::NotProcessed),
+                    items if items.is_empty() => ProviderBatchUpdate::Release(CloseReason::NotProcessed),
                     items => {
                         let result = self.provider.submit(&items, &shipment.name).await;
                         self.log("submitted", &shipment, &result);
@@ -254,22 +254,22 @@ impl BatchRunner {
     async fn write(
         &mut self,
         shipment: &mut ProviderBatch,
-        update: BatchUpdate,
+        update: ProviderBatchUpdate,
         wake: &mut Vec<UnitId>,
     ) -> longshore::Result<StillOpen> {
         let kind = match update {
-            BatchUpdate::Nothing => return Ok(StillOpen::Yes),
-            BatchUpdate::Ship(ticket) => {
+            ProviderBatchUpdate::Nothing => return Ok(StillOpen::Yes),
+            ProviderBatchUpdate::Ship(ticket) => {
                 let ship = ProviderBatchChange::SetProviderId(ticket.0.clone());
                 self.parking.change_provider_batch(&self.batch, &shipment.name, ship).await?;
                 shipment.provider_id = Some(ticket.0);
                 return Ok(StillOpen::Yes);
             }
-            BatchUpdate::Fail(error) => {
+            ProviderBatchUpdate::Fail(error) => {
                 self.fail_questions(&shipment.name, &error_reply(&error), |_| true, wake).await?;
                 CloseReason::NotProcessed
             }
-            BatchUpdate::Lost(error) => {
+            ProviderBatchUpdate::Lost(error) => {
                 let reply = BatchReply::Error {
                     code: error.code,
                     message: format!("the provider's batch is gone: {}", error.message),
@@ -278,7 +278,7 @@ impl BatchRunner {
                 self.fail_questions(&shipment.name, &reply, |_| true, wake).await?;
                 CloseReason::NotProcessed
             }
-            BatchUpdate::Release(CloseReason::NoAnswer) => {
+            ProviderBatchUpdate::Release(CloseReason::NoAnswer) => {
                 let last = self.pace.max_batches.saturating_sub(1);
                 let message = format!("no answer from {} batches of the provider", self.pace.max_batches);
                 let error = AskError::new(Code::ProviderError, message);
@@ -286,7 +286,7 @@ impl BatchRunner {
                 self.fail_questions(&shipment.name, &reply, |parked| parked.tries >= last, wake).await?;
                 CloseReason::NoAnswer
             }
-            BatchUpdate::Release(CloseReason::NotProcessed) => {
+            ProviderBatchUpdate::Release(CloseReason::NotProcessed) => {
                 self.memory.no_seal_before = self.clock.now() + self.pace.listing_lag;
                 CloseReason::NotProcessed
             }

@@ -91,7 +91,7 @@ pub enum BatchStep {
 
 /// What to write to the store before the next step.
 #[derive(Debug, Clone, PartialEq)]
-pub enum BatchUpdate {
+pub enum ProviderBatchUpdate {
     /// No change.
     Nothing,
     /// The provider's id.
@@ -163,17 +163,17 @@ impl BatchProgress {
         result: Result<BatchTicket, AskError>,
         now: Timestamp,
         pace: &BatchPacing,
-    ) -> BatchUpdate {
+    ) -> ProviderBatchUpdate {
         match result {
             Ok(ticket) => self.shipped(ticket, now, pace),
             Err(error) if !was_refused(&error) => {
                 self.stage = Stage::Uncertain;
                 self.not_before = now + pace.listing_lag;
-                BatchUpdate::Nothing
+                ProviderBatchUpdate::Nothing
             }
             // The provider will never accept it.
             Err(error) if error.code == Code::InvalidRequest && error.retry == Retryability::Never => {
-                BatchUpdate::Fail(error)
+                ProviderBatchUpdate::Fail(error)
             }
             Err(error) => self.retry_later(&error, now, pace),
         }
@@ -185,12 +185,12 @@ impl BatchProgress {
         result: Result<FindResult, AskError>,
         now: Timestamp,
         pace: &BatchPacing,
-    ) -> BatchUpdate {
+    ) -> ProviderBatchUpdate {
         match result {
             Ok(FindResult::Submitted(ticket)) => self.shipped(ticket, now, pace),
             Ok(FindResult::NotSubmitted) => {
                 *self = Self::unsubmitted();
-                BatchUpdate::Nothing
+                ProviderBatchUpdate::Nothing
             }
             Ok(FindResult::Unknown) => self.poll_later(now, pace),
             Err(error) => self.retry_later(&error, now, pace),
@@ -203,17 +203,19 @@ impl BatchProgress {
         result: Result<BatchState, AskError>,
         now: Timestamp,
         pace: &BatchPacing,
-    ) -> BatchUpdate {
+    ) -> ProviderBatchUpdate {
         match result {
             Ok(BatchState::Running { .. }) => self.poll_later(now, pace),
             Ok(BatchState::Ended) => {
                 *self = Self { stage: Stage::Ended, ..Self::unsubmitted() };
-                BatchUpdate::Nothing
+                ProviderBatchUpdate::Nothing
             }
-            Ok(BatchState::Failed(error)) if error.retry == Retryability::Never => BatchUpdate::Fail(error),
-            Ok(BatchState::Failed(_)) => BatchUpdate::Release(CloseReason::NotProcessed),
+            Ok(BatchState::Failed(error)) if error.retry == Retryability::Never => {
+                ProviderBatchUpdate::Fail(error)
+            }
+            Ok(BatchState::Failed(_)) => ProviderBatchUpdate::Release(CloseReason::NotProcessed),
             // The provider no longer has it. Its questions may have been billed.
-            Err(error) if error.provider_status == Some(404) => BatchUpdate::Lost(error),
+            Err(error) if error.provider_status == Some(404) => ProviderBatchUpdate::Lost(error),
             Err(error) => self.retry_later(&error, now, pace),
         }
     }
@@ -224,39 +226,39 @@ impl BatchProgress {
         result: Result<(), AskError>,
         now: Timestamp,
         pace: &BatchPacing,
-    ) -> BatchUpdate {
+    ) -> ProviderBatchUpdate {
         match result {
             Ok(()) => {
                 self.stage = Stage::Fetched;
-                BatchUpdate::Nothing
+                ProviderBatchUpdate::Nothing
             }
             Err(error) => self.retry_later(&error, now, pace),
         }
     }
 
-    fn shipped(&mut self, ticket: BatchTicket, now: Timestamp, pace: &BatchPacing) -> BatchUpdate {
+    fn shipped(&mut self, ticket: BatchTicket, now: Timestamp, pace: &BatchPacing) -> ProviderBatchUpdate {
         *self = Self {
             stage: Stage::Submitted,
             not_before: now + pace.poll_interval,
             misses: 0,
             cancelled: false,
         };
-        BatchUpdate::Ship(ticket)
+        ProviderBatchUpdate::Ship(ticket)
     }
 
-    fn poll_later(&mut self, now: Timestamp, pace: &BatchPacing) -> BatchUpdate {
+    fn poll_later(&mut self, now: Timestamp, pace: &BatchPacing) -> ProviderBatchUpdate {
         self.not_before = now + pace.backoff(self.misses);
         self.misses = self.misses.saturating_add(1);
-        BatchUpdate::Nothing
+        ProviderBatchUpdate::Nothing
     }
 
     /// If an operator has to add credit or fix a key, wait the longest interval.
-    fn retry_later(&mut self, error: &AskError, now: Timestamp, pace: &BatchPacing) -> BatchUpdate {
+    fn retry_later(&mut self, error: &AskError, now: Timestamp, pace: &BatchPacing) -> ProviderBatchUpdate {
         let needs_operator = error.retry == Retryability::AfterTopUp || error.code == Code::ProviderAuth;
         let wait = if needs_operator { pace.max_interval } else { pace.backoff(self.misses) };
         self.not_before = now + wait.max(error.retry_after.unwrap_or_default());
         self.misses = self.misses.saturating_add(1);
-        BatchUpdate::Nothing
+        ProviderBatchUpdate::Nothing
     }
 }
 
@@ -295,7 +297,10 @@ mod tests {
         assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(NOW + pace.listing_lag));
         let later = NOW + pace.listing_lag;
         assert_eq!(progress.next(&shipment(None), later), BatchStep::Find);
-        assert_eq!(progress.searched(Ok(FindResult::NotSubmitted), later, &pace), BatchUpdate::Nothing);
+        assert_eq!(
+            progress.searched(Ok(FindResult::NotSubmitted), later, &pace),
+            ProviderBatchUpdate::Nothing
+        );
         assert_eq!(progress.next(&shipment(None), later), BatchStep::Submit);
     }
 
@@ -305,10 +310,10 @@ mod tests {
         for error in [lost(), error(500, Code::ProviderError, Retryability::Later)] {
             let mut progress = BatchProgress::unsubmitted();
             assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Submit);
-            assert_eq!(progress.submitted(Err(error), NOW, &pace), BatchUpdate::Nothing);
+            assert_eq!(progress.submitted(Err(error), NOW, &pace), ProviderBatchUpdate::Nothing);
             assert_eq!(progress.next(&shipment(None), NOW + pace.listing_lag), BatchStep::Find);
             let after = progress.searched(Ok(FindResult::Submitted(ticket())), NOW, &pace);
-            assert_eq!(after, BatchUpdate::Ship(ticket()));
+            assert_eq!(after, ProviderBatchUpdate::Ship(ticket()));
         }
     }
 
@@ -320,16 +325,16 @@ mod tests {
             retry_after: Some(Duration::from_secs(90)),
             ..error(429, Code::RateLimited, Retryability::Later)
         };
-        assert_eq!(progress.submitted(Err(busy), NOW, &pace), BatchUpdate::Nothing);
+        assert_eq!(progress.submitted(Err(busy), NOW, &pace), ProviderBatchUpdate::Nothing);
         let then = NOW + Duration::from_secs(90);
         assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(then));
         assert_eq!(progress.next(&shipment(None), then), BatchStep::Submit);
         let broke = error(402, Code::OverBudget, Retryability::AfterTopUp);
-        assert_eq!(progress.submitted(Err(broke), NOW, &pace), BatchUpdate::Nothing);
+        assert_eq!(progress.submitted(Err(broke), NOW, &pace), ProviderBatchUpdate::Nothing);
         assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(NOW + pace.max_interval));
         let senseless = error(400, Code::InvalidRequest, Retryability::Never);
         let after = progress.submitted(Err(senseless.clone()), NOW, &pace);
-        assert_eq!(after, BatchUpdate::Fail(senseless));
+        assert_eq!(after, ProviderBatchUpdate::Fail(senseless));
     }
 
     #[test]
@@ -364,12 +369,12 @@ mod tests {
         let mut progress = BatchProgress::from_store(&shipment(Some("t")), NOW, &pace);
         let full = error(429, Code::RateLimited, Retryability::Later);
         let after = progress.polled(Ok(BatchState::Failed(full)), NOW, &pace);
-        assert_eq!(after, BatchUpdate::Release(CloseReason::NotProcessed));
+        assert_eq!(after, ProviderBatchUpdate::Release(CloseReason::NotProcessed));
         let bad = error(400, Code::InvalidRequest, Retryability::Never);
         let after = progress.polled(Ok(BatchState::Failed(bad.clone())), NOW, &pace);
-        assert_eq!(after, BatchUpdate::Fail(bad));
+        assert_eq!(after, ProviderBatchUpdate::Fail(bad));
         // Gone: it may have been billed.
         let gone = error(404, Code::InvalidRequest, Retryability::Never);
-        assert_eq!(progress.polled(Err(gone.clone()), NOW, &pace), BatchUpdate::Lost(gone));
+        assert_eq!(progress.polled(Err(gone.clone()), NOW, &pace), ProviderBatchUpdate::Lost(gone));
     }
 }

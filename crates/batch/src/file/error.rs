@@ -59,7 +59,7 @@ impl fmt::Display for FileError {
 
 impl std::error::Error for FileError {}
 
-/// The key of a TOML value whose type is wrong or whose text is invalid.
+/// The key of a TOML value with a wrong type or an invalid text.
 pub fn toml_key(mut error: toml::de::Error) -> Option<String> {
     // Without its input, the error shows the key instead of the line.
     error.set_input(None);

@@ -107,7 +107,7 @@ impl<K> UnitRow<K> {
             started: self.started_at.is_some(),
             created_at: Timestamp::from_micros(self.created_at),
             deadline: self.deadline.map(Timestamp::from_micros),
-            cancel_requested: self.has(flag::CANCEL),
+            cancel_requested: self.has(flag::CANCEL_REQUESTED),
             checkpointed: self.has(flag::CHECKPOINTED),
             not_before: (self.code == state_code(UnitState::Blocked))
                 .then_some(Timestamp::from_micros(self.sort_key)),
@@ -152,7 +152,7 @@ impl<K> UnitRow<K> {
             trace: spec.trace,
             progress: parts.progress.as_deref().map(parse_json).transpose()?,
             failure: parts.failure.as_deref().map(parse_json).transpose()?,
-            cancel_requested: self.flags & flag::CANCEL != 0,
+            cancel_requested: self.flags & flag::CANCEL_REQUESTED != 0,
             payload: parts.payload.unwrap_or_else(|| Payload::from(Vec::new())),
             checkpoint: parts.checkpoint,
             result: parts.result,

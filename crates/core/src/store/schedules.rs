@@ -156,7 +156,7 @@ pub enum ScheduleFilter {
     All,
     /// The ones with this name.
     Named(ScheduleName),
-    /// The ones that are due by the store's clock and not paused.
+    /// Schedules that are due by the store's clock and not paused.
     Due,
 }
 

@@ -56,7 +56,7 @@ pub struct ClaimRequest {
 }
 
 impl ClaimRequest {
-    /// Claims units of these kinds from all queues, for a worker whose slots are all free.
+    /// Claims units of these kinds from all queues, for a worker with all slots free.
     pub fn new(session: SessionId, kinds: Vec<Kind>, slots: u32) -> Self {
         Self {
             session,

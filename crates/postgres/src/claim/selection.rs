@@ -1,4 +1,4 @@
-//! Passes candidates to the claim's budget, and leases those that it admits.
+//! Passes candidates to the claim's budget, and leases the units that it admits.
 
 use std::collections::VecDeque;
 
@@ -173,7 +173,7 @@ impl<'c> Selection<'c> {
     }
 
     fn fit(&mut self, row: &UnitRow, lane_capped: bool, now: Timestamp) -> Result<FitDecision> {
-        if !row.has(flag::SPECIAL) {
+        if !row.has(flag::NEEDS_CHECK) {
             return Ok(self.budget.admit_plain(lane_capped));
         }
         let spec = UnitAttributes::parse(row.spec.as_deref())?;

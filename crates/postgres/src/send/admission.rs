@@ -267,7 +267,7 @@ async fn write_edges(tx: &mut Tx<'_>, edges: &[(UnitId, UnitId)]) -> Result<()> 
     }
     tx.execute(
         "UPDATE longshore_unit SET flags = flags | $2 WHERE id = ANY($1)",
-        &[&needs, &flag::WAITED_ON],
+        &[&needs, &flag::HAS_DEPENDANTS],
     )
     .await?;
     Ok(())

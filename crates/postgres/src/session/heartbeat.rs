@@ -41,7 +41,7 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) 
     );
     let cpu = beat.cpu.map(|cpu| i64::try_from(cpu.as_micros()).unwrap_or(i64::MAX));
     let row = tx
-        .query_opt(&sql, &[&session_uuid(session), &tx.now.as_micros(), &flag::CANCEL, &cpu])
+        .query_opt(&sql, &[&session_uuid(session), &tx.now.as_micros(), &flag::CANCEL_REQUESTED, &cpu])
         .await?
         .ok_or(Error::SessionGone(session))?;
     progress(tx, value(&row, 0)?, &beat.progress).await?;

@@ -101,7 +101,7 @@ impl<'c> Selection<'c> {
             Some(fresh) => fresh,
             None => FullRow::load(tx.prepared(PreparedSql::FindFull)?, UnitId::from_bytes(candidate.id))?,
         };
-        let fit = if full.row.has(flag::SPECIAL) {
+        let fit = if full.row.has(flag::NEEDS_CHECK) {
             let spec = UnitAttributes::parse(full.row.spec.as_deref())?;
             let needs = UnitNeeds::from_columns(&spec, full.row.deadline);
             let leased = || count_leased_with_key(tx.db, &full.row);

@@ -30,7 +30,7 @@ pub(super) fn unsupported<T>(why: &str) -> Result<T> {
     Err(Error::Unsupported(why.to_owned()))
 }
 
-/// Implements a trait whose listed methods are not available. The others follow in braces.
+/// Implements a trait: the listed methods are not available, the others follow in braces.
 macro_rules! unsupported {
     ($trait:ident, $why:ident {
         $($method:ident($($type:ty),*) -> $output:ty;)*
