@@ -1,5 +1,5 @@
 //! The audit log of changes requested over the network. Entries are only appended; pruning removes
-//! old ones ([`longshore_core::store::Retention::deeds`]).
+//! old ones ([`longshore_core::store::Retention::audit_log`]).
 
 use async_trait::async_trait;
 use longshore_core::store::Page;

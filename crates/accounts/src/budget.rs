@@ -99,7 +99,7 @@ impl BudgetState {
         }
     }
 
-    /// Subtracts what [`Self::count`] added. Sums that saturated stop at zero.
+    /// Subtracts what [`Self::add`] added. Sums that saturated stop at zero.
     pub fn discount(&mut self, call: &Call) {
         match &call.end {
             Some(end) => {

@@ -4,7 +4,7 @@
 //!
 //! Independent of [`longshore_core::Store`], which suffices to move units. A store that implements
 //! both commits the calls of a unit together with its finish
-//! ([`longshore_core::store::Finish::calls`]), and marks the open calls of a dead session as
+//! ([`longshore_core::store::FinishRequest::calls`]), and marks the open calls of a dead session as
 //! [`CallStatus::MaybeBilled`] in the transaction that takes back its units.
 //!
 //! Calls are never pruned: they are the accounts. A call that stays open (its caller had no
@@ -14,7 +14,7 @@
 //! Contract for implementers: as for [`longshore_core::Store`]. Every operation is atomic, and
 //! durable when it returns unless its documentation says otherwise; operations on many items answer
 //! in the order of the items; a repeat after a lost answer does no harm. Decisions come from
-//! [`bucket`] and [`budget`].
+//! [`token_bucket`] and [`budget`].
 
 mod audit_log;
 pub mod budget;

@@ -23,7 +23,7 @@ impl dyn Ledger + '_ {
         found.ok_or_else(|| Error::not_found("profile", name))
     }
 
-    /// Whether a tenant is suspended ([`Tenants::put_tenant`]), so that its profiles must not be
+    /// Whether a tenant is suspended ([`longshore_core::Tenants::put_tenant`]), so that its profiles must not be
     /// used.
     pub async fn is_suspended(&self, scope: &Scope, tenant: &TenantId) -> Result<bool> {
         if !scope.covers(tenant) {

@@ -6,7 +6,7 @@
 //! simulated, [`Echo`] and [`Scripted`]: deterministic, without network, and marked as simulated in
 //! every answer; [`open`] opens only these. A [`ResponseSchema`] parses answers that must be JSON.
 //!
-//! [`Desk`] makes calls for tenants, within their limits and budgets, and records them. The
+//! [`Inference`] makes calls for tenants, within their limits and budgets, and records them. The
 //! [`gateway`] serves the APIs of OpenAI and Anthropic, the [`worker`] answers requests from a queue
 //! in the format of the [`contract`], and [`batches`] uses the providers' batch APIs. The [`Vault`]
 //! stores keys.

@@ -2,7 +2,7 @@
 //!
 //! SQL commits with the unit's own finish if the rows are in the store's database: exactly once.
 //! Every other action runs at least once; `batch` and `generation` identify a repeat. The program
-//! that runs the worker supplies commands and HTTP through [`Act`].
+//! that runs the worker supplies commands and HTTP through [`ActionRunner`].
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub struct ActionError {
     pub retryable: bool,
 }
 
-/// Runs completion actions: the handler of [`crate::definition::END_KIND`].
+/// Runs completion actions: the handler of [`crate::definition::COMPLETION_KIND`].
 pub struct CompletionHandler {
     sources: Arc<Sources>,
     act: Arc<dyn ActionRunner>,

@@ -171,7 +171,7 @@ pub struct Candidates {
 pub enum Pre {
     /// SQL and a template.
     Sql(SqlPre),
-    /// Code registered under this name ([`crate::step::Prepare`]).
+    /// Code registered under this name ([`crate::pre_post::Prepare`]).
     Code(String),
     /// A persistent command, called for each row.
     Command(CommandPre),
@@ -197,7 +197,7 @@ pub struct SqlPre {
 pub enum Post {
     /// Rules and SQL.
     Sql(SqlPost),
-    /// Code registered under this name ([`crate::step::Apply`]).
+    /// Code registered under this name ([`crate::pre_post::Apply`]).
     Code(String),
     /// A persistent command, called for each row.
     Command(CommandPost),

@@ -132,9 +132,9 @@ impl RowHandlerBuilder {
         self
     }
 
-    /// Sets the `Desk` for rows with a profile that is in the ledger or calls a remote provider.
+    /// Sets the `Inference` for rows with a profile that is in the ledger or calls a remote provider.
     /// Without it, the handler leaves their batches to another worker. The program must run
-    /// [`Desk::keep_books`].
+    /// [`Inference::run_journal`].
     pub fn inference(mut self, desk: Inference) -> Self {
         self.dependencies.inference = Some(desk);
         self

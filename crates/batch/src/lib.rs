@@ -2,7 +2,7 @@
 //! ([`definition::RowStep`]) and applied (POST), exactly once.
 //!
 //! A [`Definition`] says what a batch does. It is read from a batch file ([`mod@file`]) or built in
-//! Rust, and is stored with the batch, so that any worker can run its rows. The [`Initiator`]
+//! Rust, and is stored with the batch, so that any worker can run its rows. The [`RowEnqueuer`]
 //! streams candidate rows into the batch; [`RowHandler`] runs one row. Both read the rows through a
 //! [`RowSource`].
 

@@ -1,9 +1,9 @@
-//! Messages to rows: PRE makes a [`Parcel`] from a row and its new items, and a spool ([`Office`])
+//! Messages to rows: PRE makes a [`OutgoingMail`] from a row and its new items, and a spool ([`MailSpool`])
 //! stores it so that it is sent once.
 //!
 //! **Exactly one message per key** is the spool's guarantee. The key is made of tenant, type, mode,
 //! row and period. A retry after a crash may have read newer items; the spool then returns the
-//! metadata of the stored message ([`Told`]), and POST moves the row's tracker to that item and no
+//! metadata of the stored message ([`MailMetadata`]), and POST moves the row's tracker to that item and no
 //! further.
 
 mod items;
@@ -97,7 +97,7 @@ pub fn key_prefix(tenant: &TenantId, kind: &str, mode: MailMode) -> String {
     format!("{tenant}/{kind}/{}/", mode.as_str())
 }
 
-/// PRE of mail batches: makes a [`Parcel`].
+/// PRE of mail batches: makes a [`OutgoingMail`].
 #[derive(Debug)]
 pub struct MailPrepare {
     /// The prefix of its dedup keys.

@@ -32,7 +32,7 @@ const ENQUEUE_DEBOUNCE: Duration = Duration::from_millis(200);
 /// Delay before a retry when the store does not answer.
 const STORE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// Runs provider batches: the handler of [`crate::definition::BULK_KIND`].
+/// Runs provider batches: the handler of [`crate::definition::PROVIDER_BATCH_KIND`].
 pub struct ProviderBatchHandler {
     inference: Inference,
     clock: Arc<dyn Clock>,

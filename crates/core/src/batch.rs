@@ -1,7 +1,7 @@
 //! A batch: units that are counted together, from the first unit to the callback after the last.
 //!
 //! [`advance`] is the whole state machine: stores call it, in the same transaction, whenever a
-//! batch's counters or its seal changed. [`act`] applies operators' actions.
+//! batch's counters or its seal changed. [`apply_action`] applies operators' actions.
 
 use std::collections::BTreeMap;
 
@@ -159,7 +159,7 @@ pub struct NewBatch {
     pub threshold: Option<FailureThreshold>,
     /// The unit to send at the end.
     pub callback: Option<Callback>,
-    /// Opaque data for its workers; see [`crate::store::Inspect::definition`].
+    /// Opaque data for its workers; see [`crate::store::Queries::definition`].
     pub definition: Option<Payload>,
 }
 

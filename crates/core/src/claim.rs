@@ -1,6 +1,6 @@
 //! Which units a claim takes: one decision for all stores.
 //!
-//! A store finds candidates in the order of [`crate::fair`], passes each to a [`ClaimBudget`], and
+//! A store finds candidates in the order of [`crate::stride_scheduler`], passes each to a [`ClaimBudget`], and
 //! writes what the returned [`FitDecision`] says. The budget shrinks with each unit that it admits.
 
 use std::collections::BTreeMap;

@@ -5,7 +5,7 @@
 //! take about as long as at their best, the limit grows. When they take clearly longer, they queue
 //! on the server, and the limit shrinks. When the server rejects calls as too many, the limit
 //! shrinks by a factor. A few failures are ignored: some calls fail at any concurrency. Pure:
-//! [`Adaptive::next`] takes the measurements of a time window and returns the new limit.
+//! [`ConcurrencyLimit::update`] takes the measurements of a time window and returns the new limit.
 
 use std::time::Duration;
 

@@ -1,14 +1,14 @@
 //! Longshore's vocabulary, state machines, policies and store traits.
 //!
 //! This crate does no I/O, reads no clock and spawns nothing but the tasks of [`coalescer`]. What a
-//! unit or a batch does next is a pure function ([`machine::next`], [`batch::advance`]), so every
+//! unit or a batch does next is a pure function ([`unit_state::transition`], [`batch::advance`]), so every
 //! store reaches the same decision and tests can reach every state from data.
 //!
-//! A store implements [`Store`], seven small traits grouped by a unit's life: [`Intake`] (send),
-//! [`Leases`] (claim to finish), [`Upkeep`] (reclaim, promote, prune), [`Operate`] (cancel, retry,
-//! pause), [`Inspect`] (read, changes, verify), [`Tenants`] (weights, caps and capacities per
+//! A store implements [`Store`], seven small traits grouped by a unit's life: [`Enqueue`] (send),
+//! [`WorkerApi`] (claim to finish), [`Maintenance`] (reclaim, promote, prune), [`Admin`] (cancel, retry,
+//! pause), [`Queries`] (read, changes, verify), [`Tenants`] (weights, caps and capacities per
 //! tenant) and [`Schedules`] (put, fire). Two further traits are independent of it:
-//! [`store::Replies`] (reply queues) and [`Permits`] (bounded pools). Profiles, keys, calls and
+//! [`store::ReplyQueues`] (reply queues) and [`Permits`] (bounded pools). Profiles, keys, calls and
 //! their cost, budgets, API tokens and the audit log are in `longshore-accounts`.
 
 #[macro_use]

@@ -2,8 +2,8 @@
 //! overlap.
 //!
 //! This module knows neither cron expressions nor time zones. Its caller passes a function that
-//! returns the time after another (the engine's `Timetable`), so that every policy can be reached
-//! from data. [`decide`] is the policy. [`Template::unit`] makes the unit of one firing, with an id
+//! returns the time after another (the engine's `CronSchedule`), so that every policy can be reached
+//! from data. [`decide`] is the policy. [`UnitTemplate::unit`] makes the unit of one firing, with an id
 //! derived from tenant, schedule and time: a firing that is repeated after a lost answer is
 //! recognised.
 
@@ -30,7 +30,7 @@ pub use policy::{MISSED_AFTER, PreviousFiring, ScheduleDecision, ScheduleStep, d
 pub const MAX_CATCH_UP: u32 = 1_000;
 
 /// What happens to times that passed while nothing could fire: no worker ran, or the store was
-/// unavailable. A time counts as missed once it is [`GRACE`] old.
+/// unavailable. A time counts as missed once it is [`MISSED_AFTER`] old.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -122,7 +122,7 @@ pub enum FiringScope {
     /// When the unit that was sent has ended.
     #[default]
     Unit,
-    /// When that unit and the batch that it opens, named [`batch_of`], have ended. The payload is
+    /// When that unit and the batch that it opens, named [`firing_batch_id`], have ended. The payload is
     /// an object; `batch` and `fired_for` are added to it.
     Batch,
 }
@@ -153,7 +153,7 @@ pub struct UnitTemplate {
     /// When a firing counts as ended.
     #[serde(default)]
     pub starts: FiringScope,
-    /// The payload. Stores keep it separately: see [`Plan::split`].
+    /// The payload. Stores keep it separately: see [`SchedulePlan::to_parts`].
     #[serde(skip_deserializing, default = "empty_payload")]
     pub payload: Payload,
 }
@@ -206,7 +206,7 @@ impl SchedulePlan {
         Ok((text, self.template.payload.clone()))
     }
 
-    /// The inverse of [`Self::split`].
+    /// The inverse of [`Self::to_parts`].
     pub fn from_parts(text: &str, payload: Payload) -> serde_json::Result<Self> {
         let mut plan: Self = serde_json::from_str(text)?;
         plan.template.payload = payload;

@@ -1,5 +1,5 @@
 //! Reads rows of the SQL stores. Their tables have the same columns, so one function reads a record
-//! from the row of any driver. What the columns encode is in [`crate::columns`].
+//! from the row of any driver. What the columns encode is in [`crate::sql_encoding`].
 
 mod records;
 mod unit;

@@ -1,7 +1,7 @@
 //! Timestamps and clocks.
 //!
 //! A [`Timestamp`] is wall-clock time in microseconds: it orders units and is shown to people.
-//! Liveness never depends on it, but on monotonic clocks (see [`crate::stall`]), so a clock that
+//! Liveness never depends on it, but on monotonic clocks (see [`crate::failure_detector`]), so a clock that
 //! jumps an hour shifts schedules but revokes no lease.
 
 use std::fmt;

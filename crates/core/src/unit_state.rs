@@ -1,6 +1,6 @@
-//! The unit's state machine: one pure function, [`next`].
+//! The unit's state machine: one pure function, [`transition`].
 //!
-//! Stores load a unit's [`Head`], call `next`, and write its result. They decide nothing
+//! Stores load a unit's [`TransitionInput`], call `next`, and write its result. They decide nothing
 //! themselves, so memory, SQLite and PostgreSQL cannot disagree.
 //!
 //! ```text

@@ -1,6 +1,6 @@
 //! Starts and releases workers.
 //!
-//! [`scale`] decides how many workers there should be, without I/O; [`Launcher`] submits and
+//! [`scaler`] decides how many workers there should be, without I/O; [`Launcher`] submits and
 //! cancels their jobs. After a failed launch the next one is delayed, but a pool never stops
 //! trying.
 

@@ -19,7 +19,7 @@ pub use admin::{
     UnitSummary,
 };
 
-/// A client's request. The server answers each with one [`Reply`].
+/// A client's request. The server answers each with one [`ServerReply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientRequest {
@@ -123,7 +123,7 @@ pub enum Items {
         at_most: Option<u32>,
         /// Number of failures at which the rest of the array is given up.
         max_fails: Option<u64>,
-        /// The id of the first unit, if the client must know all ids: [`nth`] derives the others
+        /// The id of the first unit, if the client must know all ids: [`nth_unit_id`] derives the others
         /// from it.
         #[serde(default)]
         first: Option<UnitId>,

@@ -3,7 +3,7 @@
 //! Each worker has two files in a folder: `<worker>.out` with the bytes in order of arrival, and
 //! `<worker>.idx` with one [`IndexEntry`] per piece. A piece is written before its index entry, and
 //! both have checksums. So a reader recognises what a killed worker or a full disk left incomplete.
-//! `worker/stream_writer.rs` writes the files; [`find`] and [`Run::copy`] read them.
+//! `worker/stream_writer.rs` writes the files; [`find`] and [`RunOutput::copy`] read them.
 
 mod index_entry;
 mod reader;

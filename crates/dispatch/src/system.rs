@@ -3,7 +3,7 @@
 //! [`System`] has one implementation each for this machine, Slurm, Grid Engine, PBS (two dialects)
 //! and LSF. The state of many jobs takes one query; a job that the system does not know any more is
 //! [`JobState::Gone`], never an error. A function without I/O per system writes the job's script;
-//! `command` runs the system's commands; [`wait`] waits for many jobs.
+//! `command` runs the system's commands; [`wait_for_jobs`] waits for many jobs.
 //!
 //! A system does not know about pools: [`QueueSystem`] and the creator of a [`Job`] decide whether
 //! the job is a user's script or a persistent worker.

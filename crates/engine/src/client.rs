@@ -47,11 +47,11 @@ pub(crate) enum CallSite {
 /// What the client does when a queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Return [`Sent::Refused`] immediately.
+    /// Return [`SendResult::Refused`] immediately.
     Refuse,
     /// Wait for capacity.
     Wait,
-    /// Wait for capacity this long, then return [`Sent::Refused`].
+    /// Wait for capacity this long, then return [`SendResult::Refused`].
     WaitFor(Duration),
 }
 

@@ -134,7 +134,7 @@ impl Context {
 
     /// Reports that the run waits, for example for its tenant's rate limit, until the guard is
     /// dropped. If many runs wait, the worker claims units of other tenants and asks for some slots
-    /// back: see [`Waiting::unwanted`].
+    /// back: see [`SlotWait::slot_needed`].
     pub fn begin_wait(&self) -> SlotWait {
         self.inner.waits.begin(&self.inner.held.unit.tenant)
     }

@@ -19,7 +19,7 @@ use crate::worker_inner::WorkerInner;
 
 /// Shortest and longest wait for a wake-up; the wait doubles while nothing comes. A store that sees
 /// other processes' commits wakes the fetcher; a store that does not returns sooner by itself
-/// ([`longshore_core::store::Inspect::wake`]).
+/// ([`longshore_core::store::Queries::wait_for_ready`]).
 const POLL_INTERVAL: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 /// How often a worker that keeps slots free for a unit that must run alone checks that the unit is
 /// still waiting.

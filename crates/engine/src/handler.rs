@@ -1,6 +1,6 @@
 //! Handlers: the code for a kind. Typed for users, type-erased for the executor.
 //!
-//! A handler returns a [`Reply`] (done) or a [`Verdict`] (every other [`Outcome`]). A payload that
+//! A handler returns a [`HandlerReply`] (done) or a [`Verdict`] (every other [`Outcome`]). A payload that
 //! does not parse fails the unit before the handler is called.
 
 use std::fmt::Display;

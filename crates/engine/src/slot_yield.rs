@@ -1,7 +1,7 @@
 //! Runs that wait for a limit (such as their tenant's rate limit) occupy slots that other units
 //! could use.
 //!
-//! A run reports that it waits ([`Context::waits`](crate::Context::waits)). While no run waits,
+//! A run reports that it waits ([`Context::begin_wait`](crate::Context::begin_wait)). While no run waits,
 //! claims are unrestricted. Otherwise the worker fills at most half of its slots with units that
 //! may have to wait: at that point it stops claiming for tenants with recent waits, and
 //! claims for other tenants. If waiting runs hold more than three quarters of the slots all the

@@ -19,7 +19,7 @@ const MJML_ERROR: &str = "MJML_ERROR";
 /// The message could not be written to the spool.
 const SPOOL_ERROR: &str = "SPOOL_ERROR";
 
-/// An [`Office`] that enqueues messages in a spool.
+/// An [`MailSpool`] that enqueues messages in a spool.
 ///
 /// A retry with the same key, from any process and after any crash, returns the stored message's metadata.
 pub struct DigestSpool {
@@ -27,7 +27,7 @@ pub struct DigestSpool {
     letterbox: GroupCommitQueue,
 }
 
-/// Renders parcels to messages without enqueueing them: used by [`SpoolOffice`] and by dry runs.
+/// Renders parcels to messages without enqueueing them: used by [`DigestSpool`] and by dry runs.
 pub struct DigestBuilder {
     compiler: Compiler,
     includes: Vec<PathBuf>,

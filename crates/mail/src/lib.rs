@@ -4,7 +4,7 @@
 //! [`spool`] stores one file per message until the message is sent or has failed. [`send`] delivers it to a
 //! mail server.
 //!
-//! [`digest`] renders the rows of a batch and enqueues them; [`letterbox`] groups concurrent enqueues into
+//! [`digest`] renders the rows of a batch and enqueues them; [`group_commit`] groups concurrent enqueues into
 //! one disk sync.
 //!
 //! Decisions (when to retry, what a crash left behind, which files are old) are pure functions; the code that

@@ -1,8 +1,8 @@
 //! Renders MJML to HTML: one trait, three renderers.
 //!
-//! Includes are resolved only in [`Template`], so that every renderer gets the same text and none opens files
-//! itself. [`Embedded`] (mrml) is the default and has no dependencies at run time. [`Reference`] runs npm's
-//! mjml in persistent Node workers. [`Http`] calls a rendering server. A [`Compiler`] adds a bounded pool, a
+//! Includes are resolved only in [`MjmlTemplate`], so that every renderer gets the same text and none opens files
+//! itself. [`EmbeddedRenderer`] (mrml) is the default and has no dependencies at run time. [`NpmRenderer`] runs npm's
+//! mjml in persistent Node workers. [`HttpRenderer`] calls a rendering server. A [`Compiler`] adds a bounded pool, a
 //! timeout and a cache to a renderer.
 
 mod cache;

@@ -1,7 +1,7 @@
 //! Delivers messages from the spool.
 //!
-//! A [`Sender`] claims due messages, sends each through a [`Carrier`], and records the outcome. Carriers are
-//! [`Smtp`], a mail server, and [`Folder`], which writes `.eml` files instead.
+//! A [`Sender`] claims due messages, sends each through a [`Transport`], and records the outcome. Carriers are
+//! [`Smtp`], a mail server, and [`FileTransport`], which writes `.eml` files instead.
 
 mod connection;
 mod domain_limiter;

@@ -1,7 +1,7 @@
 //! Worker pools in an axum app: extractors, errors as responses, progress, health, graceful
 //! shutdown.
 //!
-//! [`Pools`] is the router's state, or a part of it. A handler takes [`Workers`] or a `Db`, and
+//! [`Pools`] is the router's state, or a part of it. A handler takes [`WorkerPools`] or a `Db`, and
 //! makes calls. If it returns a [`CallError`](crate::CallError), the error becomes a response
 //! without internal details. [`progress_sse`] streams the progress of a call. [`Pools::serve`]
 //! shuts everything down in the right order.

@@ -23,7 +23,7 @@
 //! A program that is nothing but a worker calls [`serve`]. Either way standard output is
 //! redirected: what the worker prints goes to the pool's log. No thread is started: while an
 //! operation runs, a cancellation is read only when the operation checks for one
-//! ([`Call::is_cancelled`]).
+//! ([`PoolCall::is_cancelled`]).
 
 use std::collections::HashMap;
 use std::io::{self, Write};

@@ -106,7 +106,7 @@ impl ResourceLimits {
 
 impl WorkerPool {
     /// A pool that starts a fresh process for each call, `max` at a time, each within `limits`.
-    /// `min` is ignored: see [`Limits::warm`].
+    /// `min` is ignored: see [`ResourceLimits::warm`].
     pub async fn one_shot(
         name: impl Into<String>,
         program: Program,

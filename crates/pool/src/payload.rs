@@ -12,7 +12,7 @@ pub struct CallPayload {
     bytes: Bytes,
 }
 
-/// How the bytes of a [`Payload`] are to be read.
+/// How the bytes of a [`CallPayload`] are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// One JSON value.

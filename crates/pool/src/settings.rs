@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A pool's settings. The default is for general work; [`Settings::database`] is for connections.
+/// A pool's settings. The default is for general work; [`PoolSettings::database`] is for connections.
 /// Change what you need: `Settings { max: 4, ..Settings::default() }`. More fields may be added.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolSettings {
@@ -50,7 +50,7 @@ pub enum WhenQueueFull {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnTimeout {
     /// A process is killed and replaced. A thread cannot be killed: it is abandoned and replaced,
-    /// up to [`Settings::max_abandoned`].
+    /// up to [`PoolSettings::max_abandoned`].
     Replace,
     /// It continues, and keeps its worker until it is done.
     Leave,

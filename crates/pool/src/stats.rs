@@ -107,7 +107,7 @@ impl CallCounters {
     }
 }
 
-/// The counters behind [`PoolStats`].
+/// The counters behind [`WorkerPoolStats`].
 pub(crate) struct PoolCounters {
     pub(crate) calls: CallCounters,
     pub(crate) wait: DurationRecorder,

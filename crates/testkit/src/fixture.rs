@@ -13,7 +13,7 @@ use crate::ManualClock;
 pub struct StoreFixture {
     /// The store.
     pub store: Arc<dyn Store>,
-    /// The same store as a ledger. [`wrapped`](Self::wrapped) does not wrap it.
+    /// The same store as a ledger. [`wrap_store`](Self::wrap_store) does not wrap it.
     pub ledger: Arc<dyn Ledger>,
     /// The clock that the store reads.
     pub clock: Arc<ManualClock>,

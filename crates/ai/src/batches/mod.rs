@@ -1,6 +1,6 @@
 //! Batch APIs of providers: many questions at once, answered within a day at half the price.
 //!
-//! Owns the trait [`BatchProvider`] and its two implementations. Stateless: the [`Conductor`]
+//! Owns the trait [`BatchProvider`] and its two implementations. Stateless: the [`BatchRunner`]
 //! stores what was submitted and the provider's batch id.
 
 mod anthropic;
@@ -84,7 +84,7 @@ pub enum BatchState {
 pub struct BatchResult {
     /// The question's id.
     pub custom_id: String,
-    /// The answer; or why there is none, and whether to ask again ([`Again::Later`]: nothing was
+    /// The answer; or why there is none, and whether to ask again ([`Retryability::Later`]: nothing was
     /// billed).
     pub result: Result<Answer, AskError>,
 }

@@ -32,7 +32,7 @@ pub enum BatchReply {
     Answer {
         /// The answer.
         answer: Box<Answer>,
-        /// Its cost when it arrived, at batch prices: [`Mode::Batch`].
+        /// Its cost when it arrived, at batch prices: [`PriceMode::Batch`].
         cost: Cost,
     },
     /// There will be no answer.

@@ -1,5 +1,5 @@
 //! The next step for a provider batch, and the transition after each result. Pure:
-//! [`super::Conductor`] has the effects.
+//! [`super::BatchRunner`] has the effects.
 //!
 //! What must survive is in the store: that a provider batch was formed, and the provider's id. A
 //! [`BatchProgress`] is what one run knows besides that, and may be lost at any time: a batch without it

@@ -19,7 +19,7 @@ pub trait Authenticator: Send + Sync + 'static {
 pub struct AuthenticatedTenant(pub TenantId);
 
 /// Accepts no tokens: the application that mounts the routes authenticates requests and adds a
-/// [`Guest`].
+/// [`AuthenticatedTenant`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PreAuthenticated;
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Gateway`] makes a router for OpenAI's chat completions and Anthropic's messages, complete
 //! and streamed, and lists the tenant's profiles as models. `model` names a profile;
-//! `profile/model` asks another model by it. [`Authenticator`] authenticates a request; the [`Counter`]
+//! `profile/model` asks another model by it. [`Authenticator`] authenticates a request; the [`InferenceBackend`]
 //! answers it, through the same limits, vault and ledger as every other call. If the provider has
 //! the API that the client uses, the request is passed through unchanged ([`crate::PassthroughRequest`]).
 //! Otherwise it is translated, and rejected if the translation would lose something.
@@ -43,7 +43,7 @@ pub trait InferenceBackend: Send + Sync + 'static {
     ) -> Result<ProfileSettings, AskError>;
 
     /// Asks, and sends the answer's pieces to `pieces` as they arrive. The caller drops the future
-    /// to abandon the question. This method waits for journal capacity, so that [`Counter::record`]
+    /// to abandon the question. This method waits for journal capacity, so that [`InferenceBackend::record`]
     /// never has to.
     async fn ask(
         &self,

@@ -24,7 +24,7 @@ use crate::profile::Profile;
 
 impl Inference {
     /// Asks the profile's provider and returns the outcome. The caller has to write the outcome's
-    /// records: with the end of its unit, or by [`Desk::note`].
+    /// records: with the end of its unit, or by [`Inference::record_calls`].
     pub async fn ask(
         &self,
         request: &InferenceRequest,

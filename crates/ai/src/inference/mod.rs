@@ -66,7 +66,7 @@ struct Inner {
 
 impl Inference {
     /// Inference on a ledger. `label` names this process to operators. The caller has to run
-    /// [`Desk::keep_books`] alongside.
+    /// [`Inference::run_journal`] alongside.
     pub fn new(ledger: Arc<dyn Ledger>, vault: Arc<Vault>, http: Http, label: String) -> Self {
         let profile_cache = ProfileCache::new(Arc::clone(&ledger), vault, http);
         let limiter = Limiter::new(Arc::clone(&ledger) as _);
@@ -110,7 +110,7 @@ impl Inference {
         self.inner.journal.run().await;
     }
 
-    /// Waits until every journalled call is written. [`Desk::keep_books`] has to run meanwhile.
+    /// Waits until every journalled call is written. [`Inference::run_journal`] has to run meanwhile.
     pub async fn flush_journal(&self) {
         self.inner.journal.flush().await;
     }
@@ -195,7 +195,7 @@ pub struct InferenceRequest {
     /// The session that asks. If it dies, the call becomes "maybe billed".
     pub session: Option<SessionId>,
     /// The unit's run. While the question waits for a limit, the run reports that it waits, and the
-    /// unit gives its slot back if another unit needs it ([`Settled::yields`]). Without a run the
+    /// unit gives its slot back if another unit needs it ([`InferenceOutcome::yields`]). Without a run the
     /// question keeps waiting.
     pub run: Option<Context>,
 }

@@ -1,6 +1,6 @@
 //! Concurrency `auto`: adjusts a worker's slots to the provider while it runs.
 //!
-//! Runs report results and waiting times to a [`Gauge`]. [`Pilot`] reads it periodically, applies
+//! Runs report results and waiting times to a [`Gauge`]. [`AdaptiveConcurrency`] reads it periodically, applies
 //! the policy in core and resizes the worker. It decides nothing itself.
 
 use std::sync::Arc;

@@ -77,7 +77,7 @@ impl Limiter {
         Self { inner: Arc::new(Inner { shared: Arc::new(shared), tasks: Mutex::default() }) }
     }
 
-    /// Reserves everything that is needed, or nothing, in order of arrival. With [`WhenFull::Wait`]
+    /// Reserves everything that is needed, or nothing, in order of arrival. With [`WhenPoolFull::Wait`]
     /// it waits if there can be enough before `until`. Cancel-safe: a dropped future reserves
     /// nothing.
     pub async fn take(

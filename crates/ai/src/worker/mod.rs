@@ -2,7 +2,7 @@
 //!
 //! [`RequestHandler`] runs units of the kind [`KIND`]; their payload is a
 //! [`crate::contract::Request`]. The reply is the unit's result, and is also sent to the request's
-//! reply queue if it names one. [`Caller`] is the client's side.
+//! reply queue if it names one. [`RequestClient`] is the client's side.
 
 mod client;
 mod handler;

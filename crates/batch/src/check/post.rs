@@ -10,7 +10,7 @@ use super::CheckContext;
 use super::ai::AnswerFields;
 use super::query::Query;
 
-/// The parameters of SQL in `[completion]`; see [`crate::end`].
+/// The parameters of SQL in `[completion]`; see [`crate::completion`].
 pub const COMPLETION_PARAMETERS: [&str; 14] = [
     "batch",
     "batch_id",

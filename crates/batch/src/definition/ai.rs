@@ -71,7 +71,7 @@ impl Ai {
         }
     }
 
-    /// Whether the worker that runs a row makes the call itself and so needs a `Desk`. Simulated
+    /// Whether the worker that runs a row makes the call itself and so needs a `Inference`. Simulated
     /// providers need none, and calls through the queue are made by another worker.
     pub fn needs_inference(&self) -> bool {
         match &self.profile {

@@ -68,7 +68,7 @@ impl MailMode {
 }
 
 impl Mail {
-    /// The fields of the reply that POST may bind: [`crate::mail::Posted`].
+    /// The fields of the reply that POST may bind: [`crate::mail::SpooledMail`].
     pub(crate) fn reply_fields() -> Vec<String> {
         ["mail_key", "message_id", "created", "mode", "day", "since", "last", "items"]
             .map(str::to_owned)

@@ -1,7 +1,7 @@
-//! Sends a row's question: to a simulated provider, through the worker's own `Desk`, or through the
+//! Sends a row's question: to a simulated provider, through the worker's own `Inference`, or through the
 //! queue to `longshore ai worker`.
 //!
-//! All routes return the same outcome type. Only the worker's own `Desk` returns call records for
+//! All routes return the same outcome type. Only the worker's own `Inference` returns call records for
 //! the row to write: simulated calls are not in the ledger, and the worker that answers from the
 //! queue writes its own.
 

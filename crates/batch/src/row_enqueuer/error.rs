@@ -4,7 +4,7 @@ use longshore::SendError;
 
 use crate::rows::SourceError;
 
-/// Why rows could not be sent into a batch. Rows sent before stay; [`super::Initiator::resume`]
+/// Why rows could not be sent into a batch. Rows sent before stay; [`super::RowEnqueuer::resume`]
 /// continues after them.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

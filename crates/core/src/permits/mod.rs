@@ -8,7 +8,7 @@
 //!
 //! Contract for implementers: as for [`crate::Store`]. Every operation is atomic; a repeat after a
 //! lost answer does no harm; time is the back end's own, one clock for all processes. No operation
-//! waits for a permit: [`Permits::ask`] answers immediately, and [`Permits::turn`] only hints that
+//! waits for a permit: [`Permits::acquire`] answers immediately, and [`Permits::wait_for_wakeup`] only hints that
 //! asking again is worthwhile. The engine's `BoundedPool` decides how long to wait, and what to do
 //! if the back end is unavailable.
 
@@ -42,7 +42,7 @@ pub struct AcquireRequest {
     pub priority: Priority,
     /// The client, for people: host, process, purpose.
     pub owner: Arc<str>,
-    /// The lease's TTL without [`Permits::extend`].
+    /// The lease's TTL without [`Permits::renew`].
     pub ttl: Duration,
     /// What to do if the pool is full.
     pub if_full: IfFull,
@@ -112,14 +112,14 @@ pub trait Permits: Send + Sync + 'static {
     /// not overtake a heavy one before it: otherwise the heavy one might starve.
     async fn acquire(&self, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult>;
 
-    /// Like [`Self::ask`], but never waits for the back end: `None`, without effect, if the back
+    /// Like [`Self::acquire`], but never waits for the back end: `None`, without effect, if the back
     /// end cannot answer synchronously.
     fn try_acquire_now(&self, _pool: &PoolName, _ask: &AcquireRequest) -> Option<AcquireResult> {
         None
     }
 
     /// Returns when a waiter should ask again: a permit was released, the pool was enlarged, or a
-    /// waiter left the queue. A hint since the last [`Self::ask`] of this id is not lost; a hint
+    /// waiter left the queue. A hint since the last [`Self::acquire`] of this id is not lost; a hint
     /// may be spurious; and none comes while the back end or its notifications are unavailable.
     /// Safe to drop.
     async fn wait_for_wakeup(&self, pool: &PoolName, id: PermitId);

@@ -1,4 +1,4 @@
-//! Requests to a bounded pool that can be coalesced ([`crate::Gather`]).
+//! Requests to a bounded pool that can be coalesced ([`crate::Coalescer`]).
 
 use super::{AcquireRequest, AcquireResult};
 use crate::Result;
@@ -18,7 +18,7 @@ pub enum PermitRequest {
     },
 }
 
-/// The reply to a request: for `Ask`, an answer.
+/// The reply to a request: for `AcquireRequest`, an answer.
 pub type PermitReply = Result<Option<AcquireResult>>;
 
 impl PermitRequest {

@@ -6,7 +6,7 @@ use crate::priority::Priority;
 use crate::time::Timestamp;
 
 /// How long a waiter must wait to make up for one priority level. Waits for permits last seconds,
-/// not hours as those of units ([`crate::priority::STEP`]): `high` passes all waiters of the last
+/// not hours as those of units ([`crate::priority::AGING_PER_LEVEL`]): `high` passes all waiters of the last
 /// minute, and no waiter starves.
 pub const PERMIT_AGING_PER_LEVEL: Duration = Duration::from_secs(15);
 

@@ -10,7 +10,7 @@ use crate::time::Timestamp;
 pub const MISSED_AFTER: Duration = Duration::from_secs(60);
 
 /// Most due times considered in one decision. More than [`MAX_CATCH_UP`], and more than any
-/// expression has within [`GRACE`].
+/// expression has within [`MISSED_AFTER`].
 const MAX_DUE_TIMES: usize = 4 * MAX_CATCH_UP as usize;
 
 /// The state of the previous firing.
@@ -51,7 +51,7 @@ pub struct ScheduleStep {
 /// Decides what `schedule` does at `now`. `after` returns its first time after another.
 ///
 /// Due times come in three groups, in this order: *deferred* (they came while the schedule waited
-/// for the previous firing), *missed* (older than [`GRACE`]) and *fresh*.
+/// for the previous firing), *missed* (older than [`MISSED_AFTER`]) and *fresh*.
 pub fn decide(
     schedule: &Schedule,
     previous: PreviousFiring,

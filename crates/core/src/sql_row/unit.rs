@@ -16,7 +16,7 @@ pub struct UnitRow<K> {
     pub id: UnitId,
     /// The number of its stream.
     pub stream: i64,
-    /// The code of its state: see [`crate::columns`].
+    /// The code of its state: see [`crate::sql_encoding`].
     pub code: u8,
     /// Orders the units of a stream and state. Blocked: earliest start; scheduled: due time; ready:
     /// rank; leased: time of the claim; ended: time of the end.
@@ -37,13 +37,13 @@ pub struct UnitRow<K> {
     pub created_at: i64,
     /// Its deadline.
     pub deadline: Option<i64>,
-    /// Bits of [`crate::columns::flag`].
+    /// Bits of [`crate::sql_encoding::flag`].
     pub flags: i64,
     /// The length of its payload.
     pub bytes: i64,
     /// Its cap key, unique to its lane.
     pub cap_key: Option<K>,
-    /// Its [`Spec`].
+    /// Its [`UnitAttributes`].
     pub spec: Option<String>,
 }
 

@@ -3,7 +3,7 @@
 //! Contract for implementers: every operation is atomic, and durable when it returns unless its
 //! documentation says otherwise; operations on many units answer in the order of the units; a
 //! repeat after a lost answer does no harm (units are recognised by id, chunks by cursor, finishes
-//! by fence). Decisions come from [`crate::machine`] and [`crate::batch`]. Stores read the time
+//! by fence). Decisions come from [`crate::unit_state`] and [`crate::batch`]. Stores read the time
 //! from their own [`crate::Clock`].
 //!
 //! Users rarely call these: the engine's `Client` and `Worker` do.

@@ -113,7 +113,7 @@ pub trait Tenants: Send + Sync + 'static {
     /// Changes a tenant's record, or creates it. Needs [`Scope::All`]. Announced as
     /// [`super::Topic::Setting`] `tenant`; workers and waiting senders check again.
     ///
-    /// The sends of a suspended tenant are rejected ([`super::Refusal::Suspended`]), claims skip
+    /// The sends of a suspended tenant are rejected ([`super::SendRejection::Suspended`]), claims skip
     /// its lanes, and workers release its units that were claimed ahead. Running units may finish;
     /// callbacks, retries and operators are not affected.
     async fn put_tenant(&self, scope: &Scope, id: &TenantId, change: TenantChange) -> Result<Tenant>;

@@ -128,7 +128,7 @@ pub struct HeartbeatReply {
     /// tenant suspended.
     pub to_release: Vec<UnitId>,
     /// How many leases the store counts for it. If the worker knows of fewer, the answer to a claim
-    /// was lost: see [`Leases::held`].
+    /// was lost: see [`WorkerApi::leases_of`].
     pub held: u64,
 }
 

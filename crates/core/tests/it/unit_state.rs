@@ -1,4 +1,4 @@
-//! `machine::next` as a table: every event on every state.
+//! `unit_state::next` as a table: every event on every state.
 
 use std::time::Duration;
 

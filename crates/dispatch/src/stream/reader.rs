@@ -74,7 +74,7 @@ pub struct OutputSearch {
     pub damaged_entries: u64,
 }
 
-/// Result of [`Run::copy`].
+/// Result of [`RunOutput::copy`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CopyReport {
     /// Bytes copied.

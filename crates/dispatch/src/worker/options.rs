@@ -34,7 +34,7 @@ pub struct WorkerOptions {
     pub env: Vec<(OsString, OsString)>,
     /// Scripts to run before the first and after the last task.
     pub hooks: Hooks,
-    /// No other code in this process has child processes, and [`super::work`] is called on its main
+    /// No other code in this process has child processes, and [`super::run`] is called on its main
     /// thread. Then the worker also kills processes that left a script's process group and outlive
     /// it.
     pub kills_orphans: bool,

@@ -26,7 +26,7 @@ pub enum OnOutage {
 }
 
 /// An adaptive maximum. `longshore_core::adaptive` decides it from how long permits are held and
-/// how the work went ([`super::Permit::note`]).
+/// how the work went ([`super::Permit::set_outcome`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdaptiveMax {
     /// Lower bound.
@@ -47,7 +47,7 @@ impl AdaptiveMax {
         name.map_err(|error| Error::Invalid(error.to_string()))
     }
 
-    /// Whether a pool is one of [`Self::steering`].
+    /// Whether a pool is one of [`Self::controller_pool`].
     pub fn is_controller_pool(name: &PoolName) -> bool {
         name.as_str().ends_with(Self::STEERING)
     }

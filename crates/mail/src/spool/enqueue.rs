@@ -25,7 +25,7 @@ pub struct NewMessage {
     pub priority: Priority,
     /// The envelope.
     pub envelope: Envelope,
-    /// The Message-ID in the body: [`Key::message_id`].
+    /// The Message-ID in the body: [`MessageKey::message_id`].
     pub message_id: String,
     /// Metadata that a later enqueue of the same key returns.
     pub metadata: Option<Value>,

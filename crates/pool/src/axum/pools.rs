@@ -61,7 +61,7 @@ impl Pools {
         Self::default()
     }
 
-    /// Adds a pool or a database. [`Workers`](super::Workers) extracts the first pool, and a
+    /// Adds a pool or a database. [`WorkerPools`](super::WorkerPools) extracts the first pool, and a
     /// handler's `Db` the first database. A member of the same name is replaced.
     #[expect(clippy::should_implement_trait, reason = "the word that `Operations` has, too")]
     pub fn add(mut self, member: impl Into<Member>) -> Self {

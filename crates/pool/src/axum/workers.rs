@@ -79,7 +79,7 @@ where
     }
 }
 
-/// Extractor of the app's first database. For others see [`Workers::db`].
+/// Extractor of the app's first database. For others see [`WorkerPools::db`].
 #[cfg(feature = "database")]
 impl<S> FromRequestParts<S> for Db
 where

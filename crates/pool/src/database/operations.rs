@@ -158,7 +158,7 @@ impl Serialize for Objects<'_> {
     }
 }
 
-/// Serialises the outcome of a statement as an [`super::Outcome`].
+/// Serialises the outcome of a statement as an [`super::StatementOutcome`].
 struct ResultJson<'r>(&'r StatementResult);
 
 impl Serialize for ResultJson<'_> {

@@ -8,7 +8,7 @@ use super::row_collector::ResultLimits;
 use crate::program::Program;
 use crate::settings::PoolSettings;
 
-/// Options of a database. The defaults are [`Settings::database`] for the pool, threads, and
+/// Options of a database. The defaults are [`PoolSettings::database`] for the pool, threads, and
 /// generous limits.
 ///
 /// ```

@@ -19,7 +19,7 @@ const MAX_STDERR: usize = 2000;
 /// Maps a failed call to the outcome of its unit.
 ///
 /// An error of the unit fails it. An error of the pool costs the unit no attempt. All other errors
-/// are retried by the unit's policy, unless the operation advises otherwise ([`Advice`]).
+/// are retried by the unit's policy, unless the operation advises otherwise ([`RetryAdvice`]).
 pub fn outcome(error: &CallError) -> Outcome {
     let failure = || Failure::new(code(&error.kind), failure_message(error));
     let retry = |after| Outcome::Retry { failure: failure(), after };

@@ -25,7 +25,7 @@ impl<S: 'static> Operations<S> {
         self.add_with(about, move |state, _: &PoolCall, arguments| run(state, arguments))
     }
 
-    /// Adds an operation on typed arguments that uses its [`Call`]: to report progress, or to check
+    /// Adds an operation on typed arguments that uses its [`PoolCall`]: to report progress, or to check
     /// for cancellation.
     #[must_use]
     pub fn add_with<A, R, E>(

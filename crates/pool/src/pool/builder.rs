@@ -33,7 +33,7 @@ pub struct PoolBuilder {
 }
 
 impl WorkerPool {
-    /// A builder with the default [`Settings`].
+    /// A builder with the default [`PoolSettings`].
     pub fn builder(name: impl Into<String>) -> PoolBuilder {
         PoolBuilder { name: name.into(), settings: PoolSettings::default() }
     }

@@ -1,4 +1,4 @@
-//! The traits of [`longshore_accounts`] and [`Replies`] on PostgreSQL.
+//! The traits of [`longshore_accounts`] and [`ReplyQueues`] on PostgreSQL.
 
 use std::sync::Arc;
 

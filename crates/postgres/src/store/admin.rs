@@ -1,4 +1,4 @@
-//! [`Operate`] and [`Tenants`] on PostgreSQL.
+//! [`Admin`] and [`Tenants`] on PostgreSQL.
 
 use longshore_core::batch::BatchAction;
 use longshore_core::store::{

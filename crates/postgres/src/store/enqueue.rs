@@ -1,4 +1,4 @@
-//! [`Intake`] on PostgreSQL.
+//! [`Enqueue`] on PostgreSQL.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! [`Upkeep`] on PostgreSQL.
+//! [`Maintenance`] on PostgreSQL.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! [`Inspect`] on PostgreSQL.
+//! [`Queries`] on PostgreSQL.
 
 use std::time::Duration;
 

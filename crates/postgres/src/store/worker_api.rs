@@ -1,4 +1,4 @@
-//! [`Leases`] on PostgreSQL.
+//! [`WorkerApi`] on PostgreSQL.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Implements the traits of [`longshore_accounts`] and [`Replies`].
+//! Implements the traits of [`longshore_accounts`] and [`ReplyQueues`].
 
 use longshore_accounts::{
     AuditEntry, AuditLog, BucketRequest, Budget, BudgetState, Call, CallAdmission, CallRecord, Calls,

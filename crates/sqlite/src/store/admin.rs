@@ -1,4 +1,4 @@
-//! Implements [`Operate`] and [`Tenants`].
+//! Implements [`Admin`] and [`Tenants`].
 
 use longshore_core::batch::BatchAction;
 use longshore_core::store::{

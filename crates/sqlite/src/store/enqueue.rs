@@ -1,4 +1,4 @@
-//! Implements [`Intake`].
+//! Implements [`Enqueue`].
 
 use longshore_core::store::{AddChunkResult, BatchChunk, OpenBatchResult, SendResult};
 use longshore_core::{BatchId, Enqueue, NewBatch, NewUnit, Scope};

@@ -1,4 +1,4 @@
-//! Implements [`Upkeep`].
+//! Implements [`Maintenance`].
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Implements [`Inspect`]: queries, and waiting for changes.
+//! Implements [`Queries`]: queries, and waiting for changes.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

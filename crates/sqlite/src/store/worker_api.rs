@@ -1,4 +1,4 @@
-//! Implements [`Leases`], each operation as one transaction.
+//! Implements [`WorkerApi`], each operation as one transaction.
 
 use longshore_core::store::{
     CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat, HeartbeatReply,

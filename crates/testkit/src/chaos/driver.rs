@@ -34,8 +34,8 @@ pub struct ChaosTest {
     pub loses_data: bool,
 }
 
-/// Makes the command of a process. The driver adds the [`Orders`] to its environment, and the process calls
-/// [`member`](super::member()).
+/// Makes the command of a process. The driver adds the [`ChaosProcessConfig`] to its environment, and the process calls
+/// [`run_process`](super::run_process()).
 pub type ProcessFactory<'a> = &'a dyn Fn() -> io::Result<Command>;
 
 /// The pool's first maximum; later ones are up to twice that.

@@ -1,6 +1,6 @@
 //! The conformance suite: the same cases for every store.
 //!
-//! A case is an `async fn(&World)`. The list below is the only one: a case that is missing from it is
+//! A case is an `async fn(&StoreFixture)`. The list below is the only one: a case that is missing from it is
 //! dead code and fails the lints. Every case ends with `verify`, which must find no violations.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "cases are tests: they fail by a panic")]

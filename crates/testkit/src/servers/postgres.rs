@@ -47,7 +47,7 @@ impl PrivatePostgres {
     }
 
     /// Starts a PostgreSQL with TLS and a certificate for `localhost`, signed by its own
-    /// [`authority`](Self::authority).
+    /// [`ca_certificate`](Self::ca_certificate).
     pub fn start_with_tls() -> io::Result<Self> {
         let folder = os_user::folder("longshore-postgres-")?;
         data_template::fill("postgres", &folder, init)?;

@@ -48,7 +48,7 @@ impl PrivateRedis {
     }
 
     /// Starts a Redis with TLS only and a certificate for `localhost`, signed by its own
-    /// [`authority`](Self::authority).
+    /// [`ca_certificate`](Self::ca_certificate).
     pub fn start_secure() -> io::Result<Self> {
         let folder = os_user::folder("longshore-redis-")?;
         certificate::make(folder.path())?;

@@ -2,7 +2,7 @@
 //!
 //! [`ApiClient`] takes paths and methods from the endpoint table, and parses responses into the types that
 //! the server serialises, so that the two cannot differ. It retries idempotent requests (reads, and enqueues,
-//! which are deduplicated by id) as long as its `patience` lasts. [`FarStore`] implements the store traits
+//! which are deduplicated by id) as long as its `patience` lasts. [`RemoteStore`] implements the store traits
 //! with such a client, as far as the API goes.
 
 mod batch_ingest;
