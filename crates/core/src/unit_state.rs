@@ -101,16 +101,16 @@ pub struct InvalidTransition {
 /// The transition of `unit` when `event` happens at `now`.
 ///
 /// ```
-/// use longshore_core::machine::{Event, Head, next};
+/// use longshore_core::unit_state::{Event, TransitionInput, transition};
 /// use longshore_core::{Outcome, Policy, Priority, Timestamp, UnitId, UnitState};
 ///
 /// let now = Timestamp::from_micros(1_000_000);
-/// let unit = Head {
+/// let unit = TransitionInput {
 ///     id: UnitId::new(), state: UnitState::Leased, priority: Priority::NORMAL, attempt: 1,
 ///     lost: 0, started: true, created_at: now, deadline: None, cancel_requested: false,
 ///     checkpointed: false, not_before: None,
 /// };
-/// let step = next(&unit, &Event::Finished(&Outcome::Done(None)), &Policy::default(), now).unwrap();
+/// let step = transition(&unit, &Event::Finished(&Outcome::Done(None)), &Policy::default(), now).unwrap();
 /// assert_eq!(step.state, UnitState::Done);
 /// ```
 pub fn transition(

@@ -75,11 +75,11 @@ impl CronSchedule {
     /// Parses an expression and an IANA time zone.
     ///
     /// ```
-    /// # use longshore::{Timestamp, Timetable};
-    /// let nights = Timetable::new("30 2 * * *", "Europe/Berlin").unwrap();
+    /// # use longshore::{Timestamp, CronSchedule};
+    /// let nights = CronSchedule::new("30 2 * * *", "Europe/Berlin").unwrap();
     /// let noon = Timestamp::parse("2026-03-28T12:00:00Z").unwrap();
     /// // That night 02:30 does not exist: clocks go from 02:00 to 03:00.
-    /// let next = nights.after(noon).unwrap();
+    /// let next = nights.next_after(noon).unwrap();
     /// assert_eq!(nights.local(next), "2026-03-29T03:00:00+02:00");
     /// ```
     pub fn new(expression: &str, zone: &str) -> Result<Self, CronError> {

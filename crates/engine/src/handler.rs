@@ -19,7 +19,7 @@ use crate::context::Context;
 /// The code for a kind of unit.
 ///
 /// ```
-/// use longshore::{Context, Handler, HandlerResult, Reply, Verdict};
+/// use longshore::{Context, Handler, HandlerResult, HandlerReply, Verdict};
 ///
 /// struct Halve;
 ///
@@ -30,7 +30,7 @@ use crate::context::Context;
 ///         if input % 2 == 1 {
 ///             return Err(Verdict::fail("odd", format!("{input} has no half")));
 ///         }
-///         Ok(Reply::new(input / 2))
+///         Ok(HandlerReply::new(input / 2))
 ///     }
 /// }
 /// ```

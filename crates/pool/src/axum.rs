@@ -9,10 +9,10 @@
 //! ```no_run
 //! use std::time::Duration;
 //! use axum::{Router, extract::Path, routing::get};
-//! use longshore_pool::axum::{Pools, Workers, terminated};
-//! use longshore_pool::{CallError, Operations, Settings, WorkerPool};
+//! use longshore_pool::axum::{Pools, WorkerPools, terminated};
+//! use longshore_pool::{CallError, Operations, PoolSettings, WorkerPool};
 //!
-//! async fn square(workers: Workers, Path(n): Path<u64>) -> Result<String, CallError> {
+//! async fn square(workers: WorkerPools, Path(n): Path<u64>) -> Result<String, CallError> {
 //!     let square: u64 = workers.call("square", &n).await?;
 //!     Ok(square.to_string())
 //! }
@@ -20,7 +20,7 @@
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let operations = Operations::stateless()
 //!     .add("square", |(), n: u64| n.checked_mul(n).ok_or("too large"));
-//! let maths = WorkerPool::threads("maths", operations, Settings::default()).await?;
+//! let maths = WorkerPool::threads("maths", operations, PoolSettings::default()).await?;
 //! let pools = Pools::new().add(maths);
 //! let app = Router::new()
 //!     .route("/square/{n}", get(square))

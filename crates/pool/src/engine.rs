@@ -4,12 +4,12 @@
 //! use std::sync::Arc;
 //! use longshore::{Client, Kind, MemoryStore, NewUnit, Worker};
 //! use longshore_pool::engine::HandlePool;
-//! use longshore_pool::{Operations, Settings, WorkerPool};
+//! use longshore_pool::{Operations, PoolSettings, WorkerPool};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let operations = Operations::stateless().add("double", |(), n: u64| Ok::<_, String>(2 * n));
-//! let pool = WorkerPool::threads("maths", operations, Settings::default()).await?;
+//! let pool = WorkerPool::threads("maths", operations, PoolSettings::default()).await?;
 //!
 //! let store = Arc::new(MemoryStore::default());
 //! let id = Client::new(store.clone())

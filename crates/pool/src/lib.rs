@@ -7,13 +7,13 @@
 //! queued calls, the time of each call, the size of arguments and results.
 //!
 //! ```
-//! use longshore_pool::{Operations, Settings, WorkerPool};
+//! use longshore_pool::{Operations, PoolSettings, WorkerPool};
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), longshore_pool::CallError> {
 //! let operations = Operations::stateless()
 //!     .add("square", |(), n: u64| n.checked_mul(n).ok_or("too large"));
-//! let pool = WorkerPool::threads("maths", operations, Settings::default()).await?;
+//! let pool = WorkerPool::threads("maths", operations, PoolSettings::default()).await?;
 //! let nine: u64 = pool.call("square", &3).await?;
 //! assert_eq!(nine, 9);
 //! # Ok(())

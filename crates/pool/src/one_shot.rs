@@ -15,9 +15,9 @@ use crate::settings::PoolSettings;
 ///
 /// ```
 /// use std::time::Duration;
-/// use longshore_pool::Limits;
+/// use longshore_pool::ResourceLimits;
 ///
-/// let limits = Limits::default().memory(512 << 20).cpu_time(Duration::from_secs(10)).files(64);
+/// let limits = ResourceLimits::default().memory(512 << 20).cpu_time(Duration::from_secs(10)).files(64);
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResourceLimits {

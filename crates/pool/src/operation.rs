@@ -97,7 +97,7 @@ pub trait Operator {
 /// Operations written in Rust over a state `S` that each worker creates for itself.
 ///
 /// ```
-/// use longshore_pool::{Call, Operations};
+/// use longshore_pool::{PoolCall, Operations};
 ///
 /// let operations = Operations::new(|| Ok(0_u64))
 ///     .add("count", |seen: &mut u64, step: u64| {

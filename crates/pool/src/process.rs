@@ -36,11 +36,11 @@ impl WorkerPool {
     /// could not be started.
     ///
     /// ```no_run
-    /// use longshore_pool::{Program, Settings, WorkerPool};
+    /// use longshore_pool::{Program, PoolSettings, WorkerPool};
     ///
     /// # async fn resized() -> Result<(), longshore_pool::CallError> {
     /// let program = Program::command("python3").arg("images.py");
-    /// let pool = WorkerPool::processes("images", program, Settings::default()).await?;
+    /// let pool = WorkerPool::processes("images", program, PoolSettings::default()).await?;
     /// let size: (u32, u32) = pool.call("size", "harbour.png").await?;
     /// # Ok(())
     /// # }

@@ -4,7 +4,7 @@
 //! A store runs the suite by one line in its test binary:
 //!
 //! ```text
-//! async fn make_world() -> World { World::new(Arc::new(MyStore::open(clock.clone())), clock) }
+//! async fn make_world() -> StoreFixture { StoreFixture::new(Arc::new(MyStore::open(clock.clone())), clock) }
 //! longshore_testkit::conformance_suite!(make_world);
 //! ```
 

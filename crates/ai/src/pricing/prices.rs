@@ -10,14 +10,14 @@ use crate::pricing::{Cost, Price, PriceMode, PriceShare, Rate, Tier};
 /// A model's prices over time. Zero by default.
 ///
 /// ```
-/// use longshore_ai::{Answer, Cost, Mode, Prices};
+/// use longshore_ai::{Answer, Cost, PriceMode, Prices};
 /// use longshore::time::Timestamp;
 ///
 /// let prices: Prices = serde_json::from_str(
 ///     r#"{ "input": 3, "output": 15, "rates": [{ "from": "2026-12-01", "input": 2, "output": 10 }] }"#,
 /// ).unwrap();
 /// let answer = Answer { tokens_in: 1, ..Answer::default() };
-/// let cost = |day| prices.cost(&answer, Timestamp::parse(day).unwrap(), Mode::Direct);
+/// let cost = |day| prices.cost(&answer, Timestamp::parse(day).unwrap(), PriceMode::Direct);
 /// assert_eq!(cost("2026-11-30T23:59:59Z"), Cost(3_000_000));
 /// assert_eq!(cost("2026-12-01T00:00:00Z"), Cost(2_000_000));
 /// ```

@@ -86,10 +86,10 @@ impl SimulatorScript {
     /// Parses a script. The same text gives the same script.
     ///
     /// ```
-    /// use longshore_ai::Script;
+    /// use longshore_ai::SimulatorScript;
     ///
-    /// assert!(Script::parse("[[answer]]\nreply = 'Ahoy!'").is_ok());
-    /// let error = Script::parse("[[answer]]\nreplay = 'Ahoy!'").unwrap_err();
+    /// assert!(SimulatorScript::parse("[[answer]]\nreply = 'Ahoy!'").is_ok());
+    /// let error = SimulatorScript::parse("[[answer]]\nreplay = 'Ahoy!'").unwrap_err();
     /// assert_eq!(error.to_string(), "line 2: unknown key `replay`, did you mean `reply`?");
     /// ```
     pub fn parse(text: &str) -> Result<Self, ScriptError> {

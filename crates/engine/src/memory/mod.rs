@@ -33,7 +33,7 @@ use state::State;
 /// A store in the memory of this process.
 ///
 /// ```
-/// use longshore::{Inspect, Intake, Kind, MemoryStore, NewUnit, Scope, UnitState};
+/// use longshore::{Queries, Enqueue, Kind, MemoryStore, NewUnit, Scope, UnitState};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> longshore::Result<()> {

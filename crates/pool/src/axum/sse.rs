@@ -31,9 +31,9 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(i32::MAX as u64);
 /// ```
 /// use axum::response::Response;
 /// use longshore_pool::{CallError, CallOptions};
-/// use longshore_pool::axum::{Workers, progress_sse};
+/// use longshore_pool::axum::{WorkerPools, progress_sse};
 ///
-/// async fn report(workers: Workers) -> Result<Response, CallError> {
+/// async fn report(workers: WorkerPools) -> Result<Response, CallError> {
 ///     let options = CallOptions::default().cancel_on_drop();
 ///     progress_sse(&workers, "report", &2026, options).await
 /// }

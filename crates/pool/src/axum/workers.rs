@@ -16,9 +16,9 @@ use crate::pool::WorkerPool;
 /// ```
 /// use axum::body::Bytes;
 /// use longshore_pool::CallError;
-/// use longshore_pool::axum::Workers;
+/// use longshore_pool::axum::WorkerPools;
 ///
-/// async fn upload(workers: Workers, image: Bytes) -> Result<String, CallError> {
+/// async fn upload(workers: WorkerPools, image: Bytes) -> Result<String, CallError> {
 ///     let lines = workers.run_blocking(move || image.split(|byte| *byte == b'\n').count()).await?;
 ///     let words: String = workers.pool("python")?.call("describe", &lines).await?;
 ///     Ok(words)

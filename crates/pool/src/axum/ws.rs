@@ -35,9 +35,9 @@ const MAX_CLIENT_MESSAGE: usize = 4096;
 /// use axum::extract::ws::WebSocketUpgrade;
 /// use axum::response::Response;
 /// use longshore_pool::CallOptions;
-/// use longshore_pool::axum::{Workers, progress_ws};
+/// use longshore_pool::axum::{WorkerPools, progress_ws};
 ///
-/// async fn report(workers: Workers, upgrade: WebSocketUpgrade) -> Response {
+/// async fn report(workers: WorkerPools, upgrade: WebSocketUpgrade) -> Response {
 ///     let options = CallOptions::default().cancel_on_drop();
 ///     progress_ws(upgrade, &workers, "report", &2026, options)
 /// }

@@ -16,12 +16,12 @@ impl WorkerPool {
     ///
     /// ```
     /// use futures_util::TryStreamExt;
-    /// use longshore_pool::{Operations, Settings, WorkerPool};
+    /// use longshore_pool::{Operations, PoolSettings, WorkerPool};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), longshore_pool::CallError> {
     /// let operations = Operations::stateless().add("half", |(), n: u64| Ok::<_, String>(n / 2));
-    /// let pool = WorkerPool::threads("maths", operations, Settings::default()).await?;
+    /// let pool = WorkerPool::threads("maths", operations, PoolSettings::default()).await?;
     /// let halves = pool.call_many::<_, u64, _>("half", [2_u64, 4, 6], 2);
     /// assert_eq!(halves.try_collect::<Vec<_>>().await?, [1, 2, 3]);
     /// # Ok(())

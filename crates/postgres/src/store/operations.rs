@@ -3,7 +3,7 @@
 /// Implements a trait for [`PostgresStore`](super::PostgresStore). The line
 ///
 /// ```text
-/// Durable open_batch[scope: Scope](new: NewBatch) -> Opened = batch::open(&new);
+/// Durable open_batch[scope: Scope](new: NewBatch) -> OpenBatchResult = batch::open(&new);
 /// ```
 ///
 /// implements `open_batch(&self, scope: &Scope, new: NewBatch) -> Result<Opened>`: it calls

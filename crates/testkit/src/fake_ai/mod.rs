@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! let fake = FakeAi::start().await?;
-//! fake.next([Act::refuse(529), Act::say("hello")]);
+//! fake.push_behaviours([FakeBehaviour::refuse(529), FakeBehaviour::say("hello")]);
 //! // … send requests to fake.url() …
 //! assert_eq!(fake.seen()[1].body["model"], "m");
 //! ```
