@@ -105,10 +105,10 @@ section! {
         http: HttpConfig = HttpConfig::default(),
         vault: VaultConfig = VaultConfig::default(),
         ai: AiConfig = AiConfig::default(),
-        dispatch: DispatchConfig = DispatchConfig::default(),
-        mail: MailConfig = MailConfig::default(),
-        web: WebConfig = WebConfig::default(),
-        supervise: SuperviseConfig = SuperviseConfig::default(),
+        dispatch: DispatchConfig = Default::default(),
+        mail: MailConfig = Default::default(),
+        web: WebConfig = Default::default(),
+        supervise: SuperviseConfig = Default::default(),
         /// Retention of ended units, batches and audit entries.
         keep: Retention = Retention::default(),
     }
