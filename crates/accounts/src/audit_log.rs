@@ -41,7 +41,7 @@ pub struct AuditEntry {
 #[async_trait]
 pub trait AuditLog: Send + Sync + 'static {
     /// Appends an entry.
-    async fn append(&self, deed: NewAuditEntry) -> Result<()>;
+    async fn append(&self, entry: NewAuditEntry) -> Result<()>;
 
     /// Entries, newest first. A tenant sees only entries about its own objects.
     async fn audit_entries(&self, scope: &Scope, after: Option<&str>, limit: u32)

@@ -41,8 +41,8 @@ pub fn call(cursor: &str) -> Result<(Timestamp, CallId)> {
 }
 
 /// The cursor after this entry of the audit log.
-pub fn after_audit_entry(deed: &AuditEntry) -> String {
-    deed.seq.to_string()
+pub fn after_audit_entry(entry: &AuditEntry) -> String {
+    entry.seq.to_string()
 }
 
 /// Parses a cursor into a position in the audit log.

@@ -36,8 +36,8 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
         pruned.units += units(tx, state, keep, left).await?;
     }
     pruned.batches = batches(tx, retention.batches, limit).await?;
-    pruned.deeds = deeds(tx, retention.audit_log, limit).await?;
-    pruned.more = [pruned.units, pruned.batches, pruned.deeds].iter().any(|n| *n >= limit.into());
+    pruned.audit_entries = prune_audit_log(tx, retention.audit_log, limit).await?;
+    pruned.more = [pruned.units, pruned.batches, pruned.audit_entries].iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }
 
@@ -67,7 +67,7 @@ async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) ->
 
 /// Deletes the oldest entries of the audit log. They have the lowest numbers, so no index by time
 /// is needed.
-async fn deeds(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
+async fn prune_audit_log(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
     let before = (tx.now - keep).as_micros();
     let sql = "DELETE FROM longshore_audit_entry WHERE recorded_at <= $1
          AND seq = ANY(ARRAY(SELECT seq FROM longshore_audit_entry ORDER BY seq LIMIT $2))";

@@ -149,8 +149,8 @@ pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result
         pruned.units += prune_state(tx.db, state, column, before, left)?;
     }
     pruned.batches = prune_batches(tx, (tx.now - retention.batches).as_micros(), limit)?;
-    pruned.deeds = prune_audit_log(tx.db, (tx.now - retention.audit_log).as_micros(), limit)?;
-    pruned.more = [pruned.units, pruned.batches, pruned.deeds].iter().any(|n| *n >= limit.into());
+    pruned.audit_entries = prune_audit_log(tx.db, (tx.now - retention.audit_log).as_micros(), limit)?;
+    pruned.more = [pruned.units, pruned.batches, pruned.audit_entries].iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }
 

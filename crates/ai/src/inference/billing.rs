@@ -3,7 +3,7 @@
 //! A `call_start` event without `call_complete` is a call in flight, or its process died. Prompts,
 //! answers and error messages are never logged: providers quote prompts in their errors.
 
-use longshore::accounts::{CallEnd, CallMode, CallRecord, CallStatus, NewCall};
+use longshore::accounts::{CallEnd, CallRecord, CallStatus, NewCall};
 use longshore::{CallId, ProfileName};
 
 use super::call::ProfileCall;
@@ -155,9 +155,6 @@ impl Drop for OpenCall<'_> {
 /// The end of an answered call.
 pub(super) fn succeeded(answer: &Answer, attempts: u32, latency_ms: u64, cost_picos: i64) -> CallEnd {
     CallEnd {
-        status: CallStatus::Success,
-        code: None,
-        model: answer.model.clone(),
         tokens_in: answer.tokens_in,
         tokens_out: answer.tokens_out,
         tokens_cached: answer.tokens_cached,
@@ -167,28 +164,18 @@ pub(super) fn succeeded(answer: &Answer, attempts: u32, latency_ms: u64, cost_pi
         attempts,
         cost_picos,
         estimated: answer.estimated,
-        mode: CallMode::Direct,
         tier: answer.tier.clone(),
+        ..CallEnd::new(CallStatus::Success, answer.model.clone())
     }
 }
 
 /// The end of a failed call.
 pub(super) fn failed(error: &AskError, attempts: u32, latency_ms: u64) -> CallEnd {
     CallEnd {
-        status: CallStatus::Error,
         code: Some(error.code.as_str().to_owned()),
-        model: String::new(),
-        tokens_in: 0,
-        tokens_out: 0,
-        tokens_cached: 0,
-        tokens_cache_write: 0,
-        tokens_cache_write_long: 0,
         latency_ms,
         attempts,
-        cost_picos: 0,
-        estimated: false,
-        mode: CallMode::Direct,
-        tier: None,
+        ..CallEnd::new(CallStatus::Error, "")
     }
 }
 

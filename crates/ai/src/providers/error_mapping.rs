@@ -5,6 +5,7 @@
 //! servers answer in each other's formats.
 
 use hyper::HeaderMap;
+use longshore::text::truncate_chars;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
@@ -267,10 +268,7 @@ impl Redactor {
             .fold(text.to_owned(), |text, secret| text.replace(secret.expose_secret(), "[secret]"));
         let words = hidden.split(|c: char| c.is_whitespace() || c.is_control());
         let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
-        match line.char_indices().nth(MAX_CHARS) {
-            Some((end, _)) => format!("{}…", &line[..end]),
-            None => line,
-        }
+        truncate_chars(&line, MAX_CHARS)
     }
 
     /// Redacts bytes.

@@ -75,7 +75,7 @@ pub struct PruneResult {
     /// Ended batches.
     pub batches: u64,
     /// Entries of the audit log.
-    pub deeds: u64,
+    pub audit_entries: u64,
     /// Whether more work is left.
     pub more: bool,
 }

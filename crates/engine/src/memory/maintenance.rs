@@ -112,8 +112,8 @@ impl State {
             done.units += self.prune_batch(&id);
             done.batches += 1;
         }
-        done.deeds = self.ledger.prune_audit_log(now - retention.audit_log, limit);
-        done.more |= done.deeds == limit as u64;
+        done.audit_entries = self.ledger.prune_audit_log(now - retention.audit_log, limit);
+        done.more |= done.audit_entries == limit as u64;
         done
     }
 

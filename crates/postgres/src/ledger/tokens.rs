@@ -82,19 +82,19 @@ pub(crate) async fn list(
 }
 
 /// Appends an entry to the audit log.
-pub(crate) async fn append_audit(tx: &mut Tx<'_>, deed: &NewAuditEntry) -> Result<()> {
+pub(crate) async fn append_audit(tx: &mut Tx<'_>, entry: &NewAuditEntry) -> Result<()> {
     tx.execute(
         "INSERT INTO longshore_audit_entry (recorded_at, token, actor, tenant, action, target,
          detail)
          VALUES ($1, $2, $3, $4, $5, $6, $7)",
         &[
             &tx.now.as_micros(),
-            &deed.token.map(uuid),
-            &replace_nul(&deed.by),
-            &deed.tenant.as_ref().map(TenantId::as_str),
-            &replace_nul(&deed.action),
-            &replace_nul(&deed.target),
-            &replace_nul(&deed.detail),
+            &entry.token.map(uuid),
+            &replace_nul(&entry.by),
+            &entry.tenant.as_ref().map(TenantId::as_str),
+            &replace_nul(&entry.action),
+            &replace_nul(&entry.target),
+            &replace_nul(&entry.detail),
         ],
     )
     .await?;

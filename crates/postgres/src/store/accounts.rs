@@ -101,6 +101,6 @@ operations! { Tokens {
 }}
 
 operations! { AuditLog {
-    Durable append[](deed: NewAuditEntry) -> () = tokens::append_audit(&deed);
+    Durable append[](entry: NewAuditEntry) -> () = tokens::append_audit(&entry);
     Read audit_entries[scope: Scope; after]() -> Page<AuditEntry> = tokens::list_audit();
 }}

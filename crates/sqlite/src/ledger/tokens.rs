@@ -92,7 +92,7 @@ pub(crate) fn list(
 }
 
 /// Appends an entry to the audit log.
-pub(crate) fn append_audit_entry(tx: &mut Tx<'_>, deed: &NewAuditEntry) -> Result<()> {
+pub(crate) fn append_audit_entry(tx: &mut Tx<'_>, entry: &NewAuditEntry) -> Result<()> {
     tx.db
         .prepare_cached(
             "INSERT INTO longshore_audit_entry (recorded_at, token, actor, tenant, action, target,
@@ -102,12 +102,12 @@ pub(crate) fn append_audit_entry(tx: &mut Tx<'_>, deed: &NewAuditEntry) -> Resul
         .or_translate()?
         .execute((
             tx.now.as_micros(),
-            deed.token.as_ref().map(TokenId::as_bytes),
-            &deed.by,
-            deed.tenant.as_ref().map(TenantId::as_str),
-            &deed.action,
-            &deed.target,
-            &deed.detail,
+            entry.token.as_ref().map(TokenId::as_bytes),
+            &entry.by,
+            entry.tenant.as_ref().map(TenantId::as_str),
+            &entry.action,
+            &entry.target,
+            &entry.detail,
         ))
         .or_translate()?;
     Ok(())

@@ -74,6 +74,6 @@ operations! { Tokens {
 }}
 
 operations! { AuditLog {
-    Durable append[](deed: NewAuditEntry) -> () = tokens::append_audit_entry(&deed);
+    Durable append[](entry: NewAuditEntry) -> () = tokens::append_audit_entry(&entry);
     Read audit_entries[scope: Scope; after]() -> Page<AuditEntry> = tokens::audit_entries();
 }}

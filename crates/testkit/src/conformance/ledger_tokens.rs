@@ -115,13 +115,13 @@ pub(super) async fn deeds_are_pruned_when_they_were_kept_long_enough(world: &Sto
     }
     let retention = Retention { audit_log: secs(20), ..Retention::default() };
     let pruned = world.store.prune(retention, 1).await.unwrap();
-    assert_eq!((pruned.deeds, pruned.more), (1, true), "a bounded amount, the oldest first");
+    assert_eq!((pruned.audit_entries, pruned.more), (1, true), "a bounded amount, the oldest first");
     let pruned = world.store.prune(retention, 100).await.unwrap();
-    assert_eq!((pruned.deeds, pruned.more), (1, false));
+    assert_eq!((pruned.audit_entries, pruned.more), (1, false));
     let kept = world.ledger.audit_entries(&ALL, None, 10).await.unwrap().items;
     assert_eq!((kept.len(), kept[0].entry.target.as_str()), (1, "c"));
     world.clock.advance(secs(60));
-    assert_eq!(world.store.prune(retention, 100).await.unwrap().deeds, 1);
+    assert_eq!(world.store.prune(retention, 100).await.unwrap().audit_entries, 1);
     world.ledger.append(audit_entry(None, "d")).await.unwrap();
     let after = world.ledger.audit_entries(&ALL, None, 10).await.unwrap().items;
     assert!(after.len() == 1 && after[0].seq > kept[0].seq, "no place is given twice: {after:?}");

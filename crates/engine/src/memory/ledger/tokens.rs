@@ -48,7 +48,7 @@ impl Tokens for MemoryStore {
 impl LedgerState {
     /// Prunes the oldest entries up to `before`.
     pub(in crate::memory) fn prune_audit_log(&mut self, before: Timestamp, limit: usize) -> u64 {
-        let old = |deed: &&AuditEntry| deed.at <= before;
+        let old = |entry: &&AuditEntry| entry.at <= before;
         let old = self.audit_log.iter().take(limit).take_while(old).count();
         self.audit_log.drain(..old);
         old as u64
@@ -57,11 +57,11 @@ impl LedgerState {
 
 #[async_trait]
 impl AuditLog for MemoryStore {
-    async fn append(&self, deed: NewAuditEntry) -> Result<()> {
+    async fn append(&self, entry: NewAuditEntry) -> Result<()> {
         self.write(|state, at| {
             state.ledger.last_audit_seq += 1;
             let seq = state.ledger.last_audit_seq;
-            state.ledger.audit_log.push_back(AuditEntry { seq, at, entry: deed });
+            state.ledger.audit_log.push_back(AuditEntry { seq, at, entry });
         });
         Ok(())
     }
@@ -74,12 +74,12 @@ impl AuditLog for MemoryStore {
     ) -> Result<Page<AuditEntry>> {
         let before = after.map(page_cursor::audit_entry).transpose()?.unwrap_or(i64::MAX).unsigned_abs();
         Ok(self.read(|state, _| {
-            let own = |deed: &&AuditEntry| match scope {
+            let own = |entry: &&AuditEntry| match scope {
                 Scope::All => true,
-                Scope::Tenant(tenant) => deed.entry.tenant.as_ref() == Some(tenant),
+                Scope::Tenant(tenant) => entry.entry.tenant.as_ref() == Some(tenant),
             };
             let newest = state.ledger.audit_log.iter().rev().filter(own);
-            let older = newest.filter(|deed| deed.seq < before).cloned();
+            let older = newest.filter(|entry| entry.seq < before).cloned();
             Page::first(older, limit, page_cursor::after_audit_entry)
         }))
     }
