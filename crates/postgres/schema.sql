@@ -71,6 +71,14 @@ CREATE TABLE longshore_bounded_pool (
     CONSTRAINT longshore_bounded_pool_pkey PRIMARY KEY (name),
     CONSTRAINT longshore_bounded_pool_wait_histogram_check CHECK ((cardinality(wait_histogram) = 22))
 ) WITH (fillfactor=20);
+CREATE TABLE longshore_browser_session (
+    hash bytea NOT NULL,
+    token uuid NOT NULL,
+    expires_at bigint NOT NULL,
+    CONSTRAINT longshore_browser_session_hash_check CHECK ((length(hash) = 32)),
+    CONSTRAINT longshore_browser_session_pkey PRIMARY KEY (hash),
+    CONSTRAINT longshore_browser_session_token_fkey FOREIGN KEY (token) REFERENCES longshore_api_token(id)
+);
 CREATE TABLE longshore_budget (
     tenant text NOT NULL,
     max_tokens bigint,
@@ -368,6 +376,7 @@ CREATE TABLE longshore_stream (
     pruned_done bigint NOT NULL DEFAULT 0,
     pruned_failed bigint NOT NULL DEFAULT 0,
     pruned_cancelled bigint NOT NULL DEFAULT 0,
+    idle_since bigint,
     CONSTRAINT longshore_stream_blocked_check CHECK ((blocked >= 0)),
     CONSTRAINT longshore_stream_bytes_check CHECK ((bytes >= 0)),
     CONSTRAINT longshore_stream_cancelled_check CHECK ((cancelled >= 0)),
@@ -399,6 +408,7 @@ CREATE TABLE longshore_tenant (
     max_units bigint,
     max_bytes bigint,
     suspended boolean NOT NULL DEFAULT false,
+    allowed_kinds text,
     created_at bigint NOT NULL,
     CONSTRAINT longshore_tenant_cap_check CHECK ((cap > 0)),
     CONSTRAINT longshore_tenant_max_bytes_check CHECK ((max_bytes >= 0)),
@@ -668,7 +678,7 @@ BEGIN
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_claim_fast(session uuid, kinds text[], queues text[], tenant text, batch text, resumed_streams bigint[], all_queues boolean, scan_mode integer, min_sort_key bigint, max_units bigint, starts bigint, now bigint)
- RETURNS TABLE(id uuid, stream bigint, state smallint, sort_key bigint, priority smallint, attempt integer, lost integer, fence bigint, session_num bigint, started_at bigint, created_at bigint, deadline bigint, flags bigint, bytes integer, cap_key bytea, spec text, failure text, progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean, candidates integer, only_stream bigint, weight integer, tenant_weight integer, first_sort_key bigint, scan_micros bigint)
+ RETURNS TABLE(id uuid, stream bigint, state smallint, sort_key bigint, priority smallint, attempt integer, lost integer, fence bigint, session_num bigint, started_at bigint, created_at bigint, deadline bigint, flags bigint, bytes integer, cap_key bytea, spec text, failure text, progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean, candidates integer, only_stream bigint, first_sort_key bigint, scan_micros bigint)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
  SET random_page_cost TO '0.01'
@@ -684,7 +694,7 @@ BEGIN
     -- A claim lost in a crash is harmless, because its session is lost as well. So it does not wait for the disk.
     PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '10s', true);
     SELECT max(e.session_num) AS session_num, max(e.scan_micros) AS scan_micros, max(e.stream) AS stream,
-      max(e.weight) AS weight, max(e.tenant_weight) AS tenant_weight, greatest(max(e.sort_key), $9) AS sort_key,
+      greatest(max(e.sort_key), $9) AS sort_key,
       CASE WHEN bool_or(e.has_alone OR NOT e.has_ready OR e.cap IS NOT NULL
         OR e.tenant_cap IS NOT NULL) THEN 2 ELSE least(count(e.stream), 2) END::integer AS candidates
     INTO summary FROM longshore_candidate_streams($1, $2, $3, $4, $5, $6, $7, $8) e;
@@ -693,8 +703,6 @@ BEGIN
     END IF;
     candidates := summary.candidates;
     only_stream := summary.stream;
-    weight := summary.weight;
-    tenant_weight := summary.tenant_weight;
     first_sort_key := summary.sort_key;
     scan_micros := summary.scan_micros;
     RETURN NEXT;
@@ -723,13 +731,11 @@ BEGIN
     counted AS (
       INSERT INTO longshore_stream_delta (stream, ready, leased)
       SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
-    SELECT t.*, NULL::integer, NULL::bigint, NULL::integer, NULL::integer, NULL::bigint,
-      NULL::bigint FROM taken t
+    SELECT t.*, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint FROM taken t
     UNION ALL
     SELECT u.id, u.stream, u.state, u.sort_key, u.priority, u.attempt, u.lost, u.fence, u.session,
       u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec, u.failure,
-      u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false, NULL, NULL, NULL, NULL, NULL,
-      NULL
+      u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false, NULL, NULL, NULL, NULL
     FROM (SELECT f.tid FROM found f WHERE NOT (SELECT p.all FROM plain p) LIMIT 1) f
     JOIN longshore_unit u ON u.ctid = f.tid;
 END $function$
@@ -840,7 +846,7 @@ BEGIN
       SELECT i.stream, count(*) FILTER (WHERE i.state = 1), count(*) FILTER (WHERE i.state = 2),
         sum(i.bytes)::bigint FROM inserted i GROUP BY i.stream)
     SELECT DISTINCT i.stream, i.state FROM inserted i
-    UNION ALL SELECT 0::bigint, 0::smallint FROM bounded;
+    UNION ALL SELECT 0::bigint, 0::smallint WHERE (SELECT count(*) FROM inserted) < cardinality($1);
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_finish_fast(ids uuid[], fences bigint[], results bytea[], now bigint, session uuid, single_statement boolean)
@@ -864,7 +870,7 @@ BEGIN
         attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
         failure = NULL, result = f.result
       FROM unnest($1, $2, $3) AS f (id, fence, result)
-      WHERE u.id = f.id AND u.fence = f.fence AND u.flags = 0
+      WHERE u.id = f.id AND u.fence = f.fence AND u.flags & ~2048 = 0
       AND coalesce(u.session, 0) = (SELECT s.num FROM longshore_session s WHERE s.id = $5)
       AND u.cap_key IS NULL RETURNING u.id, u.fence, u.stream, u.bytes),
     counted AS (

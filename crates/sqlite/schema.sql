@@ -67,6 +67,12 @@ CREATE TABLE longshore_bounded_pool (
     wait_histogram BLOB NOT NULL CHECK (length(wait_histogram) = 176)  -- 22 counts of waits by duration, 8 bytes each
 );
 
+CREATE TABLE longshore_browser_session (
+    hash       BLOB PRIMARY KEY CHECK (length(hash) = 32),
+    token      BLOB NOT NULL REFERENCES longshore_api_token,
+    expires_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
 CREATE TABLE longshore_budget (
     tenant         TEXT PRIMARY KEY,
     max_tokens     INTEGER CHECK (max_tokens >= 0),
@@ -141,10 +147,6 @@ CREATE TABLE longshore_lane (
     paused     INTEGER NOT NULL DEFAULT 0,
     weight     INTEGER NOT NULL DEFAULT 1 CHECK (weight > 0),
     cap        INTEGER,
-    pass       INTEGER NOT NULL DEFAULT 0,  -- of stride scheduling: the lane with the lowest pass is claimed first
-    -- 1 if the lane had nothing to claim. Its next claim first raises `pass` to the level of the active lanes, so
-    -- that an idle lane does not save up claims.
-    pass_stale INTEGER NOT NULL DEFAULT 1,
     max_units  INTEGER,
     max_bytes  INTEGER,
     UNIQUE (queue, tenant)
@@ -253,7 +255,7 @@ CREATE TABLE longshore_queue (
     num       INTEGER PRIMARY KEY,
     name      TEXT NOT NULL UNIQUE,
     paused    INTEGER NOT NULL DEFAULT 0,
-    max_units INTEGER,  -- the capacity in live units and in bytes of payload; NULL: not bounded
+    max_units INTEGER,  -- the capacity in live units and in their bytes; NULL: not bounded
     max_bytes INTEGER
 );
 
@@ -308,10 +310,11 @@ CREATE TABLE longshore_stream (
     done             INTEGER NOT NULL DEFAULT 0 CHECK (done >= 0),
     failed           INTEGER NOT NULL DEFAULT 0 CHECK (failed >= 0),
     cancelled        INTEGER NOT NULL DEFAULT 0 CHECK (cancelled >= 0),
-    bytes            INTEGER NOT NULL DEFAULT 0 CHECK (bytes >= 0),  -- payload of the live units
+    bytes            INTEGER NOT NULL DEFAULT 0 CHECK (bytes >= 0),  -- of the live units
     pruned_done      INTEGER NOT NULL DEFAULT 0,  -- of `done`, the units without a row: pruning keeps the tally
     pruned_failed    INTEGER NOT NULL DEFAULT 0,
     pruned_cancelled INTEGER NOT NULL DEFAULT 0,
+    idle_since       INTEGER,  -- when the pruner first found it without units; it deletes the stream later
     UNIQUE (lane, kind, batch)
 );
 
@@ -323,6 +326,7 @@ CREATE TABLE longshore_tenant (
     max_units  INTEGER,
     max_bytes  INTEGER,
     suspended  INTEGER NOT NULL DEFAULT 0,
+    allowed_kinds TEXT,  -- a JSON array of the kinds that the operator opened to it; NULL: none
     created_at INTEGER NOT NULL
 );
 

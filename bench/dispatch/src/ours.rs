@@ -91,6 +91,7 @@ fn options(folder: &Path, threads: u32) -> worker::WorkerOptions {
         server_lost: Duration::from_secs(30),
         drain: Duration::from_secs(30),
         roots: Vec::new(),
+        allowed_env: Vec::new(),
         env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         hooks: Hooks::default(),
         kills_orphans: false,
@@ -234,8 +235,8 @@ fn submission(path: &Path, items: Items) -> Submission {
 
 /// An array job of one script.
 pub(crate) fn array(path: &Path, batch: BatchId, count: u64) -> Submission {
-    let of = ArrayItems::Ranges(vec![(1, count)]);
-    submission(path, Items::Each { batch, of, at_most: None, max_fails: None, first: None })
+    let items = ArrayItems::Ranges(vec![(1, count)]);
+    submission(path, Items::Each { batch, items, max_running: None, max_failures: None, first: None })
 }
 
 /// Measures empty scripts on one worker.

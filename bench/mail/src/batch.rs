@@ -55,7 +55,7 @@ async fn round(folder: &Path, messages: usize) -> anyhow::Result<f64> {
     let working = async { Ok(worker.run().await?) };
     let (_, batch) = tokio::try_join!(working, watching)?;
     let done = batch.counts.done;
-    ensure!(done >= messages as u64, "not everybody got one: {:?}", batch.counts);
+    ensure!(done >= messages as u64, "not every recipient has a message: {:?}", batch.counts);
     ensure!(spool.stats(SystemClock.now())?.pending as u64 == done);
     let ended = batch.completed_at.context("the batch has no end")?;
     let took = ended.since(batch.started_at.context("the batch has no start")?);

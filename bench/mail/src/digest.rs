@@ -58,7 +58,10 @@ async fn round(folder: &Path, messages: usize) -> anyhow::Result<f64> {
         kept.extend(slot??);
     }
     let rate = messages as f64 / begun.elapsed().as_secs_f64();
-    ensure!(kept.iter().all(|one| one.created && one.told.items > 5), "not everybody got one");
+    ensure!(
+        kept.iter().all(|one| one.created && one.metadata.items > 5),
+        "not every recipient has a message"
+    );
     ensure!(spool.stats(longshore::Clock::now(&SystemClock))?.pending == messages);
     Ok(rate)
 }
@@ -89,9 +92,9 @@ impl Job {
 /// Opens the mail spool and the office that writes to it.
 pub(crate) async fn office(folder: &Path) -> anyhow::Result<(DigestSpool, Spool)> {
     let spool = Spool::open(&folder.join("spool"))?;
-    let letterbox = GroupCommitQueue::new(spool.clone(), Arc::new(SystemClock));
+    let queue = GroupCommitQueue::new(spool.clone(), Arc::new(SystemClock));
     let compiler = Compiler::new(Arc::new(EmbeddedRenderer::new(THREADS).await?));
-    let office = DigestSpool::new(compiler, letterbox, Vec::new(), Arc::new(SystemClock));
+    let office = DigestSpool::new(compiler, queue, Vec::new(), Arc::new(SystemClock));
     Ok((office, spool))
 }
 

@@ -52,10 +52,10 @@ impl Pair for User {
         loop {
             match self.permits.acquire(&self.pool, &ask).await? {
                 AcquireResult::Granted(_) => break,
-                AcquireResult::Waiting { look_again, .. } => {
+                AcquireResult::Waiting { retry_after, .. } => {
                     let turn = self.permits.wait_for_wakeup(&self.pool, ask.id);
                     // After a wake-up or the timeout the request is repeated.
-                    let _ = tokio::time::timeout(look_again, turn).await;
+                    let _ = tokio::time::timeout(retry_after, turn).await;
                 }
                 other => bail!("not in line but {other:?}"),
             }

@@ -35,13 +35,15 @@ pub use calls::{
     Call, CallAdmission, CallEnd, CallMode, CallRecord, CallStatus, Calls, CostCorrection, NewCall,
 };
 pub use keys::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey};
-pub use profiles::{ProfileChange, ProfileRecord, Profiles, PutProfile};
+pub use profiles::{MAX_PROFILE, ProfileChange, ProfileRecord, Profiles, PutProfile};
 pub use provider_batches::{
     BatchAnswer, CloseReason, NewPendingRequest, PendingChange, PendingCounts, PendingFilter, PendingRequest,
     PendingRequests, ProviderBatch, ProviderBatchChange,
 };
 pub use token_bucket::{BucketRequest, DrawResult};
-pub use tokens::{MAX_LABEL, NewToken, Role, TokenChange, TokenHash, TokenRecord, Tokens};
+pub use tokens::{
+    BrowserSession, MAX_LABEL, MAX_SESSIONS, NewToken, Role, TokenChange, TokenHash, TokenRecord, Tokens,
+};
 pub use usage::{Usage, UsageBy, UsageFilter, total_cost};
 
 use async_trait::async_trait;

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use longshore_core::store::Page;
+use longshore_core::unit::check_text;
 use longshore_core::{Error, ProfileName, Result, Scope, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -41,10 +42,16 @@ pub struct PutProfile {
     pub expected: Option<u64>,
 }
 
+/// Most bytes of a profile's document, as JSON.
+pub const MAX_PROFILE: usize = 64 * 1024;
+
 impl PutProfile {
     /// The profile to store, given the existing one.
     pub fn apply(self, found: Option<ProfileRecord>, now: Timestamp) -> Result<ProfileRecord> {
         let Self { tenant, name, body, suspended, expected } = self;
+        if let Some(body) = &body {
+            check_text("profile", &body.to_string(), MAX_PROFILE)?;
+        }
         let revision = found.as_ref().map_or(0, |found| found.revision);
         if let Some(expected) = expected.filter(|expected| *expected != revision) {
             let message = match (expected, revision) {

@@ -1,7 +1,7 @@
 //! Requests for a provider's batch API: waiting, sent, or answered. A row parks its request here
 //! when it gives up its slot, so that any process can continue after a crash.
 //!
-//! A request waits; it is sealed into a provider batch (a **shipment**) before anything is sent, so
+//! A request waits; it is sealed into a **provider batch** before anything is sent, so
 //! that the store always knows what may have been sent; and it is answered, or waits again if its
 //! batch is closed without its answer.
 
@@ -28,7 +28,7 @@ pub struct PendingRequest {
     pub new: NewPendingRequest,
     /// When it was parked.
     pub parked_at: Timestamp,
-    /// How many shipments were closed without its answer.
+    /// How many provider batches were closed without its answer.
     pub tries: u32,
     /// The answer, once there is one.
     pub reply: Option<Payload>,
@@ -41,7 +41,7 @@ pub enum PendingFilter {
     CustomId(String),
     /// Requests that wait to be sent.
     Waiting,
-    /// The unanswered requests of the shipment with this mark.
+    /// The unanswered requests of the provider batch with this mark.
     ProviderBatch(String),
     /// Answered requests that were not removed since.
     Answered,
@@ -81,15 +81,15 @@ pub enum PendingChange {
     Remove(String),
 }
 
-/// A change of a shipment. A repeat does nothing.
+/// A change of a provider batch. A repeat does nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProviderBatchChange {
-    /// Puts these waiting requests into a new shipment; requests that do not wait any more are left
+    /// Puts these waiting requests into a new provider batch; requests that do not wait any more are left
     /// out.
     Create(Vec<String>),
     /// Stores the provider's id.
     SetProviderId(String),
-    /// Removes the shipment. Its unanswered requests wait again.
+    /// Removes the provider batch. Its unanswered requests wait again.
     Close(CloseReason),
 }
 
@@ -98,7 +98,7 @@ pub enum ProviderBatchChange {
 pub struct PendingCounts {
     /// Waiting to be sent.
     pub waiting: u64,
-    /// In a shipment.
+    /// In a provider batch.
     pub out: u64,
     /// Answered; the unit has not fetched the answer yet.
     pub answered: u64,
@@ -111,7 +111,7 @@ impl PendingCounts {
     }
 }
 
-/// Whether a closed shipment counts as an attempt of its unanswered requests.
+/// Whether a closed provider batch counts as an attempt of its unanswered requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseReason {
     /// It was sent, and no answer came.
@@ -120,7 +120,7 @@ pub enum CloseReason {
     NotProcessed,
 }
 
-/// Parked requests. One runner at a time works on a batch's shipments; rows park and query at any
+/// Parked requests. One runner at a time works on a batch's provider batches; rows park and query at any
 /// time.
 #[async_trait]
 pub trait PendingRequests: Send + Sync + 'static {
@@ -135,10 +135,10 @@ pub trait PendingRequests: Send + Sync + 'static {
         limit: u32,
     ) -> Result<Vec<PendingRequest>>;
 
-    /// The open shipments, oldest first, and the number of requests.
+    /// The open provider batches, oldest first, and the number of requests.
     async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)>;
 
-    /// Creates or closes the shipment with this mark, or stores its id at the provider.
+    /// Creates or closes the provider batch with this mark, or stores its id at the provider.
     async fn change_provider_batch(
         &self,
         batch: &BatchId,

@@ -1,6 +1,6 @@
 //! Shorthands for callers of a ledger. A store does not implement them.
 
-use longshore_core::{Error, KeyName, ProfileName, Result, Scope, TenantId, TokenId};
+use longshore_core::{Error, KeyName, ProfileName, Result, Scope, TenantId, Timestamp, TokenId};
 
 use crate::{
     KeyRecord, Keys, Ledger, NewToken, ProfileChange, ProfileRecord, PutProfile, TokenChange, TokenHash,
@@ -38,10 +38,10 @@ impl dyn Ledger + '_ {
         Ok(self.tokens(&Scope::All, Some(hash), 1).await?.pop())
     }
 
-    /// Whether a token was ever added. Once authentication is required it stays required: revoking
-    /// the last token must not open the server.
-    pub async fn is_locked(&self) -> Result<bool> {
-        Ok(!self.tokens(&Scope::All, None, 1).await?.is_empty())
+    /// Whether any token is valid at `now`.
+    pub async fn has_valid_token(&self, now: Timestamp) -> Result<bool> {
+        let all = self.tokens(&Scope::All, None, u32::MAX).await?;
+        Ok(all.iter().any(|token| token.is_valid(now)))
     }
 
     /// Writes a profile: [`ProfileChange::Put`].

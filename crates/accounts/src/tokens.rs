@@ -136,11 +136,32 @@ impl TokenRecord {
         }
     }
 
+    /// The same token, valid until `end` at most.
+    #[must_use]
+    pub fn until(self, end: Timestamp) -> Self {
+        let expires_at = Some(self.expires_at.map_or(end, |own| own.min(end)));
+        Self { expires_at, ..self }
+    }
+
     /// Whether it is valid at `now`.
     pub fn is_valid(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|end| now < end)
     }
 }
+
+/// A browser session: a cookie that stands for a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrowserSession {
+    /// The cookie's hash.
+    pub hash: TokenHash,
+    /// The token that the browser logged in with. Its revocation ends the session.
+    pub token: TokenId,
+    /// When the session ends.
+    pub expires_at: Timestamp,
+}
+
+/// Most browser sessions of one token; a further one ends the session that expires first.
+pub const MAX_SESSIONS: usize = 100;
 
 /// A change of a token. A repeat changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,14 +170,20 @@ pub enum TokenChange {
     Add(NewToken),
     /// Revokes it for good.
     Revoke(TokenId),
+    /// Begins a browser session of a token, and deletes expired sessions.
+    BeginSession(BrowserSession),
+    /// Ends the browser session with this hash.
+    EndSession(TokenHash),
 }
 
 /// API tokens. Operations see only tokens within `scope`.
 #[async_trait]
 pub trait Tokens: Send + Sync + 'static {
-    /// Adds or revokes a token, and returns it.
+    /// Changes a token or its sessions, and returns the token. Without such a token or session, the
+    /// error is [`Error::NotFound`].
     async fn change_token(&self, scope: &Scope, change: TokenChange) -> Result<TokenRecord>;
 
-    /// Tokens, oldest first, valid or not: up to `limit`, or the one with this hash.
+    /// Tokens, oldest first, valid or not: up to `limit`, or the one with this hash. The hash of a
+    /// browser session finds the session's token, which then expires with the session.
     async fn tokens(&self, scope: &Scope, hash: Option<TokenHash>, limit: u32) -> Result<Vec<TokenRecord>>;
 }

@@ -4,7 +4,7 @@
 //! code that says what the caller can do. A [`Profile`] names a provider and its settings;
 //! [`providers::open`] opens the provider. Real providers share one [`Http`] client. Two are
 //! simulated, [`Echo`] and [`Scripted`]: deterministic, without network, and marked as simulated in
-//! every answer; [`open`] opens only these. A [`ResponseSchema`] parses answers that must be JSON.
+//! every answer; [`open_simulated`] opens only these. A [`ResponseSchema`] parses answers that must be JSON.
 //!
 //! [`Inference`] makes calls for tenants, within their limits and budgets, and records them. The
 //! [`gateway`] serves the APIs of OpenAI and Anthropic, the [`worker`] answers requests from a queue
@@ -47,7 +47,8 @@ pub use pricing::{
     estimate_tokens,
 };
 pub use profile::{
-    ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, WhenPoolFull, open,
+    ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, WhenPoolFull,
+    open_simulated,
 };
 pub use prompts::{NoPrompts, PromptFiles, Prompts};
 pub use raw_json::RawObject;

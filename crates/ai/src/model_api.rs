@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::chat::{AnswerPiece, Chat, ToolCall};
 use crate::passthrough::PassthroughRequest;
-use crate::pricing::estimate_tokens;
+use crate::pricing::{MAX_IMAGE_TOKENS, estimate_tokens};
 
 /// One question to a model.
 #[derive(Debug, Clone)]
@@ -317,6 +317,11 @@ pub trait Provider: Send + Sync + 'static {
     /// Estimated tokens of a question.
     fn estimate(&self, question: &Question) -> u64 {
         question.estimate()
+    }
+
+    /// The most tokens that a question can have, which a budget reserves.
+    fn token_bound(&self, question: &Question) -> u64 {
+        question.token_bound(MAX_IMAGE_TOKENS)
     }
 
     /// Whether answers are simulated.

@@ -21,6 +21,12 @@ pub struct PassthroughRequest {
     pub body: RawObject,
     /// Fields that matter and that the translation would lose, as text for users.
     pub unsupported: Vec<Cow<'static, str>>,
+    /// Parts that may change the price of the call in a way that is not reserved, as text for users.
+    pub unpriced: Vec<Cow<'static, str>>,
+    /// How many answers it asks for.
+    pub choices: u32,
+    /// Images that the translation does not have.
+    pub images: u32,
     /// Whether it has a system prompt. If not, it cannot be passed through by a profile that has
     /// one.
     pub has_system: bool,
@@ -69,7 +75,9 @@ mod tests {
 
     fn raw(body: &'static str) -> PassthroughRequest {
         let body = RawObject::parse(body).unwrap();
-        PassthroughRequest { format: ProviderName::Openai, body, unsupported: Vec::new(), has_system: false }
+        let (unsupported, unpriced) = (Vec::new(), Vec::new());
+        let (format, choices, images) = (ProviderName::Openai, 1, 0);
+        PassthroughRequest { format, body, unsupported, unpriced, choices, images, has_system: false }
     }
 
     #[test]

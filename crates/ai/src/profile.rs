@@ -25,6 +25,10 @@ pub struct Profile {
     /// Prices of tokens. Zero by default.
     #[serde(default)]
     pub prices: Prices,
+    /// Further models that a question may name, with their prices. One without prices has those of
+    /// the profile.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub models: BTreeMap<String, Prices>,
     /// Simulated providers: how long each answer takes.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub delay: Duration,
@@ -203,6 +207,21 @@ impl Profile {
         requested.unwrap_or_else(|| model(self))
     }
 
+    /// The prices of a model; `None` if the profile does not offer it.
+    pub fn prices_of(&self, model: &str) -> Option<&Prices> {
+        match self.models.get(model) {
+            Some(own) if *own != Prices::default() => Some(own),
+            Some(_) => Some(&self.prices),
+            None => (model == self.model || model == self.asked_model(None)).then_some(&self.prices),
+        }
+    }
+
+    /// The models that a question may name, the profile's own first.
+    pub(crate) fn offered_models(&self) -> impl Iterator<Item = &str> {
+        let others = self.models.keys().map(String::as_str).filter(|model| *model != self.model);
+        std::iter::once(self.asked_model(None)).chain(others)
+    }
+
     /// A profile with default settings.
     pub fn new(name: impl Into<String>, provider: ProviderName) -> Self {
         Self {
@@ -210,6 +229,7 @@ impl Profile {
             provider,
             model: String::new(),
             prices: Prices::default(),
+            models: BTreeMap::new(),
             delay: Duration::ZERO,
             script: None,
             endpoint: None,
@@ -253,7 +273,7 @@ pub enum ProfileError {
 }
 
 /// Opens a simulated profile's provider.
-pub fn open(profile: &Profile) -> Result<Arc<dyn Provider>, ProfileError> {
+pub fn open_simulated(profile: &Profile) -> Result<Arc<dyn Provider>, ProfileError> {
     let model = model(profile).to_owned();
     Ok(match profile.provider {
         ProviderName::Echo => Arc::new(Echo { model, delay: profile.delay }),

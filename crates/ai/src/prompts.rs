@@ -22,7 +22,7 @@ pub struct NoPrompts;
 #[async_trait]
 impl Prompts for NoPrompts {
     async fn fetch(&self, _: &TenantId, _: &str, _: Instant) -> Result<String, AskError> {
-        let why = "prompt_ref: this worker was not told where prompts are kept";
+        let why = "prompt_ref: this worker has no prompt store";
         Err(AskError::new(Code::InvalidRequest, why))
     }
 }

@@ -27,9 +27,11 @@ struct FieldPosition {
 }
 
 impl RawObject {
-    /// Locates the fields, without parsing their values.
+    /// Locates the fields, without parsing their values. Rejects a text of which the values would take
+    /// much more memory than the text, or that is nested deeper than any request.
     pub fn parse(text: impl Into<Bytes>) -> serde_json::Result<Self> {
         let text = text.into();
+        check_structure(&text)?;
         let RawFields(found) = serde_json::from_slice(&text)?;
         let position_of = |raw: &RawValue| position(&text, raw.get());
         let members = found
@@ -37,6 +39,11 @@ impl RawObject {
             .map(|(name, value)| FieldPosition { name: position_of(name), value: position_of(value) });
         let fields = members.collect();
         Ok(Self { text, fields })
+    }
+
+    /// The length of the text, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.text.len()
     }
 
     /// The fields in order: names, and unparsed values.
@@ -87,6 +94,45 @@ impl RawObject {
     fn at(&self, position: &Range<usize>) -> &str {
         std::str::from_utf8(&self.text[position.clone()]).unwrap_or_default()
     }
+}
+
+/// The most values in a text: they are parsed into some hundred bytes each.
+const MAX_VALUES: usize = 250_000;
+
+/// The deepest nesting: that of the parser, which does not check values that stay unparsed.
+const MAX_DEPTH: usize = 128;
+
+/// Counts the values of a text and their depth, by the signs outside of strings.
+fn check_structure(text: &[u8]) -> serde_json::Result<()> {
+    let (mut values, mut depth, mut rest) = (0, 0_usize, text);
+    while let Some((sign, after)) = rest.split_first() {
+        rest = after;
+        match sign {
+            b'"' => rest = after_string(after),
+            b',' | b':' => values += 1,
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if values > MAX_VALUES || depth > MAX_DEPTH {
+            return Err(serde::de::Error::custom(format_args!(
+                "it has more than {MAX_VALUES} values, or is nested deeper than {MAX_DEPTH}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What follows the end of a string.
+fn after_string(mut text: &[u8]) -> &[u8] {
+    while let Some(at) = memchr::memchr2(b'"', b'\\', text) {
+        let escaped = usize::from(text[at] == b'\\');
+        text = text.get(at + 1 + escaped..).unwrap_or_default();
+        if escaped == 0 {
+            return text;
+        }
+    }
+    &[]
 }
 
 /// The position of a part within the text that it borrows from.
@@ -149,6 +195,19 @@ mod tests {
         assert_eq!(object.with(&[("a", None)]).unwrap(), br#"{"b\"":3}"#);
         let names: Vec<_> = object.fields().map(|(name, _)| name).collect();
         assert_eq!(names, ["a", "a", "b\""]);
+    }
+
+    #[test]
+    fn what_would_take_much_memory_is_refused_before_it_is_parsed() {
+        let many = |count: usize| format!(r#"{{"a":[0{}]}}"#, ",0".repeat(count - 1));
+        let deep = |depth: usize| format!(r#"{{"a":{}{}}}"#, "[".repeat(depth), "]".repeat(depth));
+        assert!(RawObject::parse(many(MAX_VALUES)).is_ok() && RawObject::parse(deep(MAX_DEPTH - 1)).is_ok());
+        for text in [many(MAX_VALUES + 1), deep(MAX_DEPTH), "[".repeat(32 << 20)] {
+            let error = RawObject::parse(text).unwrap_err().to_string();
+            assert!(error.contains("more than 250000 values"), "{error}");
+        }
+        let quoted = format!(r#"{{"a":"\\\"{}"}}"#, "[,".repeat(MAX_VALUES));
+        assert!(RawObject::parse(quoted).is_ok(), "a text is one value");
     }
 
     #[test]

@@ -135,8 +135,8 @@ impl RowHandlerBuilder {
     /// Sets the `Inference` for rows with a profile that is in the ledger or calls a remote provider.
     /// Without it, the handler leaves their batches to another worker. The program must run
     /// [`Inference::run_journal`].
-    pub fn inference(mut self, desk: Inference) -> Self {
-        self.dependencies.inference = Some(desk);
+    pub fn inference(mut self, inference: Inference) -> Self {
+        self.dependencies.inference = Some(inference);
         self
     }
 

@@ -25,7 +25,7 @@ use crate::value::{show_key, to_json};
 pub trait MailSpool: Send + Sync + 'static {
     /// Stores a message. Once this returns, the message will be sent despite any crash. If it fails
     /// or is dropped, the message may be sent all the same, and the caller may repeat the call.
-    async fn enqueue(&self, parcel: OutgoingMail) -> Result<SpooledMail, MailSpoolError>;
+    async fn enqueue(&self, mail: OutgoingMail) -> Result<SpooledMail, MailSpoolError>;
 }
 
 /// A message made by PRE.
@@ -75,7 +75,7 @@ pub struct SpooledMail {
     pub created: bool,
     /// The metadata of the stored message.
     #[serde(flatten)]
-    pub told: MailMetadata,
+    pub metadata: MailMetadata,
 }
 
 /// Why a message was not stored.
@@ -145,7 +145,7 @@ impl MailPrepare {
         }
         let last = items::last(&items, &self.mail.last).map_err(PrepareError::permanent)?;
         let items = items::distinct(items, &self.mail.same);
-        let told = MailMetadata {
+        let metadata = MailMetadata {
             mode: self.mail.mode,
             day: self.mail.day.clone(),
             since: self.since(&row).map_or(Value::Null, to_json),
@@ -168,7 +168,7 @@ impl MailPrepare {
             subject: render_line(&self.subject)?,
             headers: headers.collect::<Result<_, PrepareError>>()?,
             folder: self.mail.folder.clone(),
-            metadata: told,
+            metadata,
             mjml: render(&self.page)?,
         })
     }

@@ -46,7 +46,7 @@ pub struct ProviderBatchInput {
 }
 
 impl ProviderBatchHandler {
-    /// A handler that takes profiles and the ledger from `desk`.
+    /// A handler that takes profiles and the ledger from `inference`.
     pub fn new(inference: Inference) -> Self {
         Self { inference, clock: Arc::new(SystemClock) }
     }

@@ -1,6 +1,8 @@
 //! Parses the command line and runs the command.
 
+use anyhow::Context;
 use clap::Parser;
+use longshore_process::{forbid_inspection, forbid_new_privileges};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::args::ai::AiCommand;
@@ -45,6 +47,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         | CliCommand::Dispatch(DeferredArgs(DispatchCommand::Serve(_))) => "info",
         _ => "warn",
     };
+    harden(&cli.command, &settings)?;
     let runtime = runtime(&cli.command)?;
     let is_service =
         matches!(cli.command, CliCommand::Ai(DeferredArgs(AiCommand::Worker(_) | AiCommand::Gateway(_))));
@@ -58,6 +61,28 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         telemetry.end().await;
         ended
     })
+}
+
+/// Keeps the secrets of a process that runs units from the processes of those units, and those from
+/// gaining privileges. Called before the first thread starts: threads and processes inherit it.
+fn harden(command: &CliCommand, settings: &Settings) -> anyhow::Result<()> {
+    let runs_units = matches!(command, CliCommand::Worker(worker) if worker.remote.server.is_none());
+    if runs_units && settings.worker.no_new_privs {
+        forbid_new_privileges().context("cannot forbid new privileges (worker.no_new_privs)")?;
+    }
+    let holds_secrets = matches!(
+        command,
+        CliCommand::Worker(_)
+            | CliCommand::Batch(_)
+            | CliCommand::Ai(_)
+            | CliCommand::Dispatch(_)
+            | CliCommand::Serve(_)
+            | CliCommand::Supervise(_)
+    );
+    if holds_secrets {
+        forbid_inspection().context("cannot hide this process's memory from others")?;
+    }
+    Ok(())
 }
 
 /// Adds the server to the settings of a command that runs through one.

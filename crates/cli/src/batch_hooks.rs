@@ -2,20 +2,18 @@
 //! rows' database.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::Verdict;
 use longshore_batch::completion::{ActionError, ActionRunner};
 use longshore_batch::definition::Action;
-use longshore_process::OrphanReaper;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Url};
 use serde_json::Value;
 
 use crate::exec::payload::ExecPayload;
-use crate::exec::run::{CommandEnd, CommandRun};
+use crate::exec::run::{CommandEnd, CommandRun, CommandSettings};
 use crate::http::client::{HttpClient, HttpError, HttpRequest};
 use crate::http::statuses::{ExpectedStatuses, RequestFailure, RetryConditions};
 
@@ -24,20 +22,19 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs commands and calls URLs.
 pub struct BatchHooks {
-    dir: PathBuf,
-    reaper: Arc<OrphanReaper>,
+    settings: CommandSettings,
     caller: HttpClient,
 }
 
 impl BatchHooks {
     /// Commands run in `dir`, and requests go through `caller`.
     pub fn new(dir: PathBuf, caller: HttpClient) -> Self {
-        Self { dir, reaper: OrphanReaper::shared(), caller }
+        Self { settings: CommandSettings::new(dir), caller }
     }
 
     async fn command(&self, argv: &[String], facts: &Value) -> Result<(), ActionError> {
         let exec = ExecPayload::simple(argv.to_vec(), facts.to_string(), HOOK_TIMEOUT);
-        let run = CommandRun { exec: &exec, dir: &self.dir, env: Vec::new(), reaper: &self.reaper };
+        let run = CommandRun { exec: &exec, settings: &self.settings, env: Vec::new() };
         match run.perform(std::future::pending()).await {
             CommandEnd::Exited(result) if result.exit_code == Some(0) => Ok(()),
             CommandEnd::Exited(result) => {

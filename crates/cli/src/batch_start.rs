@@ -4,12 +4,17 @@
 //! The payload names the batch, so a repeated run continues the batch that the first run created.
 //! Sending rows pauses while enough are queued; a run that waits gives its slot back, because the
 //! rows may need it.
+//!
+//! A unit with the operator's rights names any file. A tenant's unit starts files in the folders of
+//! `worker.batch_dirs` only, and its failure names no path: the worker's log does.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BatchId, Client, Context, Handler, HandlerReply, HandlerResult, Store, Verdict};
+use longshore::{
+    BatchId, Client, Context, Handler, HandlerReply, HandlerResult, Rights, Store, Unit, Verdict,
+};
 use longshore_batch::RowEnqueuer;
 use longshore_batch::row_enqueuer::{BatchFill, FillEnd, StartOptions};
 use serde::{Deserialize, Serialize};
@@ -78,10 +83,15 @@ impl BatchStartHandler {
     }
 
     /// The batch, created now or by an earlier run.
-    async fn open(&self, context: &Context, input: BatchStart) -> anyhow::Result<(RowEnqueuer, BatchFill)> {
+    async fn open(
+        &self,
+        context: &Context,
+        path: PathBuf,
+        input: BatchStart,
+    ) -> anyhow::Result<(RowEnqueuer, BatchFill)> {
         let unit = context.unit();
         let settings = Settings { tenant: Some(unit.tenant.clone()), ..self.settings.clone() };
-        let file = BatchFileArgs::of(input.folder.join(&input.file), input.params);
+        let file = BatchFileArgs::of(path, input.params);
         let checked = CheckedBatch::read(&file, ReadPurpose::Run, &settings).await?;
         let scope = longshore::Scope::Tenant(unit.tenant.clone());
         let client = Client::scoped(Arc::clone(&self.store), scope);
@@ -95,6 +105,26 @@ impl BatchStartHandler {
         let initiation = initiator.start_named(&id, checked.definition.clone(), options).await?;
         Ok((initiator, initiation))
     }
+
+    /// The path of the batch file; for a tenant its real path, if that is in an offered folder.
+    fn permitted_path(&self, unit: &Unit, input: &BatchStart) -> Option<PathBuf> {
+        let path = input.folder.join(&input.file);
+        if unit.rights == Rights::Operator {
+            return Some(path);
+        }
+        let path = path.canonicalize().ok()?;
+        let mut dirs = self.settings.worker.batch_dirs.iter().filter_map(|dir| dir.canonicalize().ok());
+        dirs.any(|dir| path.starts_with(dir)).then_some(path)
+    }
+}
+
+/// The verdict on a batch that could not be started or filled. Errors may quote files of the operator.
+fn not_started(unit: &Unit, error: &anyhow::Error) -> Verdict {
+    if unit.rights == Rights::Operator {
+        return Verdict::retry("batch_start", format!("{error:#}"));
+    }
+    tracing::warn!(unit = %unit.id, tenant = %unit.tenant, "cannot start a tenant's batch: {error:#}");
+    Verdict::retry("batch_start", "the batch file has an error, which the worker's log names")
 }
 
 impl Handler for BatchStartHandler {
@@ -102,9 +132,11 @@ impl Handler for BatchStartHandler {
     type Output = BatchStartResult;
 
     async fn run(&self, context: Context, input: BatchStart) -> HandlerResult<BatchStartResult> {
-        let opened = self.open(&context, input).await;
-        let (initiator, mut initiation) =
-            opened.map_err(|error| Verdict::retry("batch_start", format!("{error:#}")))?;
+        let path = self.permitted_path(context.unit(), &input).ok_or_else(|| {
+            Verdict::fail("batch_start", "this worker does not offer that batch file to tenants (batch_dirs)")
+        })?;
+        let opened = self.open(&context, path, input).await;
+        let (initiator, mut initiation) = opened.map_err(|error| not_started(context.unit(), &error))?;
         let (moved, cancelled) = (Notify::new(), context.cancelled());
         let stop = async {
             tokio::select! {
@@ -112,7 +144,8 @@ impl Handler for BatchStartHandler {
                 () = cancelled.cancelled() => {}
             }
         };
-        let filled = initiator.fill(&mut initiation, stop, |_| moved.notify_one()).await?;
+        let filled = initiator.fill(&mut initiation, stop, |_| moved.notify_one()).await;
+        let filled = filled.map_err(|error| not_started(context.unit(), &error.into()))?;
         let batch = initiation.batch().id.clone();
         match filled.end {
             FillEnd::Sealed => {

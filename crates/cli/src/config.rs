@@ -5,6 +5,8 @@
 //! these modules with `longshore.reference.toml`, which documents every key.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +15,7 @@ use longshore::store::Retention;
 use longshore::{PoolName, TenantId, duration};
 use toml::{Table, Value};
 
+use self::permissions::Found;
 use crate::env::{self, EnvVar};
 use crate::semaphore_backend::PermitStore;
 use crate::store::StoreUrl;
@@ -38,8 +41,10 @@ macro_rules! section {
 }
 
 mod error;
+mod listen_address;
 #[cfg(feature = "standard")]
 mod mail;
+mod permissions;
 mod sections;
 #[cfg(feature = "standard")]
 mod supervise;
@@ -49,6 +54,7 @@ mod value;
 #[cfg(feature = "standard")]
 mod web;
 
+pub use listen_address::ListenAddress;
 #[cfg(feature = "standard")]
 pub use mail::{MailConfig, RendererName, SmtpAddress, SmtpConfig};
 pub use sections::*;
@@ -118,9 +124,10 @@ section! {
 pub fn load(flag: Option<&Path>) -> anyhow::Result<Config> {
     let file = find(flag)?;
     let mut table = match &file {
-        Some(path) => read(path)?,
+        Some((path, found)) => read(path, *found)?,
         None => Table::new(),
     };
+    let file = file.map(|(path, _)| path);
     for var in env::VARS {
         if let Some(value) = std::env::var_os(var.name) {
             let value = value.into_string().ok().with_context(|| not_text(var))?;
@@ -136,19 +143,25 @@ fn not_text(var: EnvVar) -> String {
     format!("environment variable {} is not valid UTF-8", var.name)
 }
 
-fn find(flag: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
+fn find(flag: Option<&Path>) -> anyhow::Result<Option<(PathBuf, Found)>> {
     let named = flag.map(Path::to_owned);
     let named = named.or_else(|| std::env::var_os(env::CONFIG).map(PathBuf::from));
     match named {
-        Some(path) if path.is_file() => Ok(Some(path)),
+        Some(path) if path.is_file() => Ok(Some((path, Found::Named))),
         Some(path) => bail!("there is no configuration file {}", path.display()),
-        None => Ok(Some(PathBuf::from(FILE_NAME)).filter(|path| path.is_file())),
+        None => {
+            let found = Some(PathBuf::from(FILE_NAME)).filter(|path| path.is_file());
+            Ok(found.map(|path| (path, Found::InWorkingDirectory)))
+        }
     }
 }
 
-fn read(path: &Path) -> anyhow::Result<Table> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read configuration file {}", path.display()))?;
+fn read(path: &Path, found: Found) -> anyhow::Result<Table> {
+    let cannot = || format!("cannot read configuration file {}", path.display());
+    let mut file = File::open(path).with_context(cannot)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(cannot)?;
+    permissions::check(path, &file.metadata().with_context(cannot)?, found, &text)?;
     parse(&text, &path.display().to_string())
 }
 

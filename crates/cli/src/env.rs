@@ -60,6 +60,20 @@ pub struct EnvVar {
     pub key: &'static str,
 }
 
+/// Variables with secrets of the worker, which no unit's command inherits.
+pub const SECRETS: [&str; 10] = [
+    MASTER_KEY,
+    CREDENTIALS,
+    WEBHOOK,
+    SENTRY,
+    SMTP_PASSWORD,
+    TOKEN,
+    STORE,
+    LISTEN_URL,
+    "LONGSHORE_PERMITS",
+    "LONGSHORE_PROMPTS_DB",
+];
+
 /// All variables of keys. Lists are separated by commas.
 pub const VARS: [EnvVar; 38] = [
     EnvVar { name: STORE, key: "store" },

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 
 use longshore::store::{CapacityScope, SendRejection};
 use longshore_ai::VaultError;
+use longshore_trusted_path::PathError;
 
 use crate::exit::ExitCode;
 
@@ -117,14 +118,14 @@ fn causes(error: &anyhow::Error) -> impl Iterator<Item = &(dyn StdError + 'stati
 
 fn write(error: &anyhow::Error, to: &mut impl Write) -> io::Result<()> {
     writeln!(to, "error: {error}")?;
-    let mut said = error.to_string();
+    let mut printed = error.to_string();
     for cause in error.chain().skip(1) {
         let text = cause.to_string();
         // Many libraries repeat their source's message in their own.
-        if !said.contains(&text) {
+        if !printed.contains(&text) {
             writeln!(to, "  caused by: {text}")?;
         }
-        said = text;
+        printed = text;
     }
     match hint(error) {
         Some(hint) => writeln!(to, "hint: {hint}"),
@@ -160,9 +161,12 @@ fn known_hint(cause: &(dyn StdError + 'static)) -> Option<String> {
     if let Some(hint) = cause.downcast_ref().and_then(vault_hint) {
         return Some(hint);
     }
+    if let Some(hint) = cause.downcast_ref().and_then(PathError::hint) {
+        return Some(hint);
+    }
     let hint = match store_error(cause)? {
         Error::DiskFull { .. } => "free some space; nothing that was accepted is lost",
-        Error::Schema { found, known } if found < known => "run `longshore migrate`",
+        Error::Schema { found, supported } if found < supported => "run `longshore migrate`",
         Error::Schema { .. } => "this store belongs to a newer longshore: use that version",
         Error::NotFound { what: "tenant", .. } => "`longshore tenant list` shows the tenants",
         Error::NotFound { what: "batch", .. } => "`longshore batch list` shows the batches",

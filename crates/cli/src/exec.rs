@@ -1,36 +1,34 @@
 //! The built-in kind `exec`: a unit is a command, its result the command's output.
 //!
 //! This module is the handler: it maps the end of a [`run`] to an outcome. [`payload`] parses, and an
-//! [`OrphanReaper`] terminates commands that outlive a killed worker.
-
-use std::path::PathBuf;
-use std::sync::Arc;
+//! `OrphanReaper` terminates commands that outlive a killed worker.
 
 use longshore::{CancelReason, Context, Handler, HandlerReply, HandlerResult, Verdict, trace};
-use longshore_process::OrphanReaper;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::env;
 use payload::ExecPayload;
-use run::{CommandEnd, CommandRun};
+use run::{CommandEnd, CommandRun, CommandSettings};
 
+mod os_user;
 pub mod payload;
 pub mod run;
+
+pub use os_user::OsUser;
 
 /// The kind's name.
 pub const KIND: &str = "exec";
 
 /// Runs commands.
 pub struct ExecHandler {
-    dir: PathBuf,
-    reaper: Arc<OrphanReaper>,
+    settings: CommandSettings,
 }
 
 impl ExecHandler {
-    /// Commands run in `dir` unless they name another directory.
-    pub fn new(dir: PathBuf) -> Self {
-        Self { dir, reaper: OrphanReaper::shared() }
+    /// Runs commands with these settings.
+    pub fn new(settings: CommandSettings) -> Self {
+        Self { settings }
     }
 }
 
@@ -60,7 +58,7 @@ impl Handler for ExecHandler {
         let exec: ExecPayload = serde_json::from_str(input.get())
             .map_err(|error| Verdict::fail("bad-input", format!("not an exec payload: {error}")))?;
         exec.check().map_err(|problem| Verdict::fail("bad-input", problem))?;
-        let run = CommandRun { exec: &exec, dir: &self.dir, env: unit_env(&context), reaper: &self.reaper };
+        let run = CommandRun { exec: &exec, settings: &self.settings, env: unit_env(&context) };
         let cancelled = context.cancelled();
         let end = run.perform(cancelled.cancelled()).await;
         to_outcome(end, &exec, context.cancel_reason())

@@ -51,7 +51,13 @@ impl HttpHandler {
     /// The request for a payload, with the secrets that this worker adds.
     fn prepare(&self, http: &HttpPayload, context: &Context) -> Result<(HttpRequest, Secrets), Verdict> {
         let mut secrets = Secrets::default();
-        let mut call = http.call(|value| self.variables.fill(value, &mut secrets))?;
+        let rights = context.unit().rights;
+        // A tenant chooses the URL: it must not send the operator's secrets to its own server.
+        let may_fill = rights.is_operator() || self.caller.lists(&http.url()?);
+        let none = AllowedVariables::new(Vec::new());
+        let variables = if may_fill { &self.variables } else { &none };
+        let mut call = http.call(|value| variables.fill(value, &mut secrets))?;
+        call.rights = rights;
         // A secret that begins within the stored part must be read completely to be recognised.
         call.most = MAX_BODY + secrets.longest();
         add_unit_headers(&mut call, context);

@@ -162,9 +162,9 @@ mod tests {
             (format!("{task}after = ['a']"), vec!["a → a"]),
             (String::new(), vec!["no tasks"]),
         ] {
-            let said = complaint(&text);
+            let error = complaint(&text);
             for word in words {
-                assert!(said.contains(word), "{text}\nmisses {word}: {said}");
+                assert!(error.contains(word), "{text}\nmisses {word}: {error}");
             }
         }
     }

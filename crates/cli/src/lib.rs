@@ -14,6 +14,8 @@ mod amount_args;
 #[cfg(feature = "standard")]
 mod app;
 mod args;
+#[cfg(feature = "standard")]
+mod audit;
 mod batch_hooks;
 #[cfg(feature = "standard")]
 mod batch_start;

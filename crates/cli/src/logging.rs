@@ -1,5 +1,8 @@
 //! Writes the log to stderr, or to daily files that are removed after a while.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+
 use anyhow::Context;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
@@ -30,13 +33,16 @@ pub fn start(settings: &LogConfig, default_level: &str, telemetry: &Telemetry) -
         install(filter, settings.format, std::io::stderr, telemetry)?;
         return Ok(Logging(None));
     };
+    let cannot = || format!("cannot write logs into {}", dir.display());
+    // The files get their mode from the umask, and a log may quote payloads.
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(cannot)?;
     let files = RollingFileAppender::builder()
         .rotation(Rotation::DAILY)
         .filename_prefix("longshore")
         .filename_suffix("log")
         .max_log_files(settings.keep)
         .build(dir)
-        .with_context(|| format!("cannot write logs into {}", dir.display()))?;
+        .with_context(cannot)?;
     let (writer, guard) = tracing_appender::non_blocking(files);
     install(filter, settings.format, writer, telemetry)?;
     Ok(Logging(Some(guard)))

@@ -80,34 +80,34 @@ pub async fn sealer(settings: &Settings) -> anyhow::Result<DigestBuilder> {
 /// message, because most workers send no mail.
 pub struct LazyMailSpool {
     settings: Settings,
-    office: OnceCell<DigestSpool>,
+    spool: OnceCell<DigestSpool>,
 }
 
 impl LazyMailSpool {
     /// Opens nothing yet.
     pub fn new(settings: &Settings) -> Self {
-        Self { settings: settings.clone(), office: OnceCell::new() }
+        Self { settings: settings.clone(), spool: OnceCell::new() }
     }
 
     async fn open(&self) -> anyhow::Result<DigestSpool> {
         let compiler = compiler(None, &self.settings).await?;
         let mail = &self.settings.mail;
-        let letterbox = GroupCommitQueue::new(spool(mail)?, Arc::new(SystemClock));
-        Ok(DigestSpool::new(compiler, letterbox, mail.includes.clone(), Arc::new(SystemClock)))
+        let queue = GroupCommitQueue::new(spool(mail)?, Arc::new(SystemClock));
+        Ok(DigestSpool::new(compiler, queue, mail.includes.clone(), Arc::new(SystemClock)))
     }
 }
 
 #[async_trait]
 impl MailSpool for LazyMailSpool {
-    async fn enqueue(&self, parcel: OutgoingMail) -> Result<SpooledMail, MailSpoolError> {
-        let office = self.office.get_or_try_init(|| self.open()).await;
-        let office = office.map_err(|error| MailSpoolError {
+    async fn enqueue(&self, mail: OutgoingMail) -> Result<SpooledMail, MailSpoolError> {
+        let spool = self.spool.get_or_try_init(|| self.open()).await;
+        let spool = spool.map_err(|error| MailSpoolError {
             code: "SPOOL_ERROR",
             message: format!("{error:#}"),
             retryable: true,
             busy: false,
         })?;
-        office.enqueue(parcel).await
+        spool.enqueue(mail).await
     }
 }
 

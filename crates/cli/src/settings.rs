@@ -287,7 +287,7 @@ fn bounded_pool(name: &PoolName, written: &BoundedPoolConfig) -> anyhow::Result<
         alert_every: written.alert_every,
         on_outage: match written.on_outage {
             OnOutageName::FailClosed => OnOutage::FailClosed,
-            OnOutageName::FailOpen => OnOutage::FailOpen { most: own },
+            OnOutageName::FailOpen => OnOutage::FailOpen { max_weight: own },
         },
         adaptive: adaptive(name, written)?,
     })

@@ -1,11 +1,43 @@
-//! What a scope may send to and change: one decision for all stores.
+//! What a scope may send to and change, and which kinds are open to tenants: one decision for all
+//! stores, servers and workers.
 //!
 //! Objects of other tenants do not exist for a scope, so each refusal is [`Error::NotFound`].
 
-use crate::name::{QueueName, Scope, TenantId};
+use serde::{Deserialize, Serialize};
+
+use crate::name::{Kind, QueueName, Scope, TenantId};
 use crate::store::LaneChange;
-use crate::unit::NewUnit;
+use crate::unit::{MAX_SEND_DEPENDENCIES, NewUnit, check_count};
 use crate::{Error, Result};
+
+/// The rights that a unit was sent with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Rights {
+    /// The operator's: by a client of the store itself, or with an admin token.
+    #[default]
+    Operator,
+    /// A tenant's: with a token below admin.
+    Tenant,
+}
+
+impl Rights {
+    /// Whether these are the operator's rights.
+    pub fn is_operator(&self) -> bool {
+        *self == Self::Operator
+    }
+}
+
+impl Kind {
+    /// Whether units of this kind act with the operator's rights: they run commands, or read files
+    /// and databases, as the worker's user. Such a kind is closed to tenants, unless the operator
+    /// opened it to one ([`crate::store::Tenant::allowed_kinds`]).
+    pub fn needs_operator(&self) -> bool {
+        let kind = self.as_str();
+        matches!(kind, "exec" | "script") || kind.starts_with("batch.") || kind.starts_with("mail.")
+    }
+}
 
 impl Scope {
     /// Requires that the scope includes a tenant.
@@ -15,6 +47,8 @@ impl Scope {
 
     /// Requires that units are valid and that the scope may send them.
     pub fn check_units(&self, units: &[NewUnit]) -> Result<()> {
+        let dependencies = units.iter().map(|unit| unit.dependencies.units.len()).sum();
+        check_count("the units of one request", dependencies, MAX_SEND_DEPENDENCIES)?;
         units.iter().try_for_each(|unit| {
             unit.check()?;
             self.require(&unit.tenant)
@@ -51,6 +85,17 @@ impl Scope {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kinds_that_act_for_the_operator_are_told_from_all_others() {
+        let needs_operator = |name: &str| Kind::new(name).unwrap().needs_operator();
+        for name in ["exec", "script", "batch.start", "batch.row", "batch.end", "mail.send"] {
+            assert!(needs_operator(name), "{name}");
+        }
+        for name in ["http", "ai", "ai-reply", "resize", "exec.mine", "batch", "mailing", "my.batch.start"] {
+            assert!(!needs_operator(name), "{name}");
+        }
+    }
 
     #[test]
     fn a_tenant_changes_its_own_queues_and_pauses_its_own_lanes() {

@@ -3,12 +3,36 @@
 //! A store looks up the holder of the unit's dedup key, the states of its dependencies and the live
 //! units under its limits. These functions say whether it is stored, and in which state.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::name::UnitId;
+use crate::name::{Scope, UnitId};
 use crate::store::{Capacity, CapacityScope, SendRejection, SendResult};
 use crate::time::Timestamp;
 use crate::unit::{Dependencies, NewUnit, OnDependencyFailure, OnDuplicate, UnitState};
+
+/// Most queues that a tenant's senders may use, shared ones included.
+pub const MAX_QUEUES: u64 = 1_000;
+
+/// Most kinds that a tenant's senders may use in one queue. Units of batches do not count.
+pub const MAX_KINDS: u64 = 1_000;
+
+impl Scope {
+    /// Rejects the first unit of a queue if the tenant has `existing` others. An operator's programs
+    /// have no such limit.
+    pub fn check_new_queue(&self, existing: u64) -> Option<SendRejection> {
+        self.check_new("queues", existing, MAX_QUEUES)
+    }
+
+    /// Rejects the first unit of a kind in a queue if the tenant has `existing` other kinds there.
+    pub fn check_new_kind(&self, existing: u64) -> Option<SendRejection> {
+        self.check_new("kinds in the queue", existing, MAX_KINDS)
+    }
+
+    fn check_new(&self, what: &str, existing: u64, limit: u64) -> Option<SendRejection> {
+        let is_limited = self.tenant().is_some() && existing >= limit;
+        is_limited.then(|| SendRejection::TooMany { what: what.to_owned(), limit })
+    }
+}
 
 /// The live units under one capacity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +43,7 @@ pub struct LimitUsage {
     pub capacity: Capacity,
     /// Live units.
     pub live: u64,
-    /// Their payload bytes.
+    /// Their [`NewUnit::stored_bytes`].
     pub bytes: u64,
 }
 
@@ -34,7 +58,7 @@ impl LimitUsage {
         self.capacity != Capacity::default()
     }
 
-    /// Why there is no room for a unit with a payload of `bytes`.
+    /// Why there is no room for a unit of `bytes`.
     pub fn refuse(&self, bytes: u64) -> Option<SendRejection> {
         let limit = match self.capacity {
             Capacity { units: Some(max), .. } if self.live + 1 > max => format!("{max} units"),
@@ -62,7 +86,7 @@ impl<S> Default for CapacityCheck<S> {
 }
 
 impl<S: Ord> CapacityCheck<S> {
-    /// Counts a unit with a payload of `bytes`, or returns the refusal if a limit is reached.
+    /// Counts a unit of `bytes`, or returns the refusal if a limit is reached.
     pub fn admit(&mut self, lane: i64, bytes: u64) -> Option<SendRejection> {
         let scopes = self.lanes.get(&lane)?;
         let mut limits = scopes.iter().filter_map(|scope| self.limits.get(scope));
@@ -105,8 +129,11 @@ impl UnitDependencies {
         after: &Dependencies,
         mut state_of: impl FnMut(UnitId) -> Result<Option<UnitState>, E>,
     ) -> Result<Result<Self, SendRejection>, E> {
-        let mut dependencies = Self::default();
+        let (mut dependencies, mut listed) = (Self::default(), HashSet::new());
         for needs in &after.units {
+            if !listed.insert(needs) {
+                continue;
+            }
             match state_of(*needs)? {
                 None => return Ok(Err(SendRejection::UnknownDependency(*needs))),
                 Some(UnitState::Failed | UnitState::Cancelled)
@@ -114,7 +141,7 @@ impl UnitDependencies {
                 {
                     dependencies.failed = Some(*needs);
                 }
-                Some(state) if state.is_final() || dependencies.open.contains(needs) => {}
+                Some(state) if state.is_final() => {}
                 Some(_) => dependencies.open.push(*needs),
             }
         }
@@ -206,7 +233,7 @@ mod tests {
         assert_eq!(resolve(vec![open, done, open], cancel), Ok((vec![open], None)));
         assert_eq!(resolve(vec![open, failed], cancel), Ok((vec![], Some(failed))));
         assert_eq!(resolve(vec![open, failed], release), Ok((vec![open], None)));
-        let stranger = UnitId::new();
-        assert_eq!(resolve(vec![open, stranger], release), Err(SendRejection::UnknownDependency(stranger)));
+        let unknown = UnitId::new();
+        assert_eq!(resolve(vec![open, unknown], release), Err(SendRejection::UnknownDependency(unknown)));
     }
 }

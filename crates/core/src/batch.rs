@@ -7,11 +7,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::Rights;
 use crate::counts::Counts;
 use crate::name::{BatchId, Kind, QueueName, TenantId};
 use crate::store::{AddChunkResult, BatchChunk};
+use crate::text::truncate_bytes;
 use crate::time::Timestamp;
-use crate::unit::{NewUnit, Payload};
+use crate::unit::{NewUnit, Payload, check_text};
 
 /// The status of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -125,9 +127,17 @@ pub struct Callback {
     /// The initiator's own part of the payload.
     #[serde(default)]
     pub data: serde_json::Value,
+    /// The rights that the unit is sent with: the rights of the batch's initiator.
+    #[serde(default, skip_serializing_if = "Rights::is_operator")]
+    pub rights: Rights,
 }
 
 impl Callback {
+    /// A callback with the operator's rights.
+    pub fn new(queue: QueueName, kind: Kind, data: serde_json::Value) -> Self {
+        Self { queue, kind, data, rights: Rights::Operator }
+    }
+
     /// The payload for a batch that has ended.
     pub fn payload(&self, batch: &Batch) -> Payload {
         Payload::from(serde_json::json!({
@@ -137,13 +147,19 @@ impl Callback {
     }
 }
 
-/// The largest [`Callback::data`]: with the counts added, it must still fit into a payload.
-pub const MAX_CALLBACK_DATA: usize = 1024 * 1024;
+/// The largest [`Callback::data`]. It is part of the batch's record, which lists return.
+pub const MAX_CALLBACK_DATA: usize = 64 * 1024;
+
+/// Most bytes of a batch's notes, cursor, or reason of a pause or failure.
+pub const MAX_BATCH_TEXT: usize = 4096;
+
+/// Most bytes of a batch's type and of the name of its initiator.
+pub const MAX_BATCH_LABEL: usize = 256;
 
 /// A batch as its initiator describes it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NewBatch {
-    /// Its name.
+    /// Its name; the tenant may be omitted ([`BatchId::of_tenant`]).
     pub id: BatchId,
     /// Its tenant.
     pub tenant: TenantId,
@@ -166,21 +182,27 @@ pub struct NewBatch {
 impl NewBatch {
     /// Rejects a batch that could not be completed.
     pub fn check(&self) -> Result<(), crate::Error> {
+        if self.id.owner().is_some_and(|owner| owner != self.tenant.as_str()) {
+            return Err(crate::Error::not_found("batch", &self.id));
+        }
         if let Some(definition) = &self.definition {
             crate::unit::check_size("definition", definition)?;
         }
+        check_text("batch's type", &self.kind, MAX_BATCH_LABEL)?;
+        check_text("name of the initiator", &self.initiated_by, MAX_BATCH_LABEL)?;
+        check_text("notes of the batch", &self.notes, MAX_BATCH_TEXT)?;
         let Some(callback) = &self.callback else { return Ok(()) };
         if !callback.queue.admits(&self.tenant) {
             let (queue, tenant) = (&callback.queue, &self.tenant);
             let message = format!("the callback's queue `{queue}` does not belong to tenant `{tenant}`");
             return Err(crate::Error::Invalid(message));
         }
-        let data = Payload::from(callback.data.clone());
-        if data.len() > MAX_CALLBACK_DATA {
-            let (bytes, limit) = (data.len(), MAX_CALLBACK_DATA);
-            return Err(crate::Error::TooLarge { what: "callback's data".into(), bytes, limit });
-        }
-        Ok(())
+        check_text("callback's data", &callback.data.to_string(), MAX_CALLBACK_DATA)
+    }
+
+    /// Its full name.
+    pub fn full_id(&self) -> BatchId {
+        self.id.of_tenant(&self.tenant)
     }
 
     /// A batch of the default tenant.
@@ -379,6 +401,7 @@ impl Batch {
     /// The answer to a chunk that cannot be added: the cursor has moved. An error if the batch takes
     /// no more units, or not these.
     pub fn check_chunk(&self, chunk: &BatchChunk) -> Result<Option<AddChunkResult>, crate::Error> {
+        check_text("cursor", &chunk.next, MAX_BATCH_TEXT)?;
         if self.cursor != chunk.expected {
             return Ok(Some(AddChunkResult::CursorMoved(self.cursor.clone())));
         }
@@ -403,6 +426,7 @@ impl Batch {
         let mut unit = NewUnit::new(callback.kind.clone(), callback.payload(self));
         unit.tenant = self.tenant.clone();
         unit.queue = callback.queue.clone();
+        unit.rights = callback.rights;
         Some(unit)
     }
 }
@@ -416,7 +440,7 @@ pub fn apply_action(batch: &mut Batch, action: &BatchAction) -> Result<(), Inval
         BatchAction::Pause { reason } => match batch.status {
             status if status.is_open() => {
                 batch.status = Paused;
-                batch.reason = Some(reason.clone());
+                batch.reason = Some(truncate_bytes(reason, MAX_BATCH_TEXT));
             }
             Paused => {}
             _ => return batch.refuse("paused"),
@@ -428,7 +452,9 @@ pub fn apply_action(batch: &mut Batch, action: &BatchAction) -> Result<(), Inval
         },
         BatchAction::Cancel | BatchAction::Fail { .. } => {
             let (status, reason, wanted) = match action {
-                BatchAction::Fail { reason } => (Failed, Some(reason.clone()), "failed"),
+                BatchAction::Fail { reason } => {
+                    (Failed, Some(truncate_bytes(reason, MAX_BATCH_TEXT)), "failed")
+                }
                 _ => (Cancelled, None, "cancelled"),
             };
             if batch.status == Complete {

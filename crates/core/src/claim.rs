@@ -172,7 +172,8 @@ impl<'c> ClaimBudget<'c> {
     /// Decides on a unit that does not fit now. If only a slot is missing, a unit of one slot may be
     /// taken ahead, unless it has a cap or needs resources. For a heavier unit, or one that waits for
     /// a resource, the claim stops and keeps slots and resources free; else other units would
-    /// overtake it for ever.
+    /// overtake it for ever. So it does for a unit with a cap or resources if the worker had no slot
+    /// to begin with: a worker that keeps its buffer filled claims only without free slots.
     fn defer_or_reserve(&mut self, unit: &UnitNeeds<'_>, lane_capped: bool) -> FitDecision {
         if unit.slots > 1 || self.free > 0 || !self.has_free_resources(unit) {
             self.claimed.heavy_waiting = true;
@@ -180,7 +181,11 @@ impl<'c> ClaimBudget<'c> {
         }
         match unit.cap.is_none() && unit.resources.is_empty() {
             true => self.admit_plain(lane_capped),
-            false => FitDecision::Skip,
+            false if self.claim.free_slots > 0 => FitDecision::Skip,
+            false => {
+                self.claimed.heavy_waiting = true;
+                FitDecision::Stop
+            }
         }
     }
 }
@@ -217,6 +222,6 @@ impl ClaimRequest {
 
     /// Whether it may take units of this batch, or of none.
     pub fn covers_batch(&self, batch: Option<&str>) -> bool {
-        self.batch.as_ref().is_none_or(|wanted| Some(wanted.as_str()) == batch)
+        self.batch.as_ref().is_none_or(|wanted| Some(self.scope.batch_id(wanted).as_str()) == batch)
     }
 }

@@ -325,8 +325,8 @@ mod tests {
         let (mut first, mut second) = (Box::pin(run(&gather, &may, 1)), Box::pin(run(&gather, &may, 2)));
         tokio::select! {
             biased;
-            _ = &mut first => unreachable!("nobody has answered it"),
-            _ = &mut second => unreachable!("nobody has answered it"),
+            _ = &mut first => unreachable!("it was not answered yet"),
+            _ = &mut second => unreachable!("it was not answered yet"),
             () = yield_now() => {}
         }
         drop(second);
@@ -390,14 +390,14 @@ mod tests {
         let (mut direct, mut leaves, mut later) = (run(1), run(2), run(3));
         tokio::select! {
             biased;
-            _ = &mut direct => unreachable!("nobody has answered it"),
-            _ = &mut leaves => unreachable!("nobody has answered it"),
+            _ = &mut direct => unreachable!("it was not answered yet"),
+            _ = &mut leaves => unreachable!("it was not answered yet"),
             () = settle() => {}
         }
         drop(leaves);
         tokio::select! {
             biased;
-            _ = &mut later => unreachable!("nobody has answered it"),
+            _ = &mut later => unreachable!("it was not answered yet"),
             () = settle() => {}
         }
         assert_eq!(*begun.lock().unwrap(), [1, 2]);
@@ -416,7 +416,7 @@ mod tests {
         let mut first = Box::pin(run(&gather, &may, 1));
         tokio::select! {
             biased;
-            _ = &mut first => unreachable!("nobody has answered it"),
+            _ = &mut first => unreachable!("it was not answered yet"),
             () = yield_now() => {}
         }
         // It was sent before, so it is answered before, but it is not polled.

@@ -69,12 +69,12 @@ pub enum Error {
     #[error(transparent)]
     BatchStatus(#[from] InvalidBatchAction),
     /// The store was written by another version.
-    #[error("the store has schema version {found}, this program knows {known}")]
+    #[error("the store has schema version {found}, this program knows {supported}")]
     Schema {
         /// The store's version.
         found: u32,
         /// The version that this program supports.
-        known: u32,
+        supported: u32,
     },
     /// The store does not support this.
     #[error("{0}")]

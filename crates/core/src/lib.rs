@@ -46,6 +46,7 @@ pub mod unit;
 pub mod unit_state;
 pub mod worker_session;
 
+pub use access::Rights;
 pub use batch::{Batch, BatchStatus, Callback, FailureThreshold, NewBatch};
 pub use byte_size::ByteSize;
 pub use coalescer::Coalescer;

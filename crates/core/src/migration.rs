@@ -56,7 +56,7 @@ impl Migrations {
     pub fn missing(&self, applied: &[AppliedMigration]) -> Result<&'static [Migration]> {
         let found = applied.last().map_or(0, |last| last.version);
         if found > self.latest() {
-            return Err(Error::Schema { found, known: self.latest() });
+            return Err(Error::Schema { found, supported: self.latest() });
         }
         for (index, row) in applied.iter().enumerate() {
             let expected = self.0.get(index).filter(|known| known.version == row.version);
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_database_of_a_newer_program_is_rejected() {
         let newer = Migrations(&[FIRST]).missing(&applied(&[FIRST, SECOND])).unwrap_err();
-        assert!(matches!(newer, Error::Schema { found: 2, known: 1 }), "{newer}");
+        assert!(matches!(newer, Error::Schema { found: 2, supported: 1 }), "{newer}");
     }
 
     #[test]

@@ -20,10 +20,10 @@ pub struct NameError {
     problem: &'static str,
 }
 
-/// Most bytes in a name.
+/// Most bytes in a name; in `tenant/name`, of each part.
 pub const MAX_NAME: usize = 128;
 
-fn check(what: &'static str, given: &str, also: &str) -> Result<(), NameError> {
+fn check(what: &'static str, given: &str) -> Result<(), NameError> {
     let fail = |problem| {
         let given = given.chars().take(40).collect();
         Err(NameError { what, given, problem })
@@ -34,7 +34,7 @@ fn check(what: &'static str, given: &str, also: &str) -> Result<(), NameError> {
     if given.len() > MAX_NAME {
         return fail("is longer than 128 bytes");
     }
-    if !given.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c) || also.contains(c)) {
+    if !given.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c)) {
         return fail("may only hold letters, digits, and - _ . :");
     }
     Ok(())
@@ -50,7 +50,7 @@ macro_rules! name {
         impl $name {
             /// Validates and wraps a name.
             pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
-                check($what, name.as_ref(), "")?;
+                check($what, name.as_ref())?;
                 Ok(Self(name.as_ref().into()))
             }
         }
@@ -110,11 +110,6 @@ name!(
     "kind"
 );
 name!(
-    /// A batch's name, chosen by its initiator; unique within the store.
-    BatchId,
-    "batch"
-);
-name!(
     /// A schedule's name, chosen by its owner; unique within its tenant.
     ScheduleName,
     "schedule"
@@ -136,6 +131,16 @@ impl BatchId {
     pub(crate) fn from_number(word: &'static str, number: u128) -> Self {
         Self(format!("{word}-{number:032x}").into())
     }
+
+    /// The batch of `tenant` with this name: `tenant/name`, or `name` for the default tenant. A name
+    /// that has an owner stays as it is.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &TenantId) -> Self {
+        if self.owner().is_some() || *tenant == TenantId::default() {
+            return self.clone();
+        }
+        Self(format!("{tenant}/{self}").into())
+    }
 }
 
 impl Default for TenantId {
@@ -156,12 +161,9 @@ macro_rules! owned_name {
             /// Validates and wraps a name.
             pub fn new(name: impl AsRef<str>) -> Result<Self, NameError> {
                 let (what, name) = ($what, name.as_ref());
-                check(what, name, "/")?;
-                let parts: Vec<&str> = name.split('/').collect();
-                if parts.len() > 2 || parts.iter().any(|part| part.is_empty()) {
-                    let given = name.to_owned();
-                    return Err(NameError { what, given, problem: "must be NAME or TENANT/NAME" });
-                }
+                let (owner, own) = name.split_once('/').map_or((None, name), |(o, own)| (Some(o), own));
+                owner.map_or(Ok(()), |owner| check(what, owner))?;
+                check(what, own)?;
                 Ok(Self(name.into()))
             }
 
@@ -172,8 +174,8 @@ macro_rules! owned_name {
         }
         name_traits!($name);
         inline_schema!($name, {
-            "type": "string", "minLength": 1, "maxLength": 128,
-            "pattern": "^[A-Za-z0-9_.:-]+(/[A-Za-z0-9_.:-]+)?$",
+            "type": "string", "minLength": 1, "maxLength": 257,
+            "pattern": "^[A-Za-z0-9_.:-]{1,128}(/[A-Za-z0-9_.:-]{1,128})?$",
         });
     };
 }
@@ -197,6 +199,13 @@ owned_name!(
     /// enforces the ownership; processes with direct access to the store may use any pool.
     PoolName,
     "pool"
+);
+
+owned_name!(
+    /// A batch's name, chosen by its initiator: `name` for the default tenant, `tenant/name` for all
+    /// others. A tenant may omit its own name ([`Scope::batch_id`]).
+    BatchId,
+    "batch"
 );
 
 impl QueueName {
@@ -311,6 +320,11 @@ impl Scope {
         self.tenant().is_none_or(|own| own == tenant)
     }
 
+    /// The full name of the batch that this scope calls `id`.
+    pub fn batch_id(&self, id: &BatchId) -> BatchId {
+        self.tenant().map_or_else(|| id.clone(), |tenant| id.of_tenant(tenant))
+    }
+
     /// The only tenant; `None` for all.
     pub fn tenant(&self) -> Option<&TenantId> {
         match self {
@@ -331,7 +345,9 @@ mod tests {
             assert!(error.contains(why), "{bad:?}: {error}");
         }
         assert!(Kind::new("x".repeat(129)).is_err());
-        for bad in ["/", "a/", "/b", "a/b/c"] {
+        let long = "x".repeat(128);
+        assert!(QueueName::new(format!("{long}/{long}")).is_ok());
+        for bad in ["/", "a/", "/b", "a/b/c", &format!("{long}x/b"), &format!("a/{long}x")] {
             assert!(QueueName::new(bad).is_err(), "{bad}");
             assert!(PoolName::new(bad).is_err(), "{bad}");
         }
@@ -341,6 +357,19 @@ mod tests {
     fn a_pool_is_shared_or_a_tenants() {
         assert_eq!(PoolName::new("erp").unwrap().owner(), None);
         assert_eq!(PoolName::new("acme/erp").unwrap().owner(), Some("acme"));
+    }
+
+    #[test]
+    fn a_tenant_may_omit_its_own_name_before_a_batch() {
+        let id = |name: &str| BatchId::new(name).unwrap();
+        let acme = Scope::Tenant(TenantId::new("acme").unwrap());
+        assert_eq!(acme.batch_id(&id("b")), id("acme/b"));
+        assert_eq!(acme.batch_id(&id("acme/b")), id("acme/b"));
+        assert_eq!(acme.batch_id(&id("other/b")), id("other/b"));
+        assert_eq!(
+            [Scope::All, Scope::Tenant(TenantId::default())].map(|own| own.batch_id(&id("b"))),
+            [id("b"), id("b")]
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::text::truncate_bytes;
 use crate::unit::Payload;
 
 /// What a handler returns for one run of a unit.
@@ -49,15 +50,26 @@ pub struct Failure {
 /// Most bytes stored of a failure message; the rest is cut.
 pub const MAX_MESSAGE: usize = 4096;
 
+/// Most bytes stored of a failure's code; the rest is cut.
+pub const MAX_CODE: usize = 128;
+
+/// How many of a unit's failures a store keeps.
+#[derive(Debug, Clone, Copy)]
+pub struct KeptFailures {
+    /// The oldest ones.
+    pub first: usize,
+    /// The newest ones.
+    pub last: usize,
+}
+
+/// A unit may fail billions of times: the first failures show the cause, the last ones the present.
+pub const KEPT_FAILURES: KeptFailures = KeptFailures { first: 10, last: 40 };
+
 impl Failure {
-    /// A failure; a message that is too long is cut at a character boundary.
+    /// A failure; a code or message that is too long is cut at a character boundary.
     pub fn new(code: impl Into<String>, message: impl Into<String>) -> Self {
-        let mut message = message.into();
-        if message.len() > MAX_MESSAGE {
-            message.truncate(message.floor_char_boundary(MAX_MESSAGE));
-            message.push('…');
-        }
-        Self { code: code.into(), message }
+        let cut = |text: String, max| if text.len() > max { truncate_bytes(&text, max) } else { text };
+        Self { code: cut(code.into(), MAX_CODE), message: cut(message.into(), MAX_MESSAGE) }
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::Serialize;
+
 use crate::name::UnitId;
 use crate::store::Page;
 use crate::{Error, Result};
@@ -14,6 +16,43 @@ impl<T> Page<T> {
         let items: Vec<T> = rest.by_ref().take(limit as usize).collect();
         let next = items.last().filter(|_| rest.next().is_some()).map(cursor);
         Self { items, next }
+    }
+}
+
+/// Most bytes of JSON in a page of units, batches or schedules.
+pub const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
+
+impl<T: Serialize> Page<T> {
+    /// Ends the page before the item with which its JSON would exceed [`MAX_PAGE_BYTES`]. The first
+    /// item stays, so that every page makes progress. `cursor` gets an item and its position.
+    #[must_use]
+    pub fn within_bytes(mut self, cursor: impl FnOnce(usize, &T) -> String) -> Self {
+        let mut bytes = ByteCount(0);
+        let fits = |item: &&T| {
+            // Counting does not fail, and what cannot be serialised has no size.
+            _ = serde_json::to_writer(&mut bytes, item);
+            bytes.0 <= MAX_PAGE_BYTES
+        };
+        let fitting = self.items.iter().take_while(fits).count().max(1);
+        if fitting < self.items.len() {
+            self.items.truncate(fitting);
+            self.next = self.items.last().map(|last| cursor(fitting - 1, last));
+        }
+        self
+    }
+}
+
+/// Counts the bytes that are written.
+struct ByteCount(usize);
+
+impl std::io::Write for ByteCount {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -33,6 +72,15 @@ impl UnitCursor {
     /// A position in a list that is sorted by id.
     pub fn by_id(id: UnitId) -> Self {
         Self { place: 0, id }
+    }
+
+    /// A position between two units of a list by id, which says as little as possible about them: they
+    /// may belong to other tenants. `last` is the last unit before it, `next` the first one after it.
+    pub fn between(last: UnitId, next: UnitId) -> Self {
+        let [last, next] = [last, next].map(|id| u128::from_be_bytes(*id.as_bytes()));
+        let differing = 128 - (last ^ next).leading_zeros();
+        let rest = differing.saturating_sub(1);
+        Self::by_id(UnitId::from_bytes((last >> rest << rest).to_be_bytes()))
     }
 
     /// Parses the cursor of a page.
@@ -79,6 +127,27 @@ mod tests {
         assert_eq!(page(2), (vec![1, 2], Some("2".to_owned())));
         assert_eq!([page(3), page(9)], [(vec![1, 2, 3], None), (vec![1, 2, 3], None)]);
         assert_eq!(page(0), (vec![], None));
+    }
+
+    #[test]
+    fn a_page_ends_before_it_exceeds_its_bytes() {
+        let page = |items: Vec<String>| Page { items, next: None }.within_bytes(|at, _| at.to_string());
+        let third = "x".repeat(MAX_PAGE_BYTES / 3);
+        let cut = page(vec![third.clone(); 4]);
+        assert_eq!((cut.items.len(), cut.next.as_deref()), (2, Some("1")));
+        assert_eq!(page(vec![third; 2]).next, None);
+        let huge = page(vec!["x".repeat(MAX_PAGE_BYTES); 2]);
+        assert_eq!((huge.items.len(), huge.next.as_deref()), (1, Some("0")));
+    }
+
+    #[test]
+    fn a_cursor_between_two_units_is_neither() {
+        let ids: Vec<UnitId> = (0..100).map(|_| UnitId::new()).collect();
+        for pair in ids.windows(2) {
+            let between = UnitCursor::between(pair[1], pair[0]).id;
+            assert!(pair[0] < between && between <= pair[1], "{pair:?} {between}");
+            assert!(!ids.contains(&between), "{between}");
+        }
     }
 
     #[test]

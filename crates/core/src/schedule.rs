@@ -21,13 +21,16 @@ use crate::priority::Priority;
 use crate::retry::Policy;
 use crate::store::ScheduleSwitch;
 use crate::time::Timestamp;
-use crate::unit::{ConcurrencyCap, Payload, Weight};
+use crate::unit::{ConcurrencyCap, Payload, Weight, check_text};
 
 pub use firing::{firing_batch_id, firing_unit_id};
 pub use policy::{MISSED_AFTER, PreviousFiring, ScheduleDecision, ScheduleStep, decide};
 
 /// Most missed times that are caught up, one by one.
 pub const MAX_CATCH_UP: u32 = 1_000;
+
+/// Most bytes of a schedule's cron expression and of its time zone.
+pub const MAX_PLAN_TEXT: usize = 512;
 
 /// What happens to times that passed while nothing could fire: no worker ran, or the store was
 /// unavailable. A time counts as missed once it is [`MISSED_AFTER`] old.
@@ -238,11 +241,13 @@ impl NewSchedule {
             let message = "the payload of a unit that opens a batch must be a JSON object";
             return Err(crate::Error::Invalid(message.into()));
         }
+        check_text("cron expression", &self.plan.cron, MAX_PLAN_TEXT)?;
+        check_text("time zone", &self.plan.zone, MAX_PLAN_TEXT)?;
         if self.plan.missed == MissedPolicy::All(0) {
             return Err(crate::Error::Invalid("to catch up 0 missed times, use `skip`".into()));
         }
         let (tenant, name, epoch) = (&self.tenant, &self.name, Timestamp::ZERO);
-        self.plan.template.unit(tenant, name, epoch, epoch).check()
+        self.plan.template.unit((tenant, name, epoch), epoch, epoch).check()
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::Rights;
 use crate::error::Result;
 use crate::retry::Policy;
 use crate::sql_row::{damaged, to_json};
@@ -79,6 +80,8 @@ pub mod flag {
     pub const AWAITED: i64 = 512;
     /// It keeps its dedup key after its end, until a unit with a later `Since` window takes it.
     pub const KEY_SINCE: i64 = 1024;
+    /// It was sent with a tenant's rights. The only flag that claims and finishes of plain units ignore.
+    pub const SENT_BY_TENANT: i64 = 2048;
 }
 
 /// The flags of a new unit.
@@ -96,7 +99,15 @@ pub fn flags(unit: &NewUnit) -> i64 {
     if unit.awaited {
         flags |= flag::AWAITED;
     }
+    if unit.rights == Rights::Tenant {
+        flags |= flag::SENT_BY_TENANT;
+    }
     flags
+}
+
+/// The rights that a stored unit was sent with.
+pub fn decode_rights(flags: i64) -> Rights {
+    if flags & flag::SENT_BY_TENANT == 0 { Rights::Operator } else { Rights::Tenant }
 }
 
 /// The window of the dedup key that a stored unit holds; `place` is its sort key. If the unit has

@@ -7,7 +7,8 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::name::{BatchId, Kind, QueueName, SessionId, TenantId, UnitId};
+use crate::access::Rights;
+use crate::name::{BatchId, Kind, MAX_NAME, QueueName, SessionId, TenantId, UnitId};
 use crate::outcome::Failure;
 use crate::priority::Priority;
 use crate::retry::Policy;
@@ -82,6 +83,23 @@ impl std::str::FromStr for UnitState {
 /// The largest payload, checkpoint or result, in bytes. A unit is a message: larger data belongs in
 /// a file or a table, with its address in the payload.
 pub const MAX_PAYLOAD: usize = 16 * 1024 * 1024;
+
+/// The most dependencies of one unit. A unit that waits for more can wait for a batch's callback, or
+/// for units that each wait for a part.
+pub const MAX_DEPENDENCIES: usize = 1_000;
+
+/// The most dependencies of all units of one send or chunk, which is one transaction: other writers
+/// wait for it. [`crate::store::Enqueue::send`] rejects more; a client divides its units.
+pub const MAX_SEND_DEPENDENCIES: usize = 10_000;
+
+/// Most bytes of a dedup key or cap key.
+pub const MAX_KEY: usize = 512;
+
+/// Most named resources of a unit. Their names have at most [`MAX_NAME`] bytes.
+pub const MAX_RESOURCES: usize = 32;
+
+/// Most bytes of a `traceparent`: the format has 55, and may grow.
+pub const MAX_TRACE: usize = 256;
 
 /// A unit's data: bytes that the store does not interpret, JSON by convention.
 #[derive(Clone, PartialEq, Eq)]
@@ -257,6 +275,7 @@ pub struct ConcurrencyCap {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Dependencies {
     /// The dependencies.
+    #[cfg_attr(feature = "schema", schemars(length(max = MAX_DEPENDENCIES)))]
     pub units: Vec<UnitId>,
     /// What happens when a dependency fails or is cancelled.
     #[serde(default)]
@@ -308,6 +327,8 @@ pub struct NewUnit {
     pub trace: Option<String>,
     /// A client will wait for it: its end gets its own entry in the change feed.
     pub awaited: bool,
+    /// The rights that it is sent with.
+    pub rights: Rights,
 }
 
 impl NewUnit {
@@ -329,6 +350,7 @@ impl NewUnit {
             policy: None,
             trace: None,
             awaited: false,
+            rights: Rights::Operator,
         }
     }
 
@@ -348,11 +370,18 @@ impl NewUnit {
         if self.policy.as_ref().is_some_and(|policy| policy.retry.max_attempts == 0) {
             return invalid("max_attempts must be at least 1: with 0 the unit would never run".into());
         }
-        let key = self.dedup.as_ref().map_or("", |dedup| &dedup.key);
-        let cap = self.cap.as_ref().map_or("", |cap| &cap.key);
-        if key.len() > 512 || cap.len() > 512 {
-            return invalid("a key may have at most 512 bytes".into());
+        check_text("key", self.key(), MAX_KEY)?;
+        check_text("cap's key", self.cap_key(), MAX_KEY)?;
+        check_text("trace", self.trace.as_deref().unwrap_or_default(), MAX_TRACE)?;
+        let resources = &self.weight.resources;
+        if resources.len() > MAX_RESOURCES {
+            let found = resources.len();
+            return invalid(format!(
+                "a unit may name at most {MAX_RESOURCES} resources, this one names {found}"
+            ));
         }
+        check_count("a unit", self.dependencies.units.len(), MAX_DEPENDENCIES)?;
+        resources.keys().try_for_each(|name| check_text("name of a resource", name, MAX_NAME))?;
         if self.dependencies.units.contains(&self.id) {
             return invalid("a unit cannot depend on itself".into());
         }
@@ -360,12 +389,48 @@ impl NewUnit {
     }
 }
 
-/// Rejects data larger than [`MAX_PAYLOAD`].
-pub fn check_size(what: &str, bytes: &Payload) -> Result<(), crate::Error> {
-    if bytes.len() <= MAX_PAYLOAD {
+/// Rejects more than `limit` dependencies.
+pub(crate) fn check_count(what: &str, count: usize, limit: usize) -> Result<(), crate::Error> {
+    if count <= limit {
         return Ok(());
     }
-    Err(crate::Error::TooLarge { what: what.to_owned(), bytes: bytes.len(), limit: MAX_PAYLOAD })
+    Err(crate::Error::Invalid(format!("{what} may have at most {limit} dependencies, and this has {count}")))
+}
+
+impl NewUnit {
+    /// The bytes that count towards a capacity: the payload, and every other part of a length that the
+    /// sender chooses.
+    pub fn stored_bytes(&self) -> u64 {
+        let resources: usize = self.weight.resources.keys().map(String::len).sum();
+        let texts = self.key().len() + self.cap_key().len() + self.trace.as_deref().map_or(0, str::len);
+        let dependencies = self.dependencies.units.len() * size_of::<UnitId>();
+        (self.payload.len() + texts + resources + dependencies) as u64
+    }
+
+    fn key(&self) -> &str {
+        self.dedup.as_ref().map_or("", |dedup| &dedup.key)
+    }
+
+    fn cap_key(&self) -> &str {
+        self.cap.as_ref().map_or("", |cap| &cap.key)
+    }
+}
+
+/// Rejects data larger than [`MAX_PAYLOAD`].
+pub fn check_size(what: &str, bytes: &Payload) -> Result<(), crate::Error> {
+    check_len(what, bytes.len(), MAX_PAYLOAD)
+}
+
+/// Rejects a text of more than `limit` bytes.
+pub fn check_text(what: &str, text: &str, limit: usize) -> Result<(), crate::Error> {
+    check_len(what, text.len(), limit)
+}
+
+fn check_len(what: &str, bytes: usize, limit: usize) -> Result<(), crate::Error> {
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(crate::Error::TooLarge { what: what.to_owned(), bytes, limit })
 }
 
 /// The progress that a running unit reports.
@@ -422,6 +487,9 @@ pub struct Unit {
     pub policy: Option<Policy>,
     /// W3C `traceparent` of the sender.
     pub trace: Option<String>,
+    /// The rights that it was sent with.
+    #[serde(default)]
+    pub rights: Rights,
     /// The progress of the current run.
     pub progress: Option<Progress>,
     /// Why it failed, or why its last run failed.

@@ -5,13 +5,13 @@
 //! see. Reading it means access to the pool, so a file that other users can read is rejected.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use longshore_trusted_path::{PathError, Symlinks, open_private, write_private};
 use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};
 
@@ -38,17 +38,9 @@ pub enum AccessError {
     /// The file does not exist.
     #[error("no server is running: there is no access file {0}")]
     Missing(PathBuf),
-    /// Other users can read or write the file.
-    #[error("{path} is accessible to other users: its mode is {mode:04o}, not 0600")]
-    TooPermissive {
-        /// The file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
-    /// The file belongs to another user.
-    #[error("{0} belongs to another user")]
-    WrongOwner(PathBuf),
+    /// Other users can read, write or replace the file.
+    #[error(transparent)]
+    Untrusted(PathError),
     /// The content is invalid.
     #[error("{path} is not a valid access file: {problem}")]
     Damaged {
@@ -84,14 +76,10 @@ impl Access {
             io::ErrorKind::NotFound => AccessError::Missing(path.clone()),
             _ => AccessError::Io { path: path.clone(), error },
         };
-        let mut file = fs::File::open(&path).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
-        if metadata.mode() & 0o077 != 0 {
-            return Err(AccessError::TooPermissive { path, mode: metadata.mode() & 0o7777 });
-        }
-        if metadata.uid() != rustix::process::geteuid().as_raw() {
-            return Err(AccessError::WrongOwner(path));
-        }
+        let mut file = open_private(&path, Symlinks::Reject).map_err(|error| match error {
+            PathError::Io { error, .. } => io(error),
+            error => AccessError::Untrusted(error),
+        })?;
         let mut text = String::new();
         io::Read::read_to_string(&mut file, &mut text).map_err(io)?;
         Self::parse(&text).map_err(|problem| AccessError::Damaged { path, problem })
@@ -124,23 +112,13 @@ impl Access {
         let text = serde_json::to_string_pretty(&file);
         let text =
             text.map_err(|error| AccessError::Damaged { path: path.clone(), problem: error.to_string() })?;
-        write_atomically(&path, text.as_bytes()).map_err(|error| AccessError::Io { path, error })
+        write_private(&path, text.as_bytes()).map_err(|error| AccessError::Io { path, error })
     }
 
     /// Removes the access file of the pool in `folder`, so that no peer tries to connect.
     pub fn remove(folder: &Path) {
         let _ = fs::remove_file(folder.join(FILE));
     }
-}
-
-/// Writes a temporary file of mode 0600 beside `path`, syncs it and renames it to `path`.
-pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension(format!("{}.new", std::process::id()));
-    let _ = fs::remove_file(&temporary);
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    let moved = written.and_then(|()| fs::rename(&temporary, path));
-    moved.inspect_err(|_| _ = fs::remove_file(&temporary))
 }
 
 /// Removes temporary files that a killed process left beside `path`.
@@ -195,7 +173,7 @@ mod tests {
     fn a_missing_or_damaged_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(Access::read(folder.path()), Err(AccessError::Missing(_))));
-        write_atomically(&folder.path().join(FILE), b"{}").unwrap();
+        write_private(&folder.path().join(FILE), b"{}").unwrap();
         assert!(matches!(Access::read(folder.path()), Err(AccessError::Damaged { .. })));
     }
 }

@@ -53,7 +53,7 @@ pub enum ConnectError {
         /// The error of each address.
         reasons: String,
         /// A peer answered with another certificate than the access file's, or rejected the secret.
-        stranger: bool,
+        wrong_identity: bool,
     },
     /// The server speaks no common protocol version.
     #[error("the server rejected the connection: {0}")]
@@ -71,18 +71,18 @@ pub async fn connect(access: &Access, role: PeerRole) -> Result<ServerConnection
         return connection;
     }
     let connector = TlsConnector::from(tls::client_config(&access.certificate)?);
-    let (mut failures, mut stranger) = (Vec::new(), false);
+    let (mut failures, mut wrong_identity) = (Vec::new(), false);
     for address in &access.addresses {
         match timeout(CONNECT_TIMEOUT, connect_to(&connector, *address, access, role)).await {
             Ok(Ok(connection)) => return connection,
             Ok(Err(error)) => {
-                stranger |= is_wrong_identity(&error);
+                wrong_identity |= is_wrong_identity(&error);
                 failures.push(format!("{address}: {error}"));
             }
             Err(_) => failures.push(format!("{address}: no answer within {CONNECT_TIMEOUT:?}")),
         }
     }
-    Err(ConnectError::Unreachable { reasons: failures.join("; "), stranger })
+    Err(ConnectError::Unreachable { reasons: failures.join("; "), wrong_identity })
 }
 
 /// Returns `None` if the local socket cannot be reached, because the server is on another machine

@@ -118,11 +118,14 @@ pub enum Items {
         /// The array's name. Repeating a request with it continues where the first one stopped.
         batch: BatchId,
         /// The items.
-        of: ArrayItems,
+        #[serde(rename = "of")]
+        items: ArrayItems,
         /// Maximum number of items that run at the same time.
-        at_most: Option<u32>,
+        #[serde(rename = "at_most")]
+        max_running: Option<u32>,
         /// Number of failures at which the rest of the array is given up.
-        max_fails: Option<u64>,
+        #[serde(rename = "max_fails")]
+        max_failures: Option<u64>,
         /// The id of the first unit, if the client must know all ids: [`nth_unit_id`] derives the others
         /// from it.
         #[serde(default)]

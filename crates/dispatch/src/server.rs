@@ -17,9 +17,10 @@ mod unresolved_losses;
 mod worker_connection;
 
 use std::collections::HashSet;
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use longshore::{SessionId, services};
+use longshore_trusted_path::{PathError, check_private_tree, check_unwritable, create_private_dir};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
@@ -113,10 +115,8 @@ impl Server {
     /// Listens, and writes the access file.
     pub async fn bind(options: ServerOptions) -> Result<Self, ServerError> {
         let at = |path: &Path| path.display().to_string();
-        for folder in [&options.folder, &options.state] {
-            let made = std::fs::create_dir_all(folder);
-            made.map_err(|error| ServerError::Io(at(folder), error))?;
-        }
+        prepare_folder(&options.folder).map_err(ServerError::Folder)?;
+        prepare_state(&options.state).map_err(ServerError::State)?;
         let lock = lock(&options.state)?;
         // This process has the lock, so the server that wrote the file is gone. If one answers, it
         // has its state elsewhere.
@@ -274,6 +274,22 @@ async fn scale_loop(
             () = core.closed() => return,
         }
     }
+}
+
+/// Creates the folder of a pool with mode 0700, or checks that no other user can write to it. The
+/// folders above it may be a group's: peers check the access file itself, and the state is elsewhere
+/// or checked with its parents.
+pub fn prepare_folder(folder: &Path) -> Result<(), PathError> {
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    let metadata = created.and_then(|()| std::fs::metadata(folder));
+    check_unwritable(folder, &metadata.map_err(PathError::io(folder))?)
+}
+
+/// Creates the state folder with mode 0700, or checks that it and everything in it is private:
+/// write access to it decides which scripts run.
+pub fn prepare_state(folder: &Path) -> Result<(), PathError> {
+    create_private_dir(folder)?;
+    check_private_tree(folder)
 }
 
 /// Locks the state folder. The lock is held until the returned file is dropped.

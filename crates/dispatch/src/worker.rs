@@ -4,6 +4,7 @@
 //! One task does everything: a script costs it little, and nothing needs a lock. Its tasks are in
 //! `task_table`; a broken connection does not affect them.
 
+mod boundary;
 mod cancel;
 mod lifetime;
 mod options;
@@ -32,6 +33,7 @@ use longshore_process::{OrphanReaper, Subreaper};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use self::boundary::Boundary;
 use self::cancel::{CancelSignal, StopReason};
 pub use self::options::{DispatchWorkerError, Hooks, ProgramCommand, WorkerOptions, WorkerSummary};
 use self::script_run::{CheckedScript, WorkerContext};
@@ -162,7 +164,7 @@ impl Worker {
         let context = WorkerContext {
             host: host(),
             bash: find_bash().ok_or(DispatchWorkerError::NoBash)?,
-            roots: options.roots.clone(),
+            boundary: Boundary::new(&options.roots, &options.allowed_env)?,
             env,
             clock: Arc::new(SystemClock),
             dev_null: File::options().read(true).write(true).open("/dev/null")?,

@@ -69,7 +69,7 @@ impl BatchWriter {
         mut units: Vec<NewUnit>,
         next_cursor: String,
     ) -> Result<Vec<SendResult>, SendError> {
-        trace::set_trace(&mut units, self.client.trace());
+        self.client.mark_units(&mut units);
         let expected = self.batch.cursor.clone();
         let chunk = BatchChunk { expected, next: next_cursor, units };
         let client = self.client.clone();
@@ -146,7 +146,6 @@ fn suspended(answers: &[SendResult]) -> Option<SendRejection> {
 }
 
 fn exceeds<'u>(units: impl Iterator<Item = &'u NewUnit>, bound: Capacity) -> bool {
-    let (count, bytes) =
-        units.fold((0, 0), |(count, bytes), unit| (count + 1, bytes + unit.payload.len() as u64));
+    let (count, bytes) = units.fold((0, 0), |(count, bytes), unit| (count + 1, bytes + unit.stored_bytes()));
     bound.units.is_some_and(|most| count > most) || bound.bytes.is_some_and(|most| bytes > most)
 }

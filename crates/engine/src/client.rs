@@ -11,7 +11,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use longshore_core::store::{CapacityScope, OpenBatchResult, SendRejection, SendResult, Topic};
-use longshore_core::{Batch, Error, NewBatch, NewUnit, QueueName, Result, Scope, Store, UnitId};
+use longshore_core::unit::MAX_SEND_DEPENDENCIES;
+use longshore_core::{Batch, Error, NewBatch, NewUnit, QueueName, Result, Rights, Scope, Store, UnitId};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -35,6 +36,7 @@ pub struct Client {
     call_site: CallSite,
     /// The sender's trace.
     trace: Option<Arc<str>>,
+    rights: Rights,
 }
 
 /// Where a client is used: a handler that waits for capacity may wait for itself.
@@ -83,13 +85,22 @@ impl Client {
     /// Creates a client with access to the tenants in `scope`.
     pub fn scoped(store: Arc<dyn Store>, scope: Scope) -> Self {
         let retry_timeout = Duration::from_secs(30);
-        Self { store, scope, retry_timeout, call_site: CallSite::Outside, trace: None }
+        let (call_site, rights) = (CallSite::Outside, Rights::Operator);
+        Self { store, scope, retry_timeout, call_site, trace: None, rights }
     }
 
     /// Sets how long calls are retried while the store is unavailable. Default 30 s.
     #[must_use]
     pub fn with_retry_timeout(mut self, retry_timeout: Duration) -> Self {
         self.retry_timeout = retry_timeout;
+        self
+    }
+
+    /// Sends units and callbacks with these rights. Default: the operator's. The client of a handler
+    /// has the rights of the handler's unit.
+    #[must_use]
+    pub fn with_rights(mut self, rights: Rights) -> Self {
+        self.rights = rights;
         self
     }
 
@@ -104,9 +115,12 @@ impl Client {
         self
     }
 
-    /// The sender's trace.
-    pub(crate) fn trace(&self) -> Option<&str> {
-        self.trace.as_deref()
+    /// Marks units with the sender's trace and rights.
+    pub(crate) fn mark_units(&self, units: &mut [NewUnit]) {
+        trace::set_trace(units, self.trace.as_deref());
+        if self.rights == Rights::Tenant {
+            units.iter_mut().for_each(|unit| unit.rights = Rights::Tenant);
+        }
     }
 
     /// The store, for operations that the client does not offer.
@@ -146,17 +160,17 @@ impl Client {
         mut units: Vec<NewUnit>,
         when_full: WhenFull,
     ) -> Result<Vec<SendResult>, SendError> {
-        trace::set_trace(&mut units, self.trace());
+        self.mark_units(&mut units);
         let mut answers = Vec::with_capacity(units.len());
         let mut capacity_wait = CapacityWait::new(self, when_full);
         let mut in_flight = if units.iter().any(has_dependencies) { 1 } else { MAX_IN_FLIGHT };
-        let mut chunks = units.chunks(MAX_CHUNK);
+        let mut rest = &units[..];
         let mut sending = FuturesOrdered::new();
         loop {
-            while sending.len() < in_flight
-                && let Some(chunk) = chunks.next()
-            {
+            while sending.len() < in_flight && !rest.is_empty() {
+                let (chunk, others) = rest.split_at(chunk_len(rest));
                 sending.push_back(self.try_chunk(chunk));
+                rest = others;
             }
             let Some(first) = sending.next().await else {
                 return Ok(answers);
@@ -175,7 +189,10 @@ impl Client {
     }
 
     /// Opens a batch, or resumes an existing one at its cursor.
-    pub async fn open_batch(&self, batch: NewBatch) -> Result<BatchWriter, SendError> {
+    pub async fn open_batch(&self, mut batch: NewBatch) -> Result<BatchWriter, SendError> {
+        if self.rights == Rights::Tenant {
+            batch.callback.iter_mut().for_each(|callback| callback.rights = Rights::Tenant);
+        }
         let opened = self.retry_unavailable(|| self.store.open_batch(&self.scope, batch.clone())).await?;
         Ok(BatchWriter::new(self.clone(), opened))
     }
@@ -269,6 +286,17 @@ impl ChunkAttempt<'_> {
     fn is_stored(&self) -> bool {
         matches!(&self.answers, Ok(answers) if !answers.iter().any(is_full))
     }
+}
+
+/// How many units the next call to the store takes.
+fn chunk_len(units: &[NewUnit]) -> usize {
+    let mut dependencies = 0;
+    let fits = units.iter().take(MAX_CHUNK).take_while(|unit| {
+        dependencies += unit.dependencies.units.len();
+        dependencies <= MAX_SEND_DEPENDENCIES
+    });
+    // A unit with too many dependencies is rejected by the store.
+    fits.count().max(1)
 }
 
 fn has_dependencies(unit: &NewUnit) -> bool {

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use longshore_core::outcome::MAX_MESSAGE;
 use longshore_core::store::CheckpointRequest;
+use longshore_core::text::truncate_bytes;
 use longshore_core::unit::Progress;
 use longshore_core::{Error, Payload, SessionId, Timestamp, Unit};
 use tokio::time::Instant;
@@ -106,7 +108,7 @@ impl Context {
 
     /// Reports progress; the latest report is sent with the next heartbeat.
     pub fn progress(&self, fraction: Option<f64>, message: Option<&str>) {
-        let progress = Progress { fraction, message: message.map(str::to_owned) };
+        let progress = Progress { fraction, message: message.map(|text| truncate_bytes(text, MAX_MESSAGE)) };
         self.inner.run_control.set_progress(progress);
     }
 

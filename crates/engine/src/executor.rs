@@ -1,7 +1,7 @@
 //! The executor starts units and runs their handlers.
 //!
 //! A run reads top to bottom: start, acquire the permit, resolve the handler, set the time limit,
-//! perform, normalise, pass to the completer. `run_unit` is the only place that catches a handler's
+//! refuse a kind that is closed to its tenant, perform, normalise, pass to the completer. `run_unit` is the only place that catches a handler's
 //! panic.
 
 use std::any::Any;
@@ -183,7 +183,7 @@ impl<'a> UnitRun<'a> {
         let limit = registered.and_then(|registered| TimeLimit::of(&held.unit, registered, waited));
         let lease = held.lease;
         let until = limit.map(|limit| limit.at);
-        let client = worker.client.clone().traced(held.unit.trace.as_deref());
+        let client = worker.client.clone().traced(held.unit.trace.as_deref()).with_rights(held.unit.rights);
         let waits = Arc::clone(&worker.waits);
         let context = Context::new(held, session, until, Arc::clone(&run_control), client, waits);
         Self { worker, registered, lease, limit, run_control, context }
@@ -196,6 +196,9 @@ impl<'a> UnitRun<'a> {
             // The store returned a kind that was not claimed: leave it to other workers.
             return Outcome::Snooze(Duration::from_secs(60)).into();
         };
+        if let Some(outcome) = self.worker.store().refuse_closed_kind(self.context.unit()).await {
+            return outcome.into();
+        }
         tokio::select! {
             biased;
             answer = registered.handler.call(self.context.clone()) => answer,

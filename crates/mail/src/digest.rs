@@ -24,7 +24,7 @@ const SPOOL_ERROR: &str = "SPOOL_ERROR";
 /// A retry with the same key, from any process and after any crash, returns the stored message's metadata.
 pub struct DigestSpool {
     sealer: DigestBuilder,
-    letterbox: GroupCommitQueue,
+    queue: GroupCommitQueue,
 }
 
 /// Renders parcels to messages without enqueueing them: used by [`DigestSpool`] and by dry runs.
@@ -39,11 +39,11 @@ impl DigestSpool {
     /// cache is disabled, since no two rows have the same page.
     pub fn new(
         compiler: Compiler,
-        letterbox: GroupCommitQueue,
+        queue: GroupCommitQueue,
         includes: Vec<PathBuf>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { sealer: DigestBuilder::new(compiler, includes, clock), letterbox }
+        Self { sealer: DigestBuilder::new(compiler, includes, clock), queue }
     }
 }
 
@@ -53,50 +53,51 @@ impl DigestBuilder {
         Self { compiler: compiler.cache_bytes(0), includes, clock }
     }
 
-    /// Renders a parcel and parses its addresses.
-    pub async fn seal(&self, parcel: OutgoingMail) -> Result<NewMessage, MailSpoolError> {
-        let page = self.compiler.compile(&self.template(&parcel)?).await;
+    /// Renders a mail and parses its addresses.
+    pub async fn seal(&self, mail: OutgoingMail) -> Result<NewMessage, MailSpoolError> {
+        let page = self.compiler.compile(&self.template(&mail)?).await;
         let page = page.map_err(|error| MailSpoolError {
             retryable: error.is_retryable(),
             busy: matches!(error, RenderError::Permit(_)),
             ..permanent(MJML_ERROR, &error)
         })?;
-        let OutgoingMail { key, from, to, subject, headers, metadata: told, .. } = parcel;
+        let OutgoingMail { key, from, to, subject, headers, metadata, .. } = mail;
         let html = page.html.clone();
         let draft = Draft { from, to: vec![to], subject, html, text: None, bounces_to: None, headers };
         let (now, key) = (self.clock.now(), MessageKey::new(&key));
         let key = key.map_err(|error| permanent(MAIL_ERROR, &error))?;
         let letter = draft.build(key, now, Priority::NORMAL, now);
         let mut letter = letter.map_err(|error| permanent(MAIL_ERROR, &error))?;
-        letter.metadata = Some(serde_json::to_value(&told).map_err(|error| permanent(MAIL_ERROR, &error))?);
+        letter.metadata =
+            Some(serde_json::to_value(&metadata).map_err(|error| permanent(MAIL_ERROR, &error))?);
         Ok(letter)
     }
 
-    fn template(&self, parcel: &OutgoingMail) -> Result<MjmlTemplate, MailSpoolError> {
-        let roots = match find_include(&parcel.mjml) {
+    fn template(&self, mail: &OutgoingMail) -> Result<MjmlTemplate, MailSpoolError> {
+        let roots = match find_include(&mail.mjml) {
             None => Roots::default(),
             Some(_) => {
-                let folders = std::iter::once(&parcel.folder).chain(&self.includes);
+                let folders = std::iter::once(&mail.folder).chain(&self.includes);
                 Roots::new(folders).map_err(|error| permanent(MJML_ERROR, &error))?
             }
         };
-        MjmlTemplate::from_text(&parcel.mjml, &roots).map_err(|error| permanent(MJML_ERROR, &error))
+        MjmlTemplate::from_text(&mail.mjml, &roots).map_err(|error| permanent(MJML_ERROR, &error))
     }
 }
 
 #[async_trait]
 impl MailSpool for DigestSpool {
-    async fn enqueue(&self, parcel: OutgoingMail) -> Result<SpooledMail, MailSpoolError> {
-        let (mail_key, told) = (parcel.key.clone(), parcel.metadata.clone());
-        let letter = self.sealer.seal(parcel).await?;
+    async fn enqueue(&self, mail: OutgoingMail) -> Result<SpooledMail, MailSpoolError> {
+        let (mail_key, metadata) = (mail.key.clone(), mail.metadata.clone());
+        let letter = self.sealer.seal(mail).await?;
         let message_id = letter.message_id.clone();
-        let report = self.letterbox.put(letter).await.map_err(|error| MailSpoolError {
+        let report = self.queue.put(letter).await.map_err(|error| MailSpoolError {
             retryable: error.is_retryable(),
             ..permanent(SPOOL_ERROR, &*error)
         })?;
         let created = report.result == EnqueueResult::Created;
-        let told: MailMetadata = match (created, report.metadata) {
-            (true, _) => told,
+        let metadata: MailMetadata = match (created, report.metadata) {
+            (true, _) => metadata,
             (false, Some(metadata)) => {
                 serde_json::from_value(metadata).map_err(|error| permanent(SPOOL_ERROR, &error))?
             }
@@ -106,7 +107,7 @@ impl MailSpool for DigestSpool {
                 return Err(MailSpoolError { code: SPOOL_ERROR, message, retryable: false, busy: false });
             }
         };
-        Ok(SpooledMail { mail_key, message_id, created, told })
+        Ok(SpooledMail { mail_key, message_id, created, metadata })
     }
 }
 

@@ -86,12 +86,12 @@ pub enum ErrorKind {
         /// The call's timeout, time in the queue included.
         after: Duration,
         /// What happened to the work.
-        fate: CancelEffect,
+        effect: CancelEffect,
     },
     /// The caller cancelled the call.
     Cancelled {
         /// What happened to the work.
-        fate: CancelEffect,
+        effect: CancelEffect,
     },
     /// The worker process ended in the middle of the call.
     WorkerDied {
@@ -161,8 +161,8 @@ impl fmt::Display for ErrorKind {
             }
             Self::Panic { message } => write!(f, "panicked: {message}"),
             Self::BadResult { message } => write!(f, "unexpected result: {message}"),
-            Self::Timeout { after, fate } => write!(f, "not done within {after:?}; {fate}"),
-            Self::Cancelled { fate } => write!(f, "cancelled; {fate}"),
+            Self::Timeout { after, effect } => write!(f, "not done within {after:?}; {effect}"),
+            Self::Cancelled { effect } => write!(f, "cancelled; {effect}"),
             Self::WorkerDied { exit, signal, stderr } => died(f, *exit, *signal, stderr),
             Self::Protocol { message } => write!(f, "the worker broke the protocol: {message}"),
             Self::StartFailed { message, stderr } => {

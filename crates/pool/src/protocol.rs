@@ -15,6 +15,7 @@ use crate::payload::{CallPayload, Form};
 pub(crate) mod decoder;
 pub(crate) mod frame;
 pub(crate) mod json_lines;
+#[cfg(not(feature = "_shuttle"))]
 #[cfg(test)]
 mod tests;
 
@@ -172,7 +173,7 @@ impl From<ErrorBody> for ErrorKind {
             }
             "bad_arguments" => Self::BadArguments { message },
             "panic" => Self::Panic { message },
-            "cancelled" => Self::Cancelled { fate: crate::CancelEffect::Asked },
+            "cancelled" => Self::Cancelled { effect: crate::CancelEffect::Asked },
             _ => Self::Handler { message, chain, data },
         }
     }

@@ -173,7 +173,7 @@ impl Shared {
         let now = Instant::now();
         if job.deadline <= now {
             let after = job.limit();
-            job.fail(ErrorKind::Timeout { after, fate: CancelEffect::NotStarted }, None);
+            job.fail(ErrorKind::Timeout { after, effect: CancelEffect::NotStarted }, None);
             return None;
         }
         let started = job.call_state.assign(id);

@@ -95,7 +95,7 @@ impl Scenario {
         };
         match block_on(answer) {
             Ok(Ok(result)) => {
-                assert_eq!(result.as_bytes(), [number], "somebody else's answer");
+                assert_eq!(result.as_bytes(), [number], "another call's answer");
                 self.assert_started(number, 1);
                 true
             }

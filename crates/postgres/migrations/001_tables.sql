@@ -20,12 +20,12 @@ CREATE TABLE longshore_queue (
     num       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name      text NOT NULL UNIQUE,
     paused    boolean NOT NULL DEFAULT false,
-    max_units bigint CHECK (max_units >= 0),  -- the capacity in live units and in bytes of payload; NULL: not bounded
+    max_units bigint CHECK (max_units >= 0),  -- the capacity in live units and in their bytes; NULL: not bounded
     max_bytes bigint CHECK (max_bytes >= 0)
 );
 
--- The settings that all lanes of a tenant share. A tenant without a row has weight 1 and no bounds, and is not
--- suspended.
+-- The settings that all lanes of a tenant share. A tenant without a row has weight 1, no bounds and no opened kinds,
+-- and is not suspended.
 CREATE TABLE longshore_tenant (
     name       text PRIMARY KEY,
     weight     integer NOT NULL DEFAULT 1 CHECK (weight > 0),
@@ -33,6 +33,7 @@ CREATE TABLE longshore_tenant (
     max_units  bigint CHECK (max_units >= 0),
     max_bytes  bigint CHECK (max_bytes >= 0),
     suspended  boolean NOT NULL DEFAULT false,
+    allowed_kinds text,  -- a JSON array of the kinds that the operator opened to it; NULL: none
     created_at bigint NOT NULL
 );
 
@@ -117,10 +118,11 @@ CREATE TABLE longshore_stream (
     done             bigint NOT NULL DEFAULT 0 CHECK (done >= 0),
     failed           bigint NOT NULL DEFAULT 0 CHECK (failed >= 0),
     cancelled        bigint NOT NULL DEFAULT 0 CHECK (cancelled >= 0),
-    bytes            bigint NOT NULL DEFAULT 0 CHECK (bytes >= 0),  -- payload of the live units
+    bytes            bigint NOT NULL DEFAULT 0 CHECK (bytes >= 0),  -- of the live units
     pruned_done      bigint NOT NULL DEFAULT 0,  -- of `done`, the units without a row: pruning keeps the tally
     pruned_failed    bigint NOT NULL DEFAULT 0,
     pruned_cancelled bigint NOT NULL DEFAULT 0,
+    idle_since       bigint,  -- when the pruner found it without units; lists leave out its lane then
     UNIQUE (lane, kind, batch)
 );
 CREATE INDEX longshore_stream_batch ON longshore_stream (batch) WHERE batch <> 0;
@@ -534,6 +536,13 @@ CREATE TABLE longshore_api_token (
     created_at bigint NOT NULL,
     expires_at bigint,
     revoked_at bigint
+);
+
+-- Browser sessions of the dashboard: the hash of a cookie, and the token that the browser logged in with.
+CREATE TABLE longshore_browser_session (
+    hash       bytea PRIMARY KEY CHECK (length(hash) = 32),
+    token      uuid NOT NULL REFERENCES longshore_api_token,
+    expires_at bigint NOT NULL
 );
 
 -- The audit log: every change that a client requested. Rows are appended and pruned, never updated.

@@ -151,8 +151,7 @@ RETURNS TABLE (
     lost integer, fence bigint, session_num bigint, started_at bigint, created_at bigint,
     deadline bigint, flags bigint, bytes integer, cap_key bytea, spec text, failure text,
     progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean,
-    candidates integer, only_stream bigint, weight integer, tenant_weight integer, first_sort_key bigint,
-    scan_micros bigint)
+    candidates integer, only_stream bigint, first_sort_key bigint, scan_micros bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -164,7 +163,7 @@ BEGIN
     -- A claim lost in a crash is harmless, because its session is lost as well. So it does not wait for the disk.
     PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '10s', true);
     SELECT max(e.session_num) AS session_num, max(e.scan_micros) AS scan_micros, max(e.stream) AS stream,
-      max(e.weight) AS weight, max(e.tenant_weight) AS tenant_weight, greatest(max(e.sort_key), $9) AS sort_key,
+      greatest(max(e.sort_key), $9) AS sort_key,
       CASE WHEN bool_or(e.has_alone OR NOT e.has_ready OR e.cap IS NOT NULL
         OR e.tenant_cap IS NOT NULL) THEN 2 ELSE least(count(e.stream), 2) END::integer AS candidates
     INTO summary FROM longshore_candidate_streams($1, $2, $3, $4, $5, $6, $7, $8) e;
@@ -173,8 +172,6 @@ BEGIN
     END IF;
     candidates := summary.candidates;
     only_stream := summary.stream;
-    weight := summary.weight;
-    tenant_weight := summary.tenant_weight;
     first_sort_key := summary.sort_key;
     scan_micros := summary.scan_micros;
     RETURN NEXT;
@@ -203,13 +200,11 @@ BEGIN
     counted AS (
       INSERT INTO longshore_stream_delta (stream, ready, leased)
       SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
-    SELECT t.*, NULL::integer, NULL::bigint, NULL::integer, NULL::integer, NULL::bigint,
-      NULL::bigint FROM taken t
+    SELECT t.*, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint FROM taken t
     UNION ALL
     SELECT u.id, u.stream, u.state, u.sort_key, u.priority, u.attempt, u.lost, u.fence, u.session,
       u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec, u.failure,
-      u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false, NULL, NULL, NULL, NULL, NULL,
-      NULL
+      u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false, NULL, NULL, NULL, NULL
     FROM (SELECT f.tid FROM found f WHERE NOT (SELECT p.all FROM plain p) LIMIT 1) f
     JOIN longshore_unit u ON u.ctid = f.tid;
 END $$;
@@ -279,7 +274,7 @@ BEGIN
         attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
         failure = NULL, result = f.result
       FROM unnest($1, $2, $3) AS f (id, fence, result)
-      WHERE u.id = f.id AND u.fence = f.fence AND u.flags = 0
+      WHERE u.id = f.id AND u.fence = f.fence AND u.flags & ~2048 = 0
       AND coalesce(u.session, 0) = (SELECT s.num FROM longshore_session s WHERE s.id = $5)
       AND u.cap_key IS NULL RETURNING u.id, u.fence, u.stream, u.bytes),
     counted AS (
@@ -292,7 +287,8 @@ BEGIN
 END $$;
 
 -- Inserts units without dedup keys, unless one of `lanes` is bounded or its tenant is suspended: then nothing is
--- inserted, and the only row has stream 0. A unit that exists already is a repeat, and not counted.
+-- inserted. A unit with an id that exists is not inserted and not counted. If not all are inserted, the last row has
+-- stream 0.
 CREATE FUNCTION longshore_enqueue_fast(
     ids uuid[], streams bigint[], states smallint[], sort_keys bigint[], priorities smallint[],
     deadlines bigint[], all_flags bigint[], dependency_counts integer[], sizes integer[], dedup_keys bytea[],
@@ -324,5 +320,5 @@ BEGIN
       SELECT i.stream, count(*) FILTER (WHERE i.state = 1), count(*) FILTER (WHERE i.state = 2),
         sum(i.bytes)::bigint FROM inserted i GROUP BY i.stream)
     SELECT DISTINCT i.stream, i.state FROM inserted i
-    UNION ALL SELECT 0::bigint, 0::smallint FROM bounded;
+    UNION ALL SELECT 0::bigint, 0::smallint WHERE (SELECT count(*) FROM inserted) < cardinality($1);
 END $$;

@@ -328,7 +328,10 @@ async fn queue(tx: &mut Tx<'_>, scope: &Scope, name: &QueueName, change: QueueCh
     let num = streams::queue(tx, name).await?;
     advisory_lock::acquire(tx, &[AdvisoryLock::QueueCapacity(num)]).await?;
     set(tx, "longshore_queue", num, change.paused, change.capacity).await?;
-    tx.announce("queue", name.as_str(), None);
+    // Only the tenants with a lane may learn the queue's name.
+    for row in tx.query("SELECT tenant FROM longshore_lane WHERE queue = $1", &[&num]).await? {
+        tx.announce("queue", name.as_str(), Some(value(&row, 0)?));
+    }
     Ok(())
 }
 

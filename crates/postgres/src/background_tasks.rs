@@ -156,20 +156,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_errand_is_run_by_who_waits_for_it_and_goes_on_without() {
+    async fn a_task_is_run_by_its_caller_and_goes_on_when_that_is_dropped() {
         let (tasks, running) = BackgroundTasks::new();
         assert_eq!(tasks.run_to_completion(async { 7 }).await, 7, "without the runner");
-        let (tell, told) = tokio::sync::oneshot::channel();
+        let (done, on_done) = tokio::sync::oneshot::channel();
         let (go, gone) = tokio::sync::oneshot::channel::<()>();
         let task = tasks.run_to_completion(async move {
             let _ = gone.await;
-            let _ = tell.send(());
+            let _ = done.send(());
         });
         assert!(task.now_or_never().is_none(), "and dropped");
         go.send(()).unwrap();
         tokio::select! {
             () = running => unreachable!(),
-            told = told => told.unwrap(),
+            result = on_done => result.unwrap(),
         }
     }
 

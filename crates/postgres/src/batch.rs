@@ -24,6 +24,7 @@ use crate::typed_params::replace_nul;
 pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<OpenBatchResult> {
     scope.require(&new.tenant)?;
     new.check()?;
+    let id = new.full_id();
     let made = tx
         .query(
             "INSERT INTO longshore_batch (name, tenant, kind, status, initiated_by, initiated_at,
@@ -31,7 +32,7 @@ pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Resu
              VALUES ($1, $2, $3, 'queued', $4, $5, $6, $7, $8, $9, $10)
              ON CONFLICT (name) DO NOTHING RETURNING num",
             &[
-                &new.id.as_str(),
+                &id.as_str(),
                 &new.tenant.as_str(),
                 &replace_nul(&new.kind),
                 &replace_nul(&new.initiated_by),
@@ -45,15 +46,11 @@ pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Resu
         )
         .await?;
     if let Some(row) = made.first() {
-        tx.announce("batch", new.id.as_str(), Some(new.tenant.as_str()));
+        tx.announce("batch", id.as_str(), Some(new.tenant.as_str()));
         return Ok(OpenBatchResult::Created(load(tx, value(row, 0)?).await?));
     }
-    match number(tx, &Scope::Tenant(new.tenant.clone()), &new.id).await {
-        Ok(num) => Ok(OpenBatchResult::Existing(show(tx, num).await?)),
-        // Names are unique in the store. The owner of the name is not revealed to other tenants.
-        Err(Error::NotFound { .. }) => Err(Error::Invalid(format!("the batch name `{}` is taken", new.id))),
-        Err(error) => Err(error),
-    }
+    let num = number(tx, &Scope::All, &id).await?;
+    Ok(OpenBatchResult::Existing(show(tx, num).await?))
 }
 
 fn number_for_column(number: u32) -> Result<i32> {
@@ -92,7 +89,7 @@ pub(crate) async fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result
     let sql = "UPDATE longshore_batch SET sealed = true WHERE num = $1 AND NOT sealed
         RETURNING tenant";
     for row in tx.query(sql, &[&num]).await? {
-        tx.announce("batch", id.as_str(), Some(value(&row, 0)?));
+        tx.announce("batch", scope.batch_id(id).as_str(), Some(value(&row, 0)?));
     }
     tx.touch_batch(num);
     Ok(())
@@ -104,7 +101,7 @@ pub(crate) async fn act(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId, action: &B
     let mut batch = lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
     machine::apply_action(&mut batch, action)?;
     write(tx, num, &batch).await?;
-    tx.announce("batch", id.as_str(), Some(batch.tenant.as_str()));
+    tx.announce("batch", batch.id.as_str(), Some(batch.tenant.as_str()));
     // Workers release units of a paused batch, and claim those of a resumed one.
     tx.after.wake_workers = true;
     tx.touch_batch(num);
@@ -180,7 +177,7 @@ async fn write(tx: &mut Tx<'_>, num: i64, batch: &Batch) -> Result<()> {
 /// A batch's number, if it exists within the scope.
 pub(crate) async fn number(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<i64> {
     let sql = "SELECT num, tenant FROM longshore_batch WHERE name = $1";
-    let Some(row) = tx.query_opt(sql, &[&id.as_str()]).await? else {
+    let Some(row) = tx.query_opt(sql, &[&scope.batch_id(id).as_str()]).await? else {
         return Err(Error::not_found("batch", id));
     };
     if !scope.covers(&TenantId::new(value::<&str>(&row, 1)?).map_err(damaged)?) {

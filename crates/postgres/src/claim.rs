@@ -1,8 +1,8 @@
 //! Claiming: streams first, then rows by index.
 //!
 //! Paused queues, lanes and batches, suspended tenants, other tenants and kinds that the worker
-//! does not handle are excluded with their streams, before any row is read. Lanes share by stride;
-//! within a lane the lowest rank goes first, whichever stream it is in.
+//! does not handle are excluded with their streams, before any row is read. Tenants, and the lanes of
+//! each, share by stride; within a lane the lowest rank goes first, whichever stream it is in.
 //!
 //! Claims do not wait for row locks: rows that other transactions hold are skipped, and workers
 //! claim again a moment later in case they are released. One statement finds the streams. A second
@@ -16,8 +16,9 @@ use std::time::Instant;
 
 use longshore_core::Result;
 use longshore_core::store::{ClaimRequest, ClaimResult};
+use longshore_core::stride_scheduler::ClaimFilterHash;
 
-use crate::stride::{ClaimFilterHash, ScanMode, StrideState};
+use crate::stride::{ScanMode, StrideState};
 use crate::tx::Tx;
 
 mod candidate_streams;
@@ -31,13 +32,16 @@ mod selection;
 use candidate_streams::find_candidates;
 pub(crate) use fast_path::try_fast_path;
 use lanes::ClaimLanes;
-use plan::RoundPlan;
+use plan::{RoundPlan, Schedule};
 use selection::Selection;
 
 /// Rows read beyond the requested number, in case some cannot be claimed.
 const SPARE: u64 = 16;
 /// Units claimed at once at most, whatever a worker requests.
 const MAX_CLAIM: u64 = 10_000;
+
+/// Rounds of one claim, with some 10,000 rows that it does not take.
+const MAX_ROUNDS: u32 = 10;
 
 /// Claims units for a session.
 pub(crate) async fn claim(
@@ -71,14 +75,12 @@ async fn claim_at(
     }
     stride.set_needs_full_claim(filter, !lanes.is_simple());
     lanes.count_capped(tx).await?;
-    if selection.take_alone(tx, &lanes).await? {
+    let schedule = Schedule { stride, filter, claim };
+    if let Some(lane) = selection.take_alone(tx, &lanes).await? {
+        schedule.charge(&lanes, lane);
         return Ok(selection.budget.claimed);
     }
-    stride.join(filter, &lanes.nums());
-    claim_rounds(tx, stride, &mut selection, &mut lanes, mode).await?;
-    let mut open = lanes.still_open();
-    open.extend(found.excluded_lanes);
-    stride.set_open(filter, open);
+    claim_rounds(tx, &schedule, &mut selection, &mut lanes, mode).await?;
     stride.set_needs_full_claim(filter, !lanes.is_simple() || selection.checked);
     lanes.record_starts(&stride.scan_starts, mode, selection.budget.claimed.units.len());
     Ok(selection.budget.claimed)
@@ -86,21 +88,22 @@ async fn claim_at(
 
 /// Claims units from lanes in stride order, until the worker's capacity is used or nothing is left.
 /// One round is usually enough; each further round reads past the rows that could not be claimed.
+/// The last one leaves the rest to the next claim, since other claims wait for the rows meanwhile.
 async fn claim_rounds(
     tx: &mut Tx<'_>,
-    stride: &StrideState,
+    schedule: &Schedule<'_>,
     selection: &mut Selection<'_>,
     lanes: &mut ClaimLanes,
     mode: &ScanMode,
 ) -> Result<()> {
-    for round in 0_u32.. {
+    for round in 0..MAX_ROUNDS {
         let wanted = selection.budget.remaining().min(MAX_CLAIM);
         if wanted == 0 {
             break;
         }
         let spare = if round == 0 { 0 } else { SPARE << round.min(8) };
         lanes.plan_windows(tx, wanted + spare).await?;
-        let plan = RoundPlan::make(stride, lanes, selection.budget.free().into(), wanted, spare);
+        let plan = RoundPlan::make(schedule, lanes, selection.budget.free().into(), wanted, spare);
         if plan.order.is_empty() {
             break;
         }
@@ -116,7 +119,7 @@ async fn claim_rounds(
             true => selection.accept(tx, lanes, &plan, rows)?,
             false => selection.select(tx, lanes, &plan, rows).await?,
         };
-        plan.refund_unclaimed(stride, lanes, &result);
+        plan.refund_unclaimed(schedule, lanes, &result);
         lanes.record_skipped(&result.skipped);
         if selection.stopped {
             break;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use deadpool::Runtime;
 use deadpool::managed::{QueueMode, Timeouts};
 use longshore_core::{Clock, Error, Result, SystemClock, Timestamp};
-use longshore_postgres_address::{ConnectionManager, Pool, PostgresUrl, UrlError, parse};
+use longshore_postgres_url::{ConnectionManager, Pool, PostgresUrl, UrlError, parse};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{Client, Connection, Socket};
 

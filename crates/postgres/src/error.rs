@@ -107,9 +107,9 @@ pub(crate) fn is_unique_violation(error: &Error) -> bool {
 }
 
 /// Translates an error of the connection pool.
-pub(crate) fn from_pool(error: longshore_postgres_address::PoolError) -> Error {
+pub(crate) fn from_pool(error: longshore_postgres_url::PoolError) -> Error {
     match error {
-        longshore_postgres_address::PoolError::Backend(error) => translate(error),
+        longshore_postgres_url::PoolError::Backend(error) => translate(error),
         other => Error::Unavailable {
             message: "timed out waiting for a connection to PostgreSQL".to_owned(),
             source: Some(Box::new(other)),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use longshore_accounts::CallRecord;
+use longshore_core::outcome::{KEPT_FAILURES, KeptFailures};
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::unit_state::{Event, Transition, transition};
 use longshore_core::{Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState};
@@ -269,6 +270,19 @@ async fn log_failures(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
         &[&units, &attempts, &sessions, &codes, &messages, &tx.now.as_micros()],
     )
     .await?;
+    drop_middle_failures(tx, &units).await
+}
+
+/// Deletes the failures that [`KEPT_FAILURES`] does not keep.
+async fn drop_middle_failures(tx: &mut Tx<'_>, units: &Vec<Uuid>) -> Result<()> {
+    let KeptFailures { first, last } = KEPT_FAILURES;
+    let sql = "DELETE FROM longshore_failure WHERE num IN (SELECT num FROM (
+           SELECT num, row_number() OVER (PARTITION BY unit ORDER BY num) AS nth,
+             count(*) OVER (PARTITION BY unit) AS total
+           FROM longshore_failure WHERE unit = ANY($1)) f
+         WHERE nth > $2 AND nth <= total - $3)";
+    let (first, last) = (i64::try_from(first).map_err(damaged)?, i64::try_from(last).map_err(damaged)?);
+    tx.execute(sql, &[units, &first, &last]).await?;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use longshore_core::batch::Sums;
 use longshore_core::page::{UnitCursor, parse_cursor};
 use longshore_core::store::{Page, UnitFilter};
-use longshore_core::{Batch, BatchStatus, Result, Scope, Unit, UnitState};
+use longshore_core::{Batch, BatchStatus, Result, Scope, Unit, UnitId, UnitState};
 use uuid::Uuid;
 
 use crate::batch;
@@ -38,11 +38,12 @@ pub(crate) async fn units(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Unit>> {
+    let batch = filter.batch.as_ref().map(|id| scope.batch_id(id));
     let names = [
         tenant(scope),
         filter.queue.as_ref().map(AsRef::as_ref),
         filter.kind.as_ref().map(AsRef::as_ref),
-        filter.batch.as_ref().map(AsRef::as_ref),
+        batch.as_ref().map(AsRef::as_ref),
     ];
     let after = UnitCursor::parse(after)?;
     match filter.state {
@@ -77,8 +78,10 @@ async fn by_state(
     }
     found.sort_by(|a, b| b.cmp(a));
     let Page { items, next } = Page::first(found, limit, ToString::to_string);
+    let places: HashMap<UnitId, UnitCursor> = items.iter().map(|at| (at.id, *at)).collect();
     let ids = uuids(items.iter().map(|at| &at.id));
-    Ok(Page { items: load_summaries(tx, ids).await?, next })
+    let page = Page { items: load_summaries(tx, ids).await?, next };
+    Ok(page.within_bytes(|_, unit| places[&unit.id].to_string()))
 }
 
 /// The newest units of one state. A page of n units can only contain units of the n streams with
@@ -122,29 +125,37 @@ async fn by_id(tx: &mut Tx<'_>, names: NameFilter<'_>, after: UnitCursor, limit:
         if names.iter().all(Option::is_none) { max_rows } else { MAX_SCANNED_ROWS.max(max_rows) };
     let sql = format!(
         "WITH walked AS MATERIALIZED (
-           SELECT u.id, u.stream FROM longshore_unit u WHERE u.id < $5 ORDER BY u.id DESC LIMIT $6),
+           SELECT u.id, u.stream FROM longshore_unit u WHERE u.id < $5 ORDER BY u.id DESC LIMIT $6 + 1),
          found AS (
            SELECT w.id FROM walked w WHERE w.stream IN ({STREAMS}) ORDER BY w.id DESC LIMIT $7)
          SELECT f.id, false FROM found f
          UNION ALL (SELECT w.id, true FROM walked w
-           WHERE (SELECT count(*) FROM walked) = $6 ORDER BY w.id LIMIT 1)"
+           WHERE (SELECT count(*) FROM walked) > $6 ORDER BY w.id LIMIT 2)"
     );
     let [owner, queue, kind, batch] = &names;
     let rows = tx.query(&sql, &[owner, queue, kind, batch, &uuid(after.id), &scan_limit, &max_rows]).await?;
-    let (mut ids, mut last) = (Vec::new(), None);
+    // The last row of the scan and the one after it, if the scan ended before the list.
+    let (mut ids, mut scan_end): (Vec<Uuid>, Vec<Uuid>) = (Vec::new(), Vec::new());
     for row in &rows {
-        let id: Uuid = value(row, 0)?;
-        if value(row, 1)? { last = Some(id) } else { ids.push(id) }
+        let list = if value(row, 1)? { &mut scan_end } else { &mut ids };
+        list.push(value(row, 0)?);
     }
+    scan_end.sort_unstable();
     ids.sort_unstable_by(|a, b| b.cmp(a));
+    let mut next = None;
+    if let [after_scan, last] = scan_end[..] {
+        ids.retain(|id| *id != after_scan);
+        next = Some(UnitCursor::between(unit_id(last), unit_id(after_scan)));
+    }
     if ids.len() > limit as usize {
         // There is more than one page: the next begins after its last unit, not at the end of the
         // scan.
         ids.truncate(limit as usize);
-        last = ids.last().copied();
+        next = ids.last().map(|id| UnitCursor::by_id(unit_id(*id)));
     }
-    let next = last.map(|id| UnitCursor::by_id(unit_id(id)).to_string());
-    Ok(Page { items: load_summaries(tx, ids).await?, next })
+    let next = next.map(|next| next.to_string());
+    let page = Page { items: load_summaries(tx, ids).await?, next };
+    Ok(page.within_bytes(|_, unit| UnitCursor::by_id(unit.id).to_string()))
 }
 
 /// Loads units without payload, checkpoint and result, in the order of `ids`.
@@ -188,7 +199,7 @@ pub(crate) async fn batches(
         items.push(Batch { sums: sums.remove(num).unwrap_or_default(), ..batch::read(row)? });
     }
     let next = shown.last().filter(|_| nums.len() > shown.len()).map(ToString::to_string);
-    Ok(Page { items, next })
+    Ok(Page { items, next }.within_bytes(|at, _| nums[at].to_string()))
 }
 
 /// The sums of each batch, rolled up or not.

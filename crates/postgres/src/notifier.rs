@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use futures_util::future::poll_fn;
 use longshore_core::{DoublingDelay, Error, Result, SessionId};
-use longshore_postgres_address::Pool;
-use longshore_postgres_address::PostgresUrl;
+use longshore_postgres_url::Pool;
+use longshore_postgres_url::PostgresUrl;
 use tokio::sync::{Notify, watch};
 use tokio_postgres::AsyncMessage;
 

@@ -100,7 +100,7 @@ async fn ask_one(inner: &StoreInner, pool: &PoolName, ask: &AcquireRequest) -> R
 fn answer(row: &Row) -> Result<AcquireResult> {
     Ok(match value::<i32>(row, 0)? {
         0 => AcquireResult::Granted(PermitGrant { fence: number(row, 1)?, waited: duration(row, 2)? }),
-        1 => AcquireResult::Waiting { before: number(row, 3)?, look_again: duration(row, 4)? },
+        1 => AcquireResult::Waiting { position: number(row, 3)?, retry_after: duration(row, 4)? },
         2 => AcquireResult::Full,
         _ => AcquireResult::TooHeavy { max: number(row, 1)? },
     })

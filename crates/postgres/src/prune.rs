@@ -37,8 +37,25 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
     }
     pruned.batches = batches(tx, retention.batches, limit).await?;
     pruned.audit_entries = prune_audit_log(tx, retention.audit_log, limit).await?;
-    pruned.more = [pruned.units, pruned.batches, pruned.audit_entries].iter().any(|n| *n >= limit.into());
+    mark_idle_streams(tx).await?;
+    let counts = [pruned.units, pruned.batches, pruned.audit_entries];
+    pruned.more = counts.iter().any(|n| *n >= limit.into());
     Ok(pruned)
+}
+
+/// Marks streams without units, and removes the mark from others. If all streams of a lane are marked and it has no
+/// settings, lists leave it out. Marked streams are not deleted: a transaction of a user may have sent a unit into
+/// one and be open still, and processes cache the numbers of streams. Batches delete their own.
+async fn mark_idle_streams(tx: &mut Tx<'_>) -> Result<()> {
+    let empty = "(s.batch = 0 AND s.blocked + s.scheduled + s.ready + s.leased = 0
+        AND s.done = s.pruned_done AND s.failed = s.pruned_failed AND s.cancelled = s.pruned_cancelled
+        AND s.num <> ALL(ARRAY(SELECT d.stream FROM longshore_stream_delta d)))";
+    let mark = format!(
+        "UPDATE longshore_stream s SET idle_since = CASE WHEN {empty} THEN $1 END
+         WHERE (s.idle_since IS NULL) = {empty}"
+    );
+    tx.execute(&mark, &[&tx.now.as_micros()]).await?;
+    Ok(())
 }
 
 /// Deletes ended units with their failures. Counters tell which streams have units in this state;

@@ -78,6 +78,14 @@ pub(crate) const SUMS: &str = "coalesce(sum(c.blocked), 0)::bigint,
     coalesce(sum(c.bytes), 0)::bigint";
 
 /// Every lane that `scope` covers.
+/// Lanes with settings, with live units, or with ended units that were not pruned yet.
+const IS_LISTED: &str = "(l.paused OR l.weight <> 1 OR l.cap IS NOT NULL OR q.paused
+    OR num_nonnulls(l.max_units, l.max_bytes, q.max_units, q.max_bytes) > 0
+    OR EXISTS (SELECT 1 FROM longshore_stream s WHERE s.lane = l.num AND s.idle_since IS NULL)
+    OR NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.lane = l.num)
+    OR EXISTS (SELECT 1 FROM longshore_stream_count s WHERE s.lane = l.num
+      AND s.blocked + s.scheduled + s.ready + s.leased > 0))";
+
 pub(crate) async fn queues(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<QueueInfo>> {
     let sql = format!(
         "SELECT l.num, q.name, l.tenant, q.paused, l.weight, l.cap, q.max_units,
@@ -85,7 +93,7 @@ pub(crate) async fn queues(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<QueueIn
          WHERE t.name = l.tenant AND t.suspended), {SUMS}, l.paused
          FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
          LEFT JOIN longshore_stream_count c ON c.lane = l.num
-         WHERE $1 IS NULL OR l.tenant = $1 GROUP BY l.num, q.num
+         WHERE ($1 IS NULL OR l.tenant = $1) AND {IS_LISTED} GROUP BY l.num, q.num
          ORDER BY q.name COLLATE \"C\", l.tenant COLLATE \"C\""
     );
     let rows = tx.query(&sql, &[&tenant(scope)]).await?;

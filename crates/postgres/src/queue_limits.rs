@@ -143,10 +143,11 @@ impl QueueLimits {
         Ok(())
     }
 
-    /// The refusal if the stream's tenant is suspended.
-    pub(crate) fn refuse_suspended(&self, stream: &Stream) -> Option<SendRejection> {
+    /// The refusal if the stream's tenant is suspended, or may not have another queue or kind.
+    pub(crate) fn refuse_stream(&self, stream: &Stream) -> Option<SendRejection> {
         let suspended = self.suspended.contains(&stream.lane);
-        (suspended || stream.is_placeholder()).then(|| SendRejection::Suspended(stream.tenant.clone()))
+        let refusal = suspended.then(|| SendRejection::Suspended(stream.tenant.clone()));
+        refusal.or_else(|| stream.refusal.clone())
     }
 }
 

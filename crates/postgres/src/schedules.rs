@@ -4,7 +4,7 @@ use longshore_core::schedule::{NewSchedule, Schedule};
 use longshore_core::sql_row::{SCHEDULE_COLUMNS, read_schedule};
 use longshore_core::store::{
     FireResult, Firing, IfExists, Page, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch,
-    SendResult, parse_schedule_cursor,
+    SendResult, parse_schedule_cursor, schedule_cursor,
 };
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
@@ -194,5 +194,5 @@ fn page(rows: &[Row], limit: u32) -> Result<Page<Schedule>> {
         Some(last) => Some(format!("{}/{}", value::<&str>(last, 0)?, value::<&str>(last, 1)?)),
         None => None,
     };
-    Ok(Page { items, next })
+    Ok(Page { items, next }.within_bytes(|_, schedule| schedule_cursor(schedule)))
 }

@@ -13,11 +13,11 @@ mod tx_enqueue;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use longshore_core::store::SendResult;
+use longshore_core::store::{SendRejection, SendResult};
 use longshore_core::{NewUnit, Result, Scope};
 
 use crate::queue_limits::QueueLimits;
-use crate::streams::{Stream, StreamCache, StreamKey};
+use crate::streams::{self, Stream, StreamCache, StreamKey};
 use crate::tenants;
 use crate::tx::Tx;
 
@@ -44,7 +44,7 @@ pub(crate) async fn send(
     policy: LimitPolicy,
 ) -> Result<Vec<SendResult>> {
     scope.check_units(units)?;
-    let streams = streams(tx, units, batch, policy).await?;
+    let streams = streams(tx, scope, units, batch, policy).await?;
     let limited = policy == LimitPolicy::Enforce;
     let plain = units.iter().all(is_plain) && !streams.iter().any(|stream| stream.is_placeholder());
     let done = match plain {
@@ -64,6 +64,9 @@ pub(crate) async fn send(
             capacity = CapacityPolicy::Checked(limits);
         }
         answers.extend(send_with_admission(tx, units, streams, capacity).await?);
+        if answers.iter().any(|answer| answer.refusal().is_some()) {
+            streams::remove_unused(tx).await?;
+        }
     }
     Ok(answers)
 }
@@ -77,8 +80,8 @@ fn created(units: &[NewUnit]) -> Vec<SendResult> {
     units.iter().map(|unit| SendResult::Created(unit.id)).collect()
 }
 
-/// Inserts plain units and returns how many: fewer than all if a lane has a limit or its tenant is
-/// suspended. An id that exists is skipped.
+/// Inserts plain units and returns how many: fewer than all if a lane has a limit, its tenant is
+/// suspended, or an id exists.
 async fn send_plain(
     tx: &mut Tx<'_>,
     units: &[NewUnit],
@@ -125,6 +128,7 @@ pub(crate) fn dedup_key(lane: i64, key: &str) -> Vec<u8> {
 /// deadlock.
 async fn streams(
     tx: &mut Tx<'_>,
+    scope: &Scope,
     units: &[NewUnit],
     batch: i64,
     policy: LimitPolicy,
@@ -141,7 +145,7 @@ async fn streams(
     let cache = Arc::clone(&tx.streams);
     let mut found: HashMap<StreamKey, Arc<Stream>> = HashMap::new();
     for key in keys {
-        let stream = stream(tx, &cache, &key, policy).await?;
+        let stream = stream(tx, &cache, scope, &key, policy).await?;
         found.insert(key, stream);
     }
     let mut streams: Vec<Arc<Stream>> = Vec::with_capacity(units.len());
@@ -156,14 +160,22 @@ async fn streams(
 async fn stream(
     tx: &mut Tx<'_>,
     cache: &StreamCache,
+    scope: &Scope,
     key: &StreamKey,
     policy: LimitPolicy,
 ) -> Result<Arc<Stream>> {
-    match cache.find(tx, key).await? {
-        Some(stream) => Ok(stream),
-        None if policy == LimitPolicy::Enforce && tenants::is_suspended(tx, &key.tenant).await? => {
-            Ok(Arc::new(Stream::placeholder(key.clone())))
+    if let Some(stream) = cache.find(tx, key).await? {
+        return Ok(stream);
+    }
+    let refusal = match policy {
+        LimitPolicy::Exempt => None,
+        LimitPolicy::Enforce if tenants::is_suspended(tx, &key.tenant).await? => {
+            Some(SendRejection::Suspended(key.tenant.clone()))
         }
+        LimitPolicy::Enforce => streams::refuse_new(tx, scope, key).await?,
+    };
+    match refusal {
+        Some(refusal) => Ok(Arc::new(Stream::placeholder(key.clone(), refusal))),
         None => cache.by_key(tx, key).await,
     }
 }

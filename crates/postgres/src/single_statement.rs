@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use longshore_core::{Error, Result};
-use longshore_postgres_address::{Pool, PooledConnection};
+use longshore_postgres_url::{Pool, PooledConnection};
 use tokio_postgres::Row;
 
 use crate::error::{Translate, from_pool, is_conflict};

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use longshore_core::store::{FinishRequest, FinishResult, SendResult};
 use longshore_core::{Error, NewUnit, Result, Scope, SessionId};
-use longshore_postgres_address::Pool;
-use longshore_postgres_address::PostgresUrl;
+use longshore_postgres_url::Pool;
+use longshore_postgres_url::PostgresUrl;
 use tokio::task::JoinSet;
 
 use crate::background_tasks::{BackgroundTasks, RecheckSet, RetryDelay};

@@ -6,11 +6,12 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use longshore_core::{BatchId, Kind, QueueName, Result, TenantId};
+use longshore_core::store::SendRejection;
+use longshore_core::{BatchId, Kind, QueueName, Result, Scope, TenantId};
 use tokio_postgres::Row;
 
 use crate::error::damaged;
-use crate::row::value;
+use crate::row::{count, value};
 use crate::tx::Tx;
 
 /// The units of one lane, kind and batch.
@@ -25,6 +26,8 @@ pub(crate) struct Stream {
     pub(crate) queue: QueueName,
     pub(crate) kind: Kind,
     pub(crate) batch: Option<BatchId>,
+    /// Why its units are refused, if it is a placeholder.
+    pub(crate) refusal: Option<SendRejection>,
 }
 
 /// The key of a stream.
@@ -193,6 +196,57 @@ async fn find(tx: &mut Tx<'_>, key: &StreamKey) -> Result<Option<Row>> {
     tx.query_opt(&sql, &[&queue.as_str(), &tenant.as_str(), &kind.as_str(), batch]).await
 }
 
+/// Why the first unit of a queue or kind is refused: its tenant has too many of these.
+pub(crate) async fn refuse_new(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    key: &StreamKey,
+) -> Result<Option<SendRejection>> {
+    if *scope == Scope::All {
+        return Ok(None);
+    }
+    let sql = "SELECT count(*) FILTER (WHERE EXISTS (SELECT 1 FROM longshore_stream s
+          WHERE s.lane = l.num AND s.idle_since IS NULL)),
+          count(*) FILTER (WHERE q.name = $2), (SELECT count(*)
+          FROM longshore_stream s JOIN longshore_lane o ON o.num = s.lane
+          JOIN longshore_queue p ON p.num = o.queue
+          WHERE s.batch = 0 AND s.idle_since IS NULL AND o.tenant = $1 AND p.name = $2)
+        FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue WHERE l.tenant = $1";
+    let row = tx.query_one(sql, &[&key.tenant.as_str(), &key.queue.as_str()]).await?;
+    let [lanes, existing, kinds]: [u64; 3] = [count(&row, 0)?, count(&row, 1)?, count(&row, 2)?];
+    if existing == 0 {
+        return Ok(scope.check_new_queue(lanes));
+    }
+    Ok(scope.check_new_kind(kinds).filter(|_| key.batch == 0))
+}
+
+/// Deletes the streams, lanes and queues that this transaction has inserted for units that were
+/// refused.
+pub(crate) async fn remove_unused(tx: &mut Tx<'_>) -> Result<()> {
+    if tx.new_streams.is_empty() {
+        return Ok(());
+    }
+    let nums: Vec<i64> = tx.new_streams.iter().map(|stream| stream.num).collect();
+    let lanes: Vec<i64> = tx.new_streams.iter().map(|stream| stream.lane).collect();
+    let queues: Vec<i64> = tx.new_streams.iter().map(|stream| stream.queue_num).collect();
+    let own = "xmin = pg_current_xact_id()::xid";
+    let sql = "DELETE FROM longshore_stream s WHERE num = ANY($1)
+        AND NOT EXISTS (SELECT 1 FROM longshore_unit u WHERE u.stream = s.num) RETURNING num";
+    let gone: Vec<i64> =
+        tx.query(sql, &[&nums]).await?.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+    tx.new_streams.retain(|stream| !gone.contains(&stream.num));
+    for (nums, table, parts) in [
+        (&lanes, "longshore_lane", "longshore_stream s WHERE s.lane = t.num"),
+        (&queues, "longshore_queue", "longshore_lane l WHERE l.queue = t.num"),
+    ] {
+        let sql = format!(
+            "DELETE FROM {table} t WHERE num = ANY($1) AND t.{own} AND NOT EXISTS (SELECT 1 FROM {parts})"
+        );
+        tx.execute(&sql, &[nums]).await?;
+    }
+    Ok(())
+}
+
 /// A queue's number. A new queue is created.
 pub(crate) async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
     tx.execute("INSERT INTO longshore_queue (name) VALUES ($1) ON CONFLICT DO NOTHING", &[&name.as_str()])
@@ -214,11 +268,11 @@ pub(crate) async fn lane(tx: &mut Tx<'_>, name: &QueueName, tenant: &TenantId) -
 }
 
 impl Stream {
-    /// Stands for a stream that does not exist, for units of a suspended tenant: none is created
-    /// for units that will be refused.
-    pub(crate) fn placeholder(key: StreamKey) -> Self {
-        let StreamKey { queue, tenant, kind, batch } = key;
-        Self { num: 0, lane: 0, queue_num: 0, batch_num: batch, tenant, queue, kind, batch: None }
+    /// Stands for a stream that does not exist: none is created for units that will be refused.
+    pub(crate) fn placeholder(key: StreamKey, refusal: SendRejection) -> Self {
+        let StreamKey { queue, tenant, kind, batch: batch_num } = key;
+        let refusal = Some(refusal);
+        Self { num: 0, lane: 0, queue_num: 0, batch_num, tenant, queue, kind, batch: None, refusal }
     }
 
     /// Whether it is [`Self::placeholder`].
@@ -247,6 +301,7 @@ impl Stream {
             queue: QueueName::new(value::<&str>(row, 5)?).map_err(damaged)?,
             kind: Kind::new(value::<&str>(row, 6)?).map_err(damaged)?,
             batch: batch.map(BatchId::new).transpose().map_err(damaged)?,
+            refusal: None,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Tenants: their records, and the totals of their lanes.
 
-use longshore_core::sql_row::read_tenant;
+use longshore_core::sql_row::{read_tenant, to_json};
 use longshore_core::store::{Tenant, TenantChange, require_admin_scope};
 use longshore_core::{Error, Result, Scope, TenantId};
 
@@ -15,7 +15,7 @@ pub(crate) async fn put(
     tx: &mut Tx<'_>,
     scope: &Scope,
     id: &TenantId,
-    change: TenantChange,
+    change: &TenantChange,
 ) -> Result<Tenant> {
     require_admin_scope(scope, id)?;
     change.check()?;
@@ -43,9 +43,9 @@ async fn write(tx: &mut Tx<'_>, tenant: &Tenant) -> Result<()> {
     let bound = |bound: Option<u64>| bound.map(|bound| i64::try_from(bound).unwrap_or(i64::MAX));
     tx.execute(
         "INSERT INTO longshore_tenant
-         (name, weight, cap, max_units, max_bytes, suspended, created_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (name) DO UPDATE SET
-         weight = $2, cap = $3, max_units = $4, max_bytes = $5, suspended = $6",
+         (name, weight, cap, max_units, max_bytes, suspended, created_at, allowed_kinds)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (name) DO UPDATE SET
+         weight = $2, cap = $3, max_units = $4, max_bytes = $5, suspended = $6, allowed_kinds = $8",
         &[
             &tenant.id.as_str(),
             &number(tenant.weight)?,
@@ -54,6 +54,7 @@ async fn write(tx: &mut Tx<'_>, tenant: &Tenant) -> Result<()> {
             &bound(tenant.capacity.bytes),
             &tenant.suspended,
             &tenant.created_at.as_micros(),
+            &Some(to_json(&tenant.allowed_kinds)?).filter(|_| !tenant.allowed_kinds.is_empty()),
         ],
     )
     .await?;
@@ -87,7 +88,7 @@ pub(crate) async fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Res
 pub(crate) async fn list(tx: &mut Tx<'_>, scope: &Scope) -> Result<Vec<Tenant>> {
     let sql = format!(
         "SELECT t.name, t.weight, t.cap, t.max_units, t.max_bytes, t.suspended, t.created_at,
-         {SUMS} FROM longshore_tenant t LEFT JOIN longshore_lane l ON l.tenant = t.name
+         {SUMS}, t.allowed_kinds FROM longshore_tenant t LEFT JOIN longshore_lane l ON l.tenant = t.name
          LEFT JOIN longshore_stream_count c ON c.lane = l.num
          WHERE $1 IS NULL OR t.name = $1 GROUP BY t.name ORDER BY t.name COLLATE \"C\""
     );

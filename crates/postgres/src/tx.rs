@@ -5,22 +5,25 @@
 //! unit. Work that must wait until other transactions can see the change (advancing batches,
 //! wake-ups, the change feed) is collected in [`PostCommit`]; the store runs it after the commit.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod counters;
+mod post_commit;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use longshore_core::batch::Sums;
-use longshore_core::{Error, Result, Timestamp, UnitId, UnitState};
-use longshore_postgres_address::PooledConnection;
+use longshore_core::{Error, Result, Timestamp, UnitId};
+use longshore_postgres_url::PooledConnection;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
+use self::counters::{CounterDelta, DeltaColumns};
+pub(crate) use self::post_commit::PostCommit;
 use crate::connect::ClockSource;
 use crate::error::{Translate, damaged, translate};
-use crate::finish;
-use crate::notifier::FeedEntry;
-use crate::row::{state_code, to_json, value};
+use crate::row::value;
 use crate::streams::{Stream, StreamCache};
 use crate::typed_params::{SqlParam, typed};
 
@@ -39,7 +42,7 @@ pub(crate) enum Durability {
 /// If this process or the network fails, the server releases the transaction's locks after these
 /// timeouts.
 const TIMEOUTS: &str = "SET LOCAL idle_in_transaction_session_timeout = '15s'; \
-    SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '60s'; SET LOCAL jit = off";
+    SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '30s'; SET LOCAL jit = off";
 
 /// Makes the planner prefer indexes. Operations read a few hundred rows of a large table by index.
 /// With outdated statistics the planner reads whole tables instead, or for each row everything a
@@ -85,70 +88,6 @@ impl FinalStatement {
     }
 }
 
-/// Work to run after the commit.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct PostCommit {
-    /// Units became claimable.
-    pub(crate) wake_workers: bool,
-    /// Batches that may have to advance, because their counters or record changed.
-    pub(crate) batches: BTreeSet<i64>,
-    /// Entries for the change feed.
-    pub(crate) changes: BTreeSet<FeedEntry>,
-    /// Rows written to `longshore_stream_delta`.
-    pub(crate) deltas: usize,
-    /// A claim skipped rows that other transactions had locked; they may be released soon.
-    pub(crate) skipped: bool,
-    /// Streams in which a claim may have skipped locked units.
-    pub(crate) rechecks: Vec<i64>,
-    /// Cap keys of units that ended in a caller's transaction, and how many: that many can be
-    /// unparked.
-    pub(crate) unparks: BTreeMap<Vec<u8>, i64>,
-    /// A caller's transaction wrote to the dependency outbox.
-    pub(crate) outbox: bool,
-}
-
-impl PostCommit {
-    /// Whether the transaction changed nothing.
-    pub(crate) fn is_empty(&self) -> bool {
-        let Self { wake_workers, batches, changes, deltas, skipped: _, rechecks: _, unparks, outbox } = self;
-        let nothing = batches.is_empty() && changes.is_empty() && unparks.is_empty();
-        nothing && !wake_workers && *deltas == 0 && !outbox
-    }
-
-    /// Adds the work of another transaction.
-    pub(crate) fn merge(&mut self, other: Self) {
-        self.wake_workers |= other.wake_workers;
-        self.batches.extend(other.batches);
-        self.changes.extend(other.changes);
-        self.deltas += other.deltas;
-        self.skipped |= other.skipped;
-        self.rechecks.extend(other.rechecks);
-        for (key, units) in other.unparks {
-            *self.unparks.entry(key).or_default() += units;
-        }
-        self.outbox |= other.outbox;
-    }
-
-    /// Adds an entry to the change feed.
-    fn announce(&mut self, topic: &'static str, name: impl Into<String>, tenant: Option<&str>) {
-        let tenant = tenant.map(str::to_owned);
-        self.changes.insert(FeedEntry { topic, name: name.into(), tenant });
-    }
-
-    /// Announces a stream with changed counts.
-    pub(crate) fn note_stream(&mut self, streams: &StreamCache, stream: &Stream, released: bool) {
-        if stream.batch_num != 0 {
-            self.batches.insert(stream.batch_num);
-        }
-        // A unit of a capped lane ended or was released, so another may be claimed.
-        self.wake_workers |= released && streams.may_be_capped(stream.lane);
-        self.announce("queue", stream.queue.as_str(), Some(stream.tenant.as_str()));
-        if let Some(batch) = &stream.batch {
-            self.announce("batch", batch.as_str(), Some(stream.tenant.as_str()));
-        }
-    }
-}
-
 enum TxConnection<'c> {
     /// A connection of the pool. `BEGIN` is pipelined with the first statement.
     Pooled { client: Option<Arc<PooledConnection>>, begin: Option<BeginFuture> },
@@ -157,13 +96,6 @@ enum TxConnection<'c> {
 }
 
 type BeginFuture = BoxFuture<'static, Result<(), tokio_postgres::Error>>;
-
-/// Changes of a stream's counters.
-#[derive(Default)]
-struct CounterDelta {
-    counts: [i64; 7],
-    bytes: i64,
-}
 
 impl Tx<'static> {
     /// Begins a transaction on a connection of the pool.
@@ -406,165 +338,6 @@ impl<'c> Tx<'c> {
     /// Runs a statement that returns at most one row.
     pub(crate) async fn query_opt(&mut self, sql: &str, params: &[&dyn SqlParam]) -> Result<Option<Row>> {
         Ok(self.query(sql, params).await?.into_iter().next())
-    }
-
-    /// Counts a unit with `bytes` of payload from one state to another. Bytes count while the unit
-    /// is live.
-    pub(crate) fn count_transition(
-        &mut self,
-        stream: i64,
-        from: Option<UnitState>,
-        to: Option<UnitState>,
-        bytes: i64,
-    ) {
-        self.count_transitions(stream, from, to, 1, bytes);
-    }
-
-    /// Counts `units` with `bytes` of payload in total from one state to another.
-    pub(crate) fn count_transitions(
-        &mut self,
-        stream: i64,
-        from: Option<UnitState>,
-        to: Option<UnitState>,
-        units: i64,
-        bytes: i64,
-    ) {
-        let delta = self.deltas.entry(stream).or_default();
-        let live = |state: Option<UnitState>| state.is_some_and(|state| !state.is_final());
-        if let Some(from) = from {
-            delta.counts[usize::from(state_code(from))] -= units;
-        }
-        if let Some(to) = to {
-            delta.counts[usize::from(state_code(to))] += units;
-        }
-        delta.bytes += bytes * (i64::from(live(to)) - i64::from(live(from)));
-        self.after.wake_workers |= to == Some(UnitState::Ready);
-    }
-
-    /// Records that a server function moved units of a stream and updated its counts.
-    pub(crate) fn note_counted(&mut self, stream: i64, from: Option<UnitState>, to: UnitState) {
-        let released = from == Some(UnitState::Leased);
-        *self.counted.entry(stream).or_default() |= released;
-        self.after.wake_workers |= to == UnitState::Ready;
-    }
-
-    /// Adds to the sums of the stream's batch.
-    pub(crate) fn add_sums(&mut self, stream: i64, sums: &Sums) {
-        let all = self.sums.entry(stream).or_default();
-        for (name, amount) in sums {
-            let sum = all.entry(name.clone()).or_default();
-            *sum = sum.saturating_add(*amount);
-        }
-    }
-
-    /// Records that a unit ended, so that [`Self::flush`] releases its dependants.
-    pub(crate) fn note_ended(&mut self, unit: UnitId, well: bool) {
-        self.ended.push((unit, well));
-    }
-
-    /// Adds an entry to the change feed.
-    pub(crate) fn announce(&mut self, topic: &'static str, name: impl Into<String>, tenant: Option<&str>) {
-        self.after.announce(topic, name, tenant);
-    }
-
-    /// Records that a batch's record or counters changed.
-    pub(crate) fn touch_batch(&mut self, num: i64) {
-        self.after.batches.insert(num);
-    }
-
-    /// Releases dependants and writes counts. A released dependant may end and release more, so
-    /// this repeats until none is left.
-    pub(crate) async fn flush(&mut self) -> Result<()> {
-        let columns = self.prepare().await?;
-        for last in std::mem::take(&mut self.final_statements) {
-            self.query(last.sql, &last.params()).await?;
-        }
-        if let Some(columns) = columns {
-            self.query(DeltaColumns::SQL, &columns.params()).await?;
-        }
-        Ok(())
-    }
-
-    /// Does everything except writing the counts, which are written last.
-    async fn prepare(&mut self) -> Result<Option<DeltaColumns>> {
-        self.release_dependants().await?;
-        self.announce_streams().await?;
-        self.take_deltas()
-    }
-
-    async fn release_dependants(&mut self) -> Result<()> {
-        while !self.ended.is_empty() {
-            let ended = std::mem::take(&mut self.ended);
-            Box::pin(finish::release_dependants(self, ended)).await?;
-        }
-        Ok(())
-    }
-
-    /// Announces the streams with changed counts.
-    async fn announce_streams(&mut self) -> Result<()> {
-        let counted = std::mem::take(&mut self.counted);
-        let moved = self.deltas.keys().chain(self.sums.keys()).chain(counted.keys());
-        let nums: BTreeSet<i64> = moved.copied().collect();
-        if nums.is_empty() {
-            return Ok(());
-        }
-        self.after.deltas += counted.len();
-        let cache = Arc::clone(&self.streams);
-        for (num, stream) in cache.by_num(self, nums).await? {
-            let released = self.deltas.get(&num).is_some_and(|delta| delta.counts[3] < 0);
-            let released = released || counted.get(&num) == Some(&true);
-            self.after.note_stream(&cache, &stream, released);
-        }
-        Ok(())
-    }
-
-    /// Takes the collected deltas as the columns of one statement.
-    fn take_deltas(&mut self) -> Result<Option<DeltaColumns>> {
-        let (deltas, sums) = (std::mem::take(&mut self.deltas), std::mem::take(&mut self.sums));
-        let nums: BTreeSet<i64> = deltas.keys().chain(sums.keys()).copied().collect();
-        if nums.is_empty() {
-            return Ok(None);
-        }
-        let mut columns = DeltaColumns::default();
-        let none = CounterDelta::default();
-        for num in &nums {
-            let delta = deltas.get(num).unwrap_or(&none);
-            for (column, count) in columns.counts.iter_mut().zip(delta.counts) {
-                column.push(count);
-            }
-            columns.counts[7].push(delta.bytes);
-            columns.sums.push(sums.get(num).map(to_json).transpose()?);
-        }
-        self.after.deltas += nums.len();
-        columns.streams = nums.into_iter().collect();
-        Ok(Some(columns))
-    }
-}
-
-/// Rows for `longshore_stream_delta`, one array per column.
-#[derive(Default)]
-struct DeltaColumns {
-    streams: Vec<i64>,
-    /// The seven states, then bytes.
-    counts: [Vec<i64>; 8],
-    sums: Vec<Option<String>>,
-}
-
-impl DeltaColumns {
-    const SQL: &'static str = "INSERT INTO longshore_stream_delta (stream, blocked, scheduled,
-                               ready,
-        leased, done, failed, cancelled, bytes, sums)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
-
-    fn params(&self) -> [&dyn SqlParam; 10] {
-        let [blocked, scheduled, ready, leased, done, failed, cancelled, bytes] = &self.counts;
-        let counts = [blocked, scheduled, ready, leased, done, failed, cancelled, bytes];
-        let mut params: [&dyn SqlParam; 10] = [&self.streams; 10];
-        for (param, column) in params[1..9].iter_mut().zip(counts) {
-            *param = column;
-        }
-        params[9] = &self.sums;
-        params
     }
 }
 

@@ -168,9 +168,10 @@ impl Process {
             command
         };
         // It has its own process group, so that Ctrl-C at the program's terminal does not kill it
-        // first. It does not inherit a mark: else the reaper of our parent would kill ours before
-        // it has done its work.
-        command.process_group(0).env_remove(MARK_VARIABLE).current_dir("/");
+        // first. It inherits no secret that a command could read from `/proc`, and no mark: else the
+        // reaper of our parent would kill ours before it has done its work.
+        let path = std::env::var_os("PATH").map(|path| ("PATH", path));
+        command.process_group(0).env_clear().envs(path).current_dir("/");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let mut pipe = child.stdin.take();
         for group in &groups {

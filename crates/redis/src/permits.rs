@@ -182,11 +182,11 @@ impl Permits for RedisPermits {
         let done = self.submit(pool, PermitRequest::Ask(ask.clone())).await?;
         let answer = done.ok_or_else(|| damaged("no reply to an acquire"))?;
         Ok(match answer {
-            AcquireResult::Waiting { before, look_again } => {
+            AcquireResult::Waiting { position, retry_after } => {
                 self.inner.notifications.mark_inactive(pool, ask.id);
                 let subscribed = self.inner.notifications.is_subscribed();
-                let limit = if subscribed { look_again } else { POLL_INTERVAL };
-                AcquireResult::Waiting { before, look_again: look_again.min(limit) }
+                let limit = if subscribed { retry_after } else { POLL_INTERVAL };
+                AcquireResult::Waiting { position, retry_after: retry_after.min(limit) }
             }
             AcquireResult::Granted(_) | AcquireResult::Full | AcquireResult::TooHeavy { .. } => {
                 self.inner.notifications.remove(pool, ask.id);

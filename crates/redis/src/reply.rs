@@ -16,7 +16,7 @@ pub(crate) fn parse(code: u8, first: u64, second: u64) -> Result<AcquireResult> 
     let time = Duration::from_micros(second);
     match code {
         1 => Ok(AcquireResult::Granted(PermitGrant { fence: first, waited: time })),
-        2 => Ok(AcquireResult::Waiting { before: small(first), look_again: time }),
+        2 => Ok(AcquireResult::Waiting { position: small(first), retry_after: time }),
         3 => Ok(AcquireResult::Full),
         4 => Ok(AcquireResult::TooHeavy { max: small(first) }),
         other => Err::<_, Error>(damaged(format_args!("reply code {other}"))),

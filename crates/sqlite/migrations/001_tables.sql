@@ -15,12 +15,12 @@ CREATE TABLE longshore_queue (
     num       INTEGER PRIMARY KEY,
     name      TEXT NOT NULL UNIQUE,
     paused    INTEGER NOT NULL DEFAULT 0,
-    max_units INTEGER,  -- the capacity in live units and in bytes of payload; NULL: not bounded
+    max_units INTEGER,  -- the capacity in live units and in their bytes; NULL: not bounded
     max_bytes INTEGER
 );
 
--- The settings that all lanes of a tenant share. A tenant without a row has weight 1 and no bounds, and is not
--- suspended.
+-- The settings that all lanes of a tenant share. A tenant without a row has weight 1, no bounds and no opened kinds,
+-- and is not suspended.
 CREATE TABLE longshore_tenant (
     num        INTEGER PRIMARY KEY,
     name       TEXT NOT NULL UNIQUE,
@@ -29,6 +29,7 @@ CREATE TABLE longshore_tenant (
     max_units  INTEGER,
     max_bytes  INTEGER,
     suspended  INTEGER NOT NULL DEFAULT 0,
+    allowed_kinds TEXT,  -- a JSON array of the kinds that the operator opened to it; NULL: none
     created_at INTEGER NOT NULL
 );
 
@@ -40,10 +41,6 @@ CREATE TABLE longshore_lane (
     paused     INTEGER NOT NULL DEFAULT 0,
     weight     INTEGER NOT NULL DEFAULT 1 CHECK (weight > 0),
     cap        INTEGER,
-    pass       INTEGER NOT NULL DEFAULT 0,  -- of stride scheduling: the lane with the lowest pass is claimed first
-    -- 1 if the lane had nothing to claim. Its next claim first raises `pass` to the level of the active lanes, so
-    -- that an idle lane does not save up claims.
-    pass_stale INTEGER NOT NULL DEFAULT 1,
     max_units  INTEGER,
     max_bytes  INTEGER,
     UNIQUE (queue, tenant)
@@ -109,10 +106,11 @@ CREATE TABLE longshore_stream (
     done             INTEGER NOT NULL DEFAULT 0 CHECK (done >= 0),
     failed           INTEGER NOT NULL DEFAULT 0 CHECK (failed >= 0),
     cancelled        INTEGER NOT NULL DEFAULT 0 CHECK (cancelled >= 0),
-    bytes            INTEGER NOT NULL DEFAULT 0 CHECK (bytes >= 0),  -- payload of the live units
+    bytes            INTEGER NOT NULL DEFAULT 0 CHECK (bytes >= 0),  -- of the live units
     pruned_done      INTEGER NOT NULL DEFAULT 0,  -- of `done`, the units without a row: pruning keeps the tally
     pruned_failed    INTEGER NOT NULL DEFAULT 0,
     pruned_cancelled INTEGER NOT NULL DEFAULT 0,
+    idle_since       INTEGER,  -- when the pruner first found it without units; it deletes the stream later
     UNIQUE (lane, kind, batch)
 );
 CREATE INDEX longshore_stream_ready ON longshore_stream (lane) WHERE ready > 0;
@@ -459,6 +457,13 @@ CREATE TABLE longshore_api_token (
     created_at INTEGER NOT NULL,
     expires_at INTEGER,
     revoked_at INTEGER
+) WITHOUT ROWID;
+
+-- Browser sessions of the dashboard: the hash of a cookie, and the token that the browser logged in with.
+CREATE TABLE longshore_browser_session (
+    hash       BLOB PRIMARY KEY CHECK (length(hash) = 32),
+    token      BLOB NOT NULL REFERENCES longshore_api_token,
+    expires_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 
 -- The audit log: every change that a client requested. Rows are appended and pruned, never updated.

@@ -204,7 +204,13 @@ fn queue(tx: &mut Tx<'_>, scope: &Scope, name: &QueueName, change: QueueChange) 
     send::lane(tx, name.as_str(), owner.as_str())?;
     let num = send::queue(tx, name.as_str())?;
     update_settings(tx, "longshore_queue", num, change.paused, change.capacity)?;
-    tx.announce("queue", name.as_str(), None);
+    // Only the tenants with a lane may learn the queue's name.
+    let mut lanes =
+        tx.db.prepare_cached("SELECT tenant FROM longshore_lane WHERE queue = ?1").or_translate()?;
+    let tenants = lanes.query_map([num], |row| row.get::<_, String>(0)).or_translate()?;
+    for tenant in tenants {
+        tx.announce("queue", name.as_str(), Some(&tenant.or_translate()?));
+    }
     Ok(())
 }
 
@@ -241,22 +247,11 @@ fn update_settings(
     if let Some(paused) = paused {
         let sql = format!("UPDATE {table} SET paused = ?2 WHERE num = ?1");
         tx.db.execute(&sql, (num, paused)).or_translate()?;
-        if !paused {
-            mark_joining(tx, table, num)?;
-        }
     }
     if let Some(Capacity { units, bytes }) = capacity {
         let sql = format!("UPDATE {table} SET max_units = ?2, max_bytes = ?3 WHERE num = ?1");
         tx.db.execute(&sql, (num, units, bytes)).or_translate()?;
     }
     tx.wake_workers = true;
-    Ok(())
-}
-
-/// Marks lanes as joining after a pause, during which they earned no credit.
-fn mark_joining(tx: &Tx<'_>, table: &str, num: i64) -> Result<()> {
-    let column = if table == "longshore_lane" { "num" } else { "queue" };
-    let sql = format!("UPDATE longshore_lane SET pass_stale = 1 WHERE {column} = ?1");
-    tx.db.execute(&sql, [num]).or_translate()?;
     Ok(())
 }

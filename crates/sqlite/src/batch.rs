@@ -16,18 +16,11 @@ use crate::tx::Tx;
 pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<OpenBatchResult> {
     scope.require(&new.tenant)?;
     new.check()?;
-    let num: Option<i64> = tx
-        .db
-        .query_row("SELECT num FROM longshore_batch WHERE name = ?1", [new.id.as_str()], |row| row.get(0))
-        .optional()
-        .or_translate()?;
-    if let Some(num) = num {
-        let batch = show(tx.db, num)?;
-        if batch.tenant != new.tenant {
-            // Names are unique in the store; do not reveal the tenant that has it.
-            return Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)));
-        }
-        return Ok(OpenBatchResult::Existing(batch));
+    let id = new.full_id();
+    match number(tx.db, &Scope::All, &id) {
+        Ok(num) => return Ok(OpenBatchResult::Existing(show(tx.db, num)?)),
+        Err(Error::NotFound { .. }) => {}
+        Err(error) => return Err(error),
     }
     tx.db
         .execute(
@@ -35,7 +28,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
              workers, notes, threshold, callback, definition)
              VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             (
-                new.id.as_str(),
+                id.as_str(),
                 new.tenant.as_str(),
                 &new.kind,
                 &new.initiated_by,
@@ -49,7 +42,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
         )
         .or_translate()?;
     let num = tx.db.last_insert_rowid();
-    tx.announce("batch", new.id.as_str(), Some(new.tenant.as_str()));
+    tx.announce("batch", id.as_str(), Some(new.tenant.as_str()));
     Ok(OpenBatchResult::Created(load(tx.db, num)?))
 }
 
@@ -145,7 +138,7 @@ pub(crate) fn number(db: &Connection, scope: &Scope, id: &BatchId) -> Result<i64
     let found: Option<(i64, String)> = db
         .prepare_cached("SELECT num, tenant FROM longshore_batch WHERE name = ?1")
         .or_translate()?
-        .query_row([id.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row([scope.batch_id(id).as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()
         .or_translate()?;
     match found {

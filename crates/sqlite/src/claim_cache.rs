@@ -1,10 +1,12 @@
-//! Caches what this process claimed and which calls it wrote, so that their end needs no look-up.
+//! Caches what this process claimed and which calls it wrote, so that their end needs no look-up;
+//! and the turns of tenants at the next claim.
 //!
 //! A unit's stream and size never change, so an entry cannot be wrong, only missing. That a call
 //! was written is only a hint: the statements that rely on it detect when it is wrong.
 
 use std::collections::{HashMap, HashSet};
 
+use longshore_core::stride_scheduler::StrideState;
 use longshore_core::{CallId, UnitId};
 
 /// More than any worker holds; beyond it the cache is cleared.
@@ -17,9 +19,13 @@ pub(crate) struct CachedUnit {
     pub(crate) bytes: i64,
 }
 
-/// Cached units and calls.
+/// Cached units and calls, and the stride schedule.
 #[derive(Debug, Default)]
 pub(crate) struct ClaimCache {
+    /// By lane number.
+    pub(crate) stride: StrideState<i64>,
+    /// The last cap key that maintenance checked, if there are more.
+    pub(crate) unparked_until: String,
     units: HashMap<UnitId, CachedUnit>,
     calls: HashSet<CallId>,
 }

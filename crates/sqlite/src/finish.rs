@@ -1,5 +1,6 @@
 //! Writes the ends of runs: the transition, effects and calls, all or nothing.
 
+use longshore_core::outcome::{KEPT_FAILURES, KeptFailures};
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::unit_state::{Event, Transition, transition};
 use longshore_core::{Error, Failure, Outcome, Policy, Result, SessionId, UnitId, UnitState};
@@ -204,6 +205,16 @@ fn log_failure(tx: &Tx<'_>, row: &UnitRow, failure: &Failure, by: Option<Session
             &failure.code,
             &failure.message,
         ))
+        .or_translate()?;
+    let KeptFailures { first, last } = KEPT_FAILURES;
+    tx.db
+        .prepare_cached(
+            "DELETE FROM longshore_failure WHERE num = (SELECT num FROM longshore_failure
+               WHERE unit = ?1 ORDER BY num LIMIT 1 OFFSET ?2)
+             AND (SELECT count(*) FROM longshore_failure WHERE unit = ?1) > ?2 + ?3",
+        )
+        .or_translate()?
+        .execute((row.id.as_bytes(), first, last))
         .or_translate()?;
     Ok(())
 }

@@ -33,7 +33,6 @@ mod schedules;
 mod send;
 mod session;
 mod store;
-mod stride_state;
 mod tenants;
 mod tx;
 mod verify;

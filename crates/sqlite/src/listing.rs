@@ -43,11 +43,12 @@ pub(crate) fn units(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Unit>> {
+    let batch = filter.batch.as_ref().map(|id| scope.batch_id(id));
     let filter_by = (
         tenant_filter(scope),
         filter.queue.as_ref().map(AsRef::as_ref),
         filter.kind.as_ref().map(AsRef::as_ref),
-        filter.batch.as_ref().map(AsRef::as_ref),
+        batch.as_ref().map(AsRef::as_ref),
     );
     let after = UnitCursor::parse(after)?;
     match filter.state {
@@ -71,7 +72,8 @@ fn by_state(
     }
     found.sort_by(|a, b| b.cmp(a));
     let found = Page::first(found, limit, ToString::to_string);
-    page(db, found.items.iter().map(|at| at.id), found.next)
+    let page = page(db, found.items.iter().map(|at| at.id), found.next)?;
+    Ok(page.within_bytes(|at, _| found.items[at].to_string()))
 }
 
 /// The streams with the newest units: a page of n has units of no other stream. One look-up per
@@ -127,24 +129,29 @@ fn by_id(db: &Connection, filter_by: StreamFilter<'_>, after: UnitCursor, limit:
     let mut statement = db
         .prepare_cached("SELECT id, stream FROM longshore_unit WHERE id < ?1 ORDER BY id DESC LIMIT ?2")
         .or_translate()?;
-    let mut rows = statement.query((after.id.as_bytes(), MAX_SCAN)).or_translate()?;
-    let (mut ids, mut scanned, mut last) = (Vec::new(), 0, None);
+    let mut rows = statement.query((after.id.as_bytes(), MAX_SCAN + 1)).or_translate()?;
+    let (mut ids, mut scanned, mut last) = (Vec::new(), 0, after.id);
     while let Some(row) = rows.next().or_translate()? {
         let id = UnitId::from_bytes(row.get(0).or_translate()?);
         if ids.len() == limit as usize {
-            let next = last.map(|id| UnitCursor::by_id(id).to_string());
-            return page(db, ids.into_iter(), next);
+            return page_by_id(db, ids, Some(UnitCursor::by_id(last)));
+        }
+        if scanned == MAX_SCAN {
+            return page_by_id(db, ids, Some(UnitCursor::between(last, id)));
         }
         scanned += 1;
-        last = Some(id);
+        last = id;
         let stream = row.get(1).or_translate()?;
         if streams.as_ref().is_none_or(|streams| streams.contains(&stream)) {
             ids.push(id);
         }
     }
-    let next = last.filter(|_| scanned == MAX_SCAN);
-    let next = next.map(|id| UnitCursor::by_id(id).to_string());
-    page(db, ids.into_iter(), next)
+    page_by_id(db, ids, None)
+}
+
+fn page_by_id(db: &Connection, ids: Vec<UnitId>, next: Option<UnitCursor>) -> Result<Page<Unit>> {
+    let page = page(db, ids.into_iter(), next.map(|next| next.to_string()))?;
+    Ok(page.within_bytes(|_, unit| UnitCursor::by_id(unit.id).to_string()))
 }
 
 /// The streams that match a filter; `None` if all do.
@@ -201,14 +208,14 @@ pub(crate) fn batches(
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let status = status.map(BatchStatus::as_str);
     let mut rows = statement.query((before, tenant_filter(scope), status, limit + 1)).or_translate()?;
-    let mut items = Vec::new();
-    let mut last = 0;
+    let (mut items, mut nums) = (Vec::new(), Vec::new());
     while let Some(row) = rows.next().or_translate()? {
-        if items.len() == limit as usize {
-            return Ok(Page { items, next: Some(last.to_string()) });
-        }
-        last = row.get::<_, i64>(0).or_translate()?;
-        items.push(Batch { sums: checkpoint::sums(db, last)?, ..batch::read(db, row)? });
+        let num: i64 = row.get(0).or_translate()?;
+        nums.push(num);
+        items.push(Batch { sums: checkpoint::sums(db, num)?, ..batch::read(db, row)? });
     }
-    Ok(Page { items, next: None })
+    let has_more = items.len() > limit as usize;
+    items.truncate(limit as usize);
+    let next = nums[..items.len()].last().filter(|_| has_more).map(ToString::to_string);
+    Ok(Page { items, next }.within_bytes(|at, _| nums[at].to_string()))
 }

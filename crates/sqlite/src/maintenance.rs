@@ -15,6 +15,9 @@ use crate::finish::{apply, load, unpark};
 use crate::session;
 use crate::tx::Tx;
 
+/// Cap keys that one promotion checks at most.
+const MAX_CAP_KEYS: u32 = 1_000;
+
 /// Ends a dead session, unless its heartbeat has moved since.
 pub(crate) fn reclaim(tx: &mut Tx<'_>, dead: StalledSession) -> Result<ReclaimResult> {
     let still: bool = tx
@@ -96,9 +99,10 @@ pub(crate) fn cancel_given_up(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
 /// that leaves does this for the next one; this covers a unit that was itself hidden (its batch was
 /// paused) when it became claimable.
 fn unpark_uncapped(tx: &mut Tx<'_>) -> Result<()> {
-    let mut after = String::new();
-    // From key to key by the index, independent of the number of parked units.
-    for _ in 0..1000 {
+    // From key to key by the index, independent of the number of parked units. The next call
+    // continues after the last key.
+    let mut after = std::mem::take(&mut tx.claim_cache.unparked_until);
+    for _ in 0..MAX_CAP_KEYS {
         let next: Option<(String, bool)> = tx
             .db
             .prepare_cached(
@@ -113,12 +117,13 @@ fn unpark_uncapped(tx: &mut Tx<'_>) -> Result<()> {
             .query_row([&after], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()
             .or_translate()?;
-        let Some((key, held)) = next else { break };
+        let Some((key, held)) = next else { return Ok(()) };
         if !held {
             unpark(tx, &key)?;
         }
         after = key;
     }
+    tx.claim_cache.unparked_until = after;
     Ok(())
 }
 
@@ -150,9 +155,47 @@ pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result
     }
     pruned.batches = prune_batches(tx, (tx.now - retention.batches).as_micros(), limit)?;
     pruned.audit_entries = prune_audit_log(tx.db, (tx.now - retention.audit_log).as_micros(), limit)?;
-    pruned.more = [pruned.units, pruned.batches, pruned.audit_entries].iter().any(|n| *n >= limit.into());
+    let streams = prune_streams(tx, retention.done, limit)?;
+    pruned.lanes = prune_lanes(tx.db)?;
+    let counts = [pruned.units, pruned.batches, pruned.audit_entries, streams];
+    pruned.more = counts.iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }
+
+/// Removes streams that have had no units for `keep`. Batches remove their own.
+fn prune_streams(tx: &Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
+    let mark = format!(
+        "UPDATE longshore_stream SET idle_since = iif({EMPTY_STREAM}, ?1, NULL)
+         WHERE (idle_since IS NULL) = ({EMPTY_STREAM})"
+    );
+    tx.db.prepare_cached(&mark).or_translate()?.execute([tx.now.as_micros()]).or_translate()?;
+    let delete = format!(
+        "DELETE FROM longshore_stream WHERE num IN (SELECT num FROM longshore_stream
+         WHERE idle_since <= ?1 AND {EMPTY_STREAM} LIMIT ?2)"
+    );
+    let before = (tx.now - keep).as_micros();
+    let gone = tx.db.prepare_cached(&delete).or_translate()?.execute((before, limit)).or_translate()?;
+    Ok(gone as u64)
+}
+
+/// Removes lanes and queues without streams and settings; returns the number of lanes. The lane of a
+/// queue with settings stays, so that the queue is listed.
+fn prune_lanes(db: &Connection) -> Result<u64> {
+    let lanes = "DELETE FROM longshore_lane AS l WHERE NOT paused AND weight = 1 AND cap IS NULL
+         AND max_units IS NULL AND max_bytes IS NULL
+         AND NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.lane = l.num)
+         AND EXISTS (SELECT 1 FROM longshore_queue q WHERE q.num = l.queue AND NOT q.paused
+           AND q.max_units IS NULL AND q.max_bytes IS NULL)";
+    let queues = "DELETE FROM longshore_queue AS q WHERE NOT paused AND max_units IS NULL
+         AND max_bytes IS NULL AND NOT EXISTS (SELECT 1 FROM longshore_lane l WHERE l.queue = q.num)";
+    let gone = db.prepare_cached(lanes).or_translate()?.execute([]).or_translate()?;
+    db.prepare_cached(queues).or_translate()?.execute([]).or_translate()?;
+    Ok(gone as u64)
+}
+
+/// A stream of no batch without units.
+const EMPTY_STREAM: &str = "batch = 0 AND blocked + scheduled + ready + leased = 0
+    AND done = pruned_done AND failed = pruned_failed AND cancelled = pruned_cancelled";
 
 fn prune_state(db: &Connection, state: u8, column: &str, before: i64, limit: u64) -> Result<u64> {
     let streams: Vec<i64> = db

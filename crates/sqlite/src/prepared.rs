@@ -87,8 +87,8 @@ impl PreparedSql {
             Self::Find => &FIND,
             Self::FindFull => &FIND_FULL,
             Self::FindFresh => {
-                "SELECT priority, fence, created_at, bytes, payload FROM longshore_unit
-                 WHERE id = ?1 AND flags = 0 AND attempt = 0 AND lost = 0 AND spec IS NULL
+                "SELECT priority, fence, created_at, bytes, payload, flags FROM longshore_unit
+                 WHERE id = ?1 AND flags & ~2048 = 0 AND attempt = 0 AND lost = 0 AND spec IS NULL
                  AND failure IS NULL"
             }
             Self::Insert => {
@@ -111,7 +111,8 @@ impl PreparedSql {
                 "UPDATE longshore_unit SET state = 4, sort_key = ?2, session = NULL,
                  started_at = NULL, attempt = attempt + (started_at IS NULL), lost = 0,
                  progress = NULL, failure = NULL, result = ?5
-                 WHERE id = ?1 AND session = ?3 AND fence = ?4 AND flags = 0 AND cap_key IS NULL"
+                 WHERE id = ?1 AND session = ?3 AND fence = ?4 AND flags & ~2048 = 0
+                 AND cap_key IS NULL"
             }
             Self::Apply => {
                 "UPDATE longshore_unit SET state = ?2, sort_key = ?3, attempt = ?4, lost = ?5,

@@ -68,7 +68,7 @@ impl QueueLimits {
             // A unit that is stored already uses no further capacity.
             return Ok(None);
         }
-        Ok(self.capacity.admit(lane, unit.payload.len() as u64))
+        Ok(self.capacity.admit(lane, unit.stored_bytes()))
     }
 
     fn load(&mut self, tx: &Tx<'_>, lane: i64) -> Result<()> {
@@ -87,7 +87,7 @@ impl QueueLimits {
 
     /// Returns the capacity of a unit that ended as soon as it was stored.
     pub(crate) fn release(&mut self, lane: i64, unit: &NewUnit) {
-        self.capacity.release(lane, unit.payload.len() as u64);
+        self.capacity.release(lane, unit.stored_bytes());
     }
 }
 

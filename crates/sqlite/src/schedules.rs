@@ -142,7 +142,7 @@ pub(crate) fn list(
         .or_translate()?
         .collect::<rusqlite::Result<Result<Vec<_>>>>()
         .or_translate()??;
-    Ok(ScheduleList { page: Page::first(rows, limit, schedule_cursor), now, next_due: None })
+    Ok(ScheduleList { page: page(rows, limit), now, next_due: None })
 }
 
 /// Schedules that are due, and when the next one is.
@@ -176,5 +176,10 @@ fn due(
         .query_row([now.as_micros()], |row| row.get(0))
         .or_translate()?;
     let next_due = next.map(|at| Timestamp::from_micros(at).since(now));
-    Ok(ScheduleList { page: Page::first(rows, limit, schedule_cursor), now, next_due })
+    Ok(ScheduleList { page: page(rows, limit), now, next_due })
+}
+
+fn page(rows: Vec<Schedule>, limit: u32) -> Page<Schedule> {
+    let page = Page::first(rows, limit, schedule_cursor);
+    page.within_bytes(|_, schedule| schedule_cursor(schedule))
 }

@@ -1,10 +1,10 @@
 //! Stores new units.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use longshore_core::admission::UnitDependencies;
 use longshore_core::sql_encoding::dedup_window;
-use longshore_core::store::SendResult;
+use longshore_core::store::{SendRejection, SendResult};
 use longshore_core::unit::DedupWindow;
 use longshore_core::unit_state::{Event, TransitionInput, transition};
 use longshore_core::{NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitState};
@@ -39,14 +39,16 @@ pub(crate) fn send(
     let mut answers = Vec::with_capacity(units.len());
     scope.check_units(units)?;
     for unit in units {
-        answers.push(send_one(tx, (&mut streams, &mut capacity), unit, batch, admission)?);
+        answers.push(send_one(tx, (&mut streams, &mut capacity), scope, unit, batch, admission)?);
     }
+    streams.remove_unused(tx)?;
     Ok(answers)
 }
 
 fn send_one(
     tx: &mut Tx<'_>,
     (streams, capacity): (&mut StreamCache, &mut QueueLimits),
+    scope: &Scope,
     unit: &NewUnit,
     batch: i64,
     admission: Admission,
@@ -56,7 +58,10 @@ fn send_one(
     {
         return Ok(SendResult::Refused(suspended));
     }
-    let (stream, lane) = streams.resolve(tx, unit, batch)?;
+    let (stream, lane) = match streams.resolve(tx, scope, unit, batch)? {
+        Ok(found) => found,
+        Err(too_many) => return Ok(SendResult::Refused(too_many)),
+    };
     let dedup = unit.dedup.as_ref().map(|dedup| dedup_key(lane, &dedup.key));
     let taken = match (&unit.dedup, &dedup) {
         (Some(wanted), Some(key)) => key_holder(tx, key, wanted.window)?,
@@ -76,7 +81,13 @@ fn send_one(
     {
         return Ok(SendResult::Refused(full));
     }
-    if insert(tx, unit, dependencies.open.len(), stream, lane, dedup)? {
+    if !insert(tx, unit, dependencies.open.len(), stream, lane, dedup)? {
+        // The sender repeats a send, or the id is another tenant's.
+        if dependency_state(tx, unit, unit.id)?.is_none() {
+            return Ok(SendResult::Refused(SendRejection::IdTaken(unit.id)));
+        }
+    } else {
+        streams.used.insert(stream);
         record_dependencies(tx, unit, &dependencies)?;
         if dependencies.failed.is_some() && admission == Admission::Bounded {
             capacity.release(lane, unit);
@@ -124,7 +135,7 @@ fn insert(
 ) -> Result<bool> {
     let inline = overflow_values::fits_in_row(&unit.payload).then(|| unit.payload.as_bytes());
     let overflow = if inline.is_some() { 0 } else { ValueKind::Payload.flag() };
-    let bytes = i64::try_from(unit.payload.len()).unwrap_or(i64::MAX);
+    let bytes = i64::try_from(unit.stored_bytes()).unwrap_or(i64::MAX);
     let cap_key = unit.cap.as_ref().map(|cap| dedup_key(lane, &cap.key));
     let (state, place) = unit.initial_state(waits_for > 0, tx.now);
     let now = tx.now.as_micros();
@@ -155,7 +166,7 @@ fn insert(
     Ok(inserted == 1)
 }
 
-/// The state of a unit that a new one depends on, if it belongs to the same tenant.
+/// The state of a unit, if it belongs to the tenant of `unit`.
 fn dependency_state(tx: &Tx<'_>, unit: &NewUnit, needs: UnitId) -> Result<Option<UnitState>> {
     let found: Option<u8> = tx
         .db
@@ -195,6 +206,12 @@ fn record_dependencies(tx: &mut Tx<'_>, unit: &NewUnit, dependencies: &UnitDepen
 struct StreamCache {
     streams: HashMap<StreamKey, (i64, i64)>,
     last: Option<(StreamKey, (i64, i64))>,
+    /// Rows that this call has inserted.
+    new_queues: Vec<i64>,
+    new_lanes: Vec<i64>,
+    new_streams: Vec<i64>,
+    /// Streams that have received a unit.
+    used: HashSet<i64>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -205,72 +222,132 @@ struct StreamKey {
 }
 
 impl StreamCache {
-    /// The unit's stream and lane, created if necessary.
-    fn resolve(&mut self, tx: &mut Tx<'_>, unit: &NewUnit, batch: i64) -> Result<(i64, i64)> {
+    /// The unit's stream and lane, created if necessary and if the tenant may have another one.
+    fn resolve(
+        &mut self,
+        tx: &mut Tx<'_>,
+        scope: &Scope,
+        unit: &NewUnit,
+        batch: i64,
+    ) -> Result<Result<(i64, i64), SendRejection>> {
         // Nearly always the stream of the previous unit.
         if let Some((key, found)) = &self.last
             && key.queue == unit.queue
             && key.tenant == unit.tenant
             && key.kind == unit.kind
         {
-            return Ok(*found);
+            return Ok(Ok(*found));
         }
         let key =
             StreamKey { queue: unit.queue.clone(), tenant: unit.tenant.clone(), kind: unit.kind.clone() };
         let found = match self.streams.get(&key) {
             Some(found) => *found,
-            None => {
-                let lane = lane(tx, unit.queue.as_str(), unit.tenant.as_str())?;
-                (stream(tx, lane, unit.kind.as_str(), batch)?, lane)
-            }
+            None => match self.find_or_create(tx, scope, unit, batch)? {
+                Ok(found) => found,
+                Err(too_many) => return Ok(Err(too_many)),
+            },
         };
         self.streams.insert(key.clone(), found);
         self.last = Some((key, found));
-        Ok(found)
+        Ok(Ok(found))
     }
+
+    fn find_or_create(
+        &mut self,
+        tx: &Tx<'_>,
+        scope: &Scope,
+        unit: &NewUnit,
+        batch: i64,
+    ) -> Result<Result<(i64, i64), SendRejection>> {
+        let (queue, is_new) = QUEUE.find_or_insert(tx, [unit.queue.as_str()])?;
+        self.new_queues.extend(is_new.then_some(queue));
+        let (lane, is_new) = LANE.find_or_insert(tx, (queue, unit.tenant.as_str()))?;
+        if is_new {
+            self.new_lanes.push(lane);
+            let sql = "SELECT count(*) - 1 FROM longshore_lane WHERE tenant = ?1";
+            if let Some(refusal) = scope.check_new_queue(count(tx, sql, [unit.tenant.as_str()])?) {
+                return Ok(Err(refusal));
+            }
+        }
+        let (stream, is_new) = STREAM.find_or_insert(tx, (lane, unit.kind.as_str(), batch))?;
+        if is_new {
+            self.new_streams.push(stream);
+            let sql = "SELECT count(*) - 1 FROM longshore_stream WHERE lane = ?1 AND batch = 0";
+            if batch == 0
+                && let Some(refusal) = scope.check_new_kind(count(tx, sql, [lane])?)
+            {
+                return Ok(Err(refusal));
+            }
+        }
+        Ok(Ok((stream, lane)))
+    }
+
+    /// Deletes the rows that this call has inserted for units that were refused.
+    fn remove_unused(&self, tx: &Tx<'_>) -> Result<()> {
+        for stream in self.new_streams.iter().filter(|stream| !self.used.contains(*stream)) {
+            tx.db.execute("DELETE FROM longshore_stream WHERE num = ?1", [stream]).or_translate()?;
+        }
+        let unused = [
+            (&self.new_lanes, "longshore_lane", "longshore_stream WHERE lane = ?1"),
+            (&self.new_queues, "longshore_queue", "longshore_lane WHERE queue = ?1"),
+        ];
+        for (nums, table, parts) in unused {
+            let sql = format!("DELETE FROM {table} WHERE num = ?1 AND NOT EXISTS (SELECT 1 FROM {parts})");
+            for num in nums {
+                tx.db.execute(&sql, [num]).or_translate()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn count(tx: &Tx<'_>, sql: &str, params: impl rusqlite::Params) -> Result<u64> {
+    tx.db.query_row(sql, params, |row| row.get(0)).or_translate()
 }
 
 /// A queue's row number; inserted if it is new.
 pub(crate) fn queue(tx: &Tx<'_>, name: &str) -> Result<i64> {
-    find_or_insert(
-        tx,
-        "SELECT num FROM longshore_queue WHERE name = ?1",
-        "INSERT INTO longshore_queue (name) VALUES (?1)",
-        [name],
-    )
+    Ok(QUEUE.find_or_insert(tx, [name])?.0)
 }
 
 /// A lane's row number; inserted if it is new.
 pub(crate) fn lane(tx: &Tx<'_>, queue_name: &str, tenant: &str) -> Result<i64> {
-    let queue = queue(tx, queue_name)?;
-    find_or_insert(
-        tx,
-        "SELECT num FROM longshore_lane WHERE queue = ?1 AND tenant = ?2",
-        "INSERT INTO longshore_lane (queue, tenant) VALUES (?1, ?2)",
-        (queue, tenant),
-    )
+    Ok(LANE.find_or_insert(tx, (queue(tx, queue_name)?, tenant))?.0)
 }
 
-fn stream(tx: &Tx<'_>, lane: i64, kind: &str, batch: i64) -> Result<i64> {
-    find_or_insert(
-        tx,
-        "SELECT num FROM longshore_stream WHERE lane = ?1 AND kind = ?2 AND batch = ?3",
-        "INSERT INTO longshore_stream (lane, kind, batch) VALUES (?1, ?2, ?3)",
-        (lane, kind, batch),
-    )
+/// The statements that find a row by its unique columns, and insert it.
+struct NamedRow {
+    find: &'static str,
+    insert: &'static str,
 }
 
-fn find_or_insert(tx: &Tx<'_>, find: &str, make: &str, params: impl rusqlite::Params + Clone) -> Result<i64> {
-    let found = tx
-        .db
-        .prepare_cached(find)
-        .or_translate()?
-        .query_row(params.clone(), |row| row.get(0))
-        .optional()
-        .or_translate()?;
-    if let Some(num) = found {
-        return Ok(num);
+const QUEUE: NamedRow = NamedRow {
+    find: "SELECT num FROM longshore_queue WHERE name = ?1",
+    insert: "INSERT INTO longshore_queue (name) VALUES (?1)",
+};
+const LANE: NamedRow = NamedRow {
+    find: "SELECT num FROM longshore_lane WHERE queue = ?1 AND tenant = ?2",
+    insert: "INSERT INTO longshore_lane (queue, tenant) VALUES (?1, ?2)",
+};
+const STREAM: NamedRow = NamedRow {
+    find: "SELECT num FROM longshore_stream WHERE lane = ?1 AND kind = ?2 AND batch = ?3",
+    insert: "INSERT INTO longshore_stream (lane, kind, batch) VALUES (?1, ?2, ?3)",
+};
+
+impl NamedRow {
+    /// The row's number, and whether it was inserted.
+    fn find_or_insert(&self, tx: &Tx<'_>, params: impl rusqlite::Params + Clone) -> Result<(i64, bool)> {
+        let found = tx
+            .db
+            .prepare_cached(self.find)
+            .or_translate()?
+            .query_row(params.clone(), |row| row.get(0))
+            .optional()
+            .or_translate()?;
+        if let Some(num) = found {
+            return Ok((num, false));
+        }
+        tx.db.prepare_cached(self.insert).or_translate()?.execute(params).or_translate()?;
+        Ok((tx.db.last_insert_rowid(), true))
     }
-    tx.db.prepare_cached(make).or_translate()?.execute(params).or_translate()?;
-    Ok(tx.db.last_insert_rowid())
 }

@@ -148,13 +148,13 @@ impl SqliteStore {
     fn run_in<T>(
         &self,
         transaction: &rusqlite::Transaction<'_>,
-        verb: impl FnOnce(&mut Tx<'_>) -> Result<T>,
+        operation: impl FnOnce(&mut Tx<'_>) -> Result<T>,
     ) -> Result<T> {
         let mut claim_cache = ClaimCache::default();
         let mut tx = Tx::new(transaction, self.options.clock.now(), &mut claim_cache);
         // A failed operation must leave nothing behind, even if the caller commits.
         transaction.execute_batch("SAVEPOINT longshore").or_translate()?;
-        let done = verb(&mut tx).and_then(|answer| tx.flush().map(|()| answer));
+        let done = operation(&mut tx).and_then(|answer| tx.flush().map(|()| answer));
         let end = match done {
             Ok(_) => "RELEASE longshore",
             Err(_) => "ROLLBACK TO longshore; RELEASE longshore",
@@ -210,11 +210,31 @@ enum Access {
     Write,
 }
 
+/// Creates a missing database file with mode 0600, because payloads are not for other users. SQLite
+/// would apply the umask, and gives the log the mode of the database file. An existing file is not
+/// opened here: to close it would release the locks that this process has on it.
+fn create_file(path: &Path) -> Result<()> {
+    let target = match path.read_link() {
+        Ok(target) => path.parent().unwrap_or(Path::new("")).join(target),
+        Err(_) => path.to_path_buf(),
+    };
+    match longshore_trusted_path::create_private(&target) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(Error::Unavailable {
+            message: format!("the database file {} cannot be created", path.display()),
+            source: Some(Box::new(error)),
+        }),
+        _ => Ok(()),
+    }
+}
+
 fn connect(path: &Path, options: &SqliteOptions, access: Access) -> Result<Connection> {
     let flags = match access {
         Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,
     };
+    if access == Access::Write {
+        create_file(path)?;
+    }
     let db = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX).or_translate()?;
     db.set_prepared_statement_cache_capacity(128);
     // Otherwise SQLite compares bound values with the conditions of partial indexes, and recompiles

@@ -1,6 +1,6 @@
 //! Tenants: their records, and the counters of their lanes.
 
-use longshore_core::sql_row::read_tenant;
+use longshore_core::sql_row::{read_tenant, to_json};
 use longshore_core::store::{Tenant, TenantChange, require_admin_scope};
 use longshore_core::{Error, Result, Scope, TenantId};
 use rusqlite::{Connection, OptionalExtension};
@@ -11,14 +11,11 @@ use crate::row::Columns;
 use crate::tx::Tx;
 
 /// Changes a tenant's record, or creates it.
-pub(crate) fn put(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId, change: TenantChange) -> Result<Tenant> {
+pub(crate) fn put(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId, change: &TenantChange) -> Result<Tenant> {
     require_admin_scope(scope, id)?;
     change.check()?;
     let found = find(tx.db, id)?;
     let mut tenant = found.unwrap_or_else(|| Tenant::new(id.clone(), tx.now));
-    if tenant.suspended && change.suspended == Some(false) {
-        mark_joining(tx.db, id)?;
-    }
     tenant.apply(change);
     write(tx.db, &tenant)?;
     announce_change(tx, id);
@@ -28,9 +25,9 @@ pub(crate) fn put(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId, change: TenantC
 fn write(db: &Connection, tenant: &Tenant) -> Result<()> {
     db.prepare_cached(
         "INSERT INTO longshore_tenant
-         (name, weight, cap, max_units, max_bytes, suspended, created_at)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (name) DO UPDATE SET
-         weight = ?2, cap = ?3, max_units = ?4, max_bytes = ?5, suspended = ?6",
+         (name, weight, cap, max_units, max_bytes, suspended, created_at, allowed_kinds)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT (name) DO UPDATE SET
+         weight = ?2, cap = ?3, max_units = ?4, max_bytes = ?5, suspended = ?6, allowed_kinds = ?8",
     )
     .or_translate()?
     .execute((
@@ -41,15 +38,9 @@ fn write(db: &Connection, tenant: &Tenant) -> Result<()> {
         tenant.capacity.bytes,
         tenant.suspended,
         tenant.created_at.as_micros(),
+        Some(to_json(&tenant.allowed_kinds)?).filter(|_| !tenant.allowed_kinds.is_empty()),
     ))
     .or_translate()?;
-    Ok(())
-}
-
-/// Marks lanes as joining after a suspension, during which they earned no credit.
-fn mark_joining(db: &Connection, id: &TenantId) -> Result<()> {
-    let sql = "UPDATE longshore_lane SET pass_stale = 1 WHERE tenant = ?1";
-    db.execute(sql, [id.as_str()]).or_translate()?;
     Ok(())
 }
 
@@ -64,7 +55,7 @@ pub(crate) fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()
     tx.db
         .execute(
             "UPDATE longshore_lane SET paused = 0, weight = 1, cap = NULL, max_units = NULL,
-             max_bytes = NULL, pass_stale = pass_stale OR paused WHERE tenant = ?1",
+             max_bytes = NULL WHERE tenant = ?1",
             [id.as_str()],
         )
         .or_translate()?;
@@ -81,7 +72,7 @@ fn announce_change(tx: &mut Tx<'_>, id: &TenantId) {
 const SELECT: &str = "SELECT t.name, t.weight, t.cap, t.max_units, t.max_bytes, t.suspended,
     t.created_at, coalesce(sum(s.blocked), 0), coalesce(sum(s.scheduled), 0),
     coalesce(sum(s.ready), 0), coalesce(sum(s.leased), 0), coalesce(sum(s.done), 0),
-    coalesce(sum(s.failed), 0), coalesce(sum(s.cancelled), 0), coalesce(sum(s.bytes), 0)
+    coalesce(sum(s.failed), 0), coalesce(sum(s.cancelled), 0), coalesce(sum(s.bytes), 0), t.allowed_kinds
     FROM longshore_tenant t LEFT JOIN longshore_lane l ON l.tenant = t.name
     LEFT JOIN longshore_stream s ON s.lane = l.num
     WHERE ?1 IS NULL OR t.name = ?1 GROUP BY t.name ORDER BY t.name";

@@ -15,7 +15,7 @@ use crate::error::Translate;
 use crate::ledger::budgets::MonthDeltas;
 use crate::prepared::{PreparedSql, PreparedStatements};
 use crate::row::state_code;
-use crate::{batch, finish, stride_state};
+use crate::{batch, finish};
 
 /// One operation's part of a transaction.
 pub(crate) struct Tx<'c> {
@@ -151,20 +151,17 @@ impl<'c> Tx<'c> {
             .or_translate()?
             .execute((stream, blocked, scheduled, ready, leased, done, failed, cancelled, delta.bytes))
             .or_translate()?;
-        let (batch, queue, tenant, lane, capped, now_ready) = self
+        let (batch, queue, tenant, capped) = self
             .db
             .prepare_cached(
-                "SELECT s.batch, q.name, l.tenant, l.num, 
-                 l.cap IS NOT NULL OR EXISTS (SELECT 1 FROM longshore_tenant t
-                 WHERE t.name = l.tenant AND t.cap IS NOT NULL), s.ready
+                "SELECT s.batch, q.name, l.tenant, l.cap IS NOT NULL OR EXISTS
+                 (SELECT 1 FROM longshore_tenant t WHERE t.name = l.tenant AND t.cap IS NOT NULL)
                  FROM longshore_stream s JOIN longshore_lane l ON l.num = s.lane
                  JOIN longshore_queue q ON q.num = l.queue WHERE s.num = ?1",
             )
             .or_translate()?
             .query_row([stream], |row| {
-                let names: (i64, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-                let rest: (i64, bool, i64) = (row.get(3)?, row.get(4)?, row.get(5)?);
-                Ok((names.0, names.1, names.2, rest.0, rest.1, rest.2))
+                Ok((row.get(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?, row.get::<_, bool>(3)?))
             })
             .or_translate()?;
         if batch != 0 {
@@ -172,9 +169,6 @@ impl<'c> Tx<'c> {
         }
         // A unit left a capped lane or tenant: another may be leased.
         self.wake_workers |= capped && leased < 0;
-        if ready > 0 && now_ready == ready {
-            stride_state::mark_if_joining(self.db, lane, stream)?;
-        }
         self.announce("queue", queue, Some(&tenant));
         Ok(())
     }

@@ -276,12 +276,12 @@ impl WriterThread {
     }
 
     fn begin_op(&self, alone: bool) -> Result<()> {
-        if alone { Ok(()) } else { self.statement("SAVEPOINT verb") }
+        if alone { Ok(()) } else { self.statement("SAVEPOINT operation") }
     }
 
     fn end_op(&self, commit: bool) {
-        let kept = if commit { Ok(()) } else { self.statement("ROLLBACK TO verb") };
-        if let Err(error) = kept.and_then(|()| self.statement("RELEASE verb")) {
+        let rolled_back = if commit { Ok(()) } else { self.statement("ROLLBACK TO operation") };
+        if let Err(error) = rolled_back.and_then(|()| self.statement("RELEASE operation")) {
             tracing::error!(%error, "a savepoint could not be released: rolling back the transaction");
             let _ = self.db.execute_batch("ROLLBACK");
         }

@@ -16,7 +16,7 @@ use longshore_core::store::ReplyQueues;
 use longshore_core::{KeyName, ProfileName};
 use tokio::sync::Notify;
 
-use crate::delegate::{delegate, store_types::*};
+use crate::delegate::{assert_known, delegate, store_types::*};
 
 /// Whether the crash comes before or after the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub enum CrashTiming {
 pub struct CrashPoint {
     left: AtomicUsize,
     kill: CrashTiming,
-    counts: fn(&str) -> bool,
+    methods: &'static [&'static str],
     /// Notified when the call is blocked.
     pub reached: Notify,
     /// Notify it to unblock the call, as for a worker that was only believed dead.
@@ -40,10 +40,13 @@ pub struct CrashPoint {
 }
 
 impl CrashPoint {
-    /// Blocks call number `nth`, from 0, of the methods for which `counts` returns true.
-    pub fn at(nth: usize, kill: CrashTiming, counts: fn(&str) -> bool) -> Arc<Self> {
-        let (tripped, let_go) = (Notify::new(), Notify::new());
-        Arc::new(Self { left: AtomicUsize::new(nth), kill, counts, reached: tripped, resume: let_go })
+    /// Blocks call number `nth`, from 0, of these methods, counted together.
+    pub fn at(nth: usize, kill: CrashTiming, methods: &'static [&'static str]) -> Arc<Self> {
+        for method in methods {
+            assert_known(method, &[CrashPointStore::METHODS, CrashPointLedger::METHODS]);
+        }
+        let left = AtomicUsize::new(nth);
+        Arc::new(Self { left, kill, methods, reached: Notify::new(), resume: Notify::new() })
     }
 
     /// Whether that call was reached.
@@ -56,7 +59,7 @@ impl CrashPoint {
         method: &'static str,
         call: impl Fn() -> F + Send + Sync,
     ) -> Result<T> {
-        if !(self.counts)(method) || !self.is_crash_point() {
+        if !self.methods.contains(&method) || !self.is_crash_point() {
             return call().await;
         }
         let result = match self.kill {
@@ -122,60 +125,55 @@ impl CrashPointLedger {
     }
 }
 
-delegate!(@trait CrashPointLedger, Profiles {
+delegate!(CrashPointLedger: Profiles {
     change_profile(scope: &Scope, change: ProfileChange) -> ProfileRecord;
     profiles(
         scope: &Scope, name: Option<ProfileName>, after: Option<&str>, limit: u32
     ) -> Page<ProfileRecord>;
-} {});
-
-delegate!(@trait CrashPointLedger, Keys {
+} Keys {
     change_key(scope: &Scope, change: KeyChange) -> bool;
     keys(
         scope: &Scope, name: Option<KeyName>, after: Option<&str>, limit: u32
     ) -> Page<KeyRecord>;
-} {});
-
-delegate!(@trait CrashPointLedger, Calls {
+} Calls {
     admit_calls(calls: Vec<NewCall>) -> Vec<CallAdmission>;
     record_calls(records: Vec<CallRecord>) -> ();
     calls(scope: &Scope, filter: &UsageFilter, after: Option<&str>, limit: u32) -> Page<Call>;
     usage(scope: &Scope, filter: &UsageFilter, by: UsageBy) -> Vec<Usage>;
-    correct_costs(scope: &Scope, recosts: Vec<CostCorrection>) -> ();
-} {});
-
-delegate!(@trait CrashPointLedger, Limits {
+    correct_costs(scope: &Scope, corrections: Vec<CostCorrection>) -> ();
+} Limits {
     draw(draws: Vec<BucketRequest>) -> Vec<DrawResult>;
     put_budget(scope: &Scope, tenant: &TenantId, budget: Option<Budget>) -> BudgetState;
     budget(scope: &Scope, tenant: &TenantId) -> BudgetState;
-} {});
-
-delegate!(@trait CrashPointLedger, ReplyQueues {
+} ReplyQueues {
     assign_reply_queue(
         scope: &Scope, tenant: &TenantId, queue: &QueueName, session: Option<SessionId>
     ) -> ();
     send_reply(scope: &Scope, unit: NewUnit) -> Option<SendResult>;
-} {});
-
-delegate!(@trait CrashPointLedger, PendingRequests {
+} PendingRequests {
     change_pending(batch: &BatchId, change: PendingChange) -> Vec<UnitId>;
     pending_requests(batch: &BatchId, filter: &PendingFilter, limit: u32) -> Vec<PendingRequest>;
     provider_batches(batch: &BatchId) -> (Vec<ProviderBatch>, PendingCounts);
     change_provider_batch(batch: &BatchId, mark: &str, change: ProviderBatchChange) -> ();
-} {});
-
-delegate!(@trait CrashPointLedger, Tokens {
+} Tokens {
     change_token(scope: &Scope, change: TokenChange) -> TokenRecord;
     tokens(scope: &Scope, hash: Option<TokenHash>, limit: u32) -> Vec<TokenRecord>;
-} {});
-
-delegate!(@trait CrashPointLedger, AuditLog {
-    append(deed: NewAuditEntry) -> ();
+} AuditLog {
+    append(entry: NewAuditEntry) -> ();
     audit_entries(scope: &Scope, after: Option<&str>, limit: u32) -> Page<AuditEntry>;
-} {});
-
-delegate!(@trait CrashPointLedger, Tenants {
+} Tenants {
     put_tenant(scope: &Scope, id: &TenantId, change: TenantChange) -> Tenant;
     remove_tenant(scope: &Scope, id: &TenantId) -> ();
     tenants(scope: &Scope) -> Vec<Tenant>;
-} {});
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "no wrapped method is called `fnish`")]
+    fn a_crash_point_at_a_method_that_does_not_exist_fails_at_once() {
+        CrashPoint::at(0, CrashTiming::Before, &["send_reply", "fnish"]);
+    }
+}

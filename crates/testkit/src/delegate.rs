@@ -2,17 +2,17 @@
 //!
 //! `delegate!(Wrapper)` implements the traits for a type with a field `inner: Arc<dyn Store>` and a
 //! method `wrap_call(method, call)`, through which every call goes. A method that is missing here does
-//! not compile, so no wrapper can omit one.
+//! not compile, so no wrapper can omit one. Tests name methods by strings: a wrapper checks them against
+//! its `METHODS`, so that a test fails at once after a method was renamed.
 
 /// Implements the store traits for a wrapper by its `wrap_call`.
 macro_rules! delegate {
     ($wrapper:ident) => {
-        $crate::delegate::delegate!(@trait $wrapper, Enqueue {
+        $crate::delegate::delegate!($wrapper: Enqueue {
             send(scope: &Scope, units: Vec<NewUnit>) -> Vec<SendResult>;
             open_batch(scope: &Scope, batch: NewBatch) -> OpenBatchResult;
             add_to_batch(scope: &Scope, id: &BatchId, chunk: BatchChunk) -> AddChunkResult;
-        } {});
-        $crate::delegate::delegate!(@trait $wrapper, WorkerApi {
+        } WorkerApi {
             open_session(session: NewSession) -> ();
             heartbeat(session: SessionId, beat: Heartbeat) -> HeartbeatReply;
             close_session(session: SessionId) -> ();
@@ -20,29 +20,25 @@ macro_rules! delegate {
             claim(claim: ClaimRequest) -> ClaimResult;
             start(session: SessionId, leases: &[Lease]) -> Vec<Option<Timestamp>>;
             release(session: SessionId, leases: &[Lease]) -> ();
-            checkpoint(session: SessionId, lease: Lease, kept: CheckpointRequest) -> bool;
+            checkpoint(session: SessionId, lease: Lease, request: CheckpointRequest) -> bool;
             finish(session: SessionId, finishes: Vec<FinishRequest>) -> Vec<FinishResult>;
             leases_of(session: SessionId) -> Vec<Lease>;
-        } {});
-        $crate::delegate::delegate!(@trait $wrapper, Maintenance {
-            reclaim(dead: &[StalledSession]) -> ReclaimResult;
+        } Maintenance {
+            reclaim(stalled: &[StalledSession]) -> ReclaimResult;
             promote(limit: u32) -> PromoteResult;
             prune(retention: Retention, limit: u32) -> PruneResult;
             acquire_leadership(role: &str, session: SessionId, ttl: Duration) -> bool;
-        } {});
-        $crate::delegate::delegate!(@trait $wrapper, Admin {
+        } Admin {
             apply_unit_action(scope: &Scope, units: UnitSelection, action: UnitAction) -> UnitActionResult;
             apply_batch_action(scope: &Scope, batch: &BatchId, action: BatchAction) -> Batch;
             change_settings(scope: &Scope, queue: &QueueName, change: SettingsChange) -> ();
-            command_worker(session: SessionId, order: WorkerCommand) -> ();
-        } {});
-        $crate::delegate::delegate!(@trait $wrapper, Tenants {
+            command_worker(session: SessionId, command: WorkerCommand) -> ();
+        } Tenants {
             put_tenant(scope: &Scope, id: &TenantId, change: TenantChange) -> Tenant;
             remove_tenant(scope: &Scope, id: &TenantId) -> ();
             tenants(scope: &Scope) -> Vec<Tenant>;
-        } {});
-        $crate::delegate::delegate!(@trait $wrapper, Schedules {
-            put_schedule(scope: &Scope, new: NewSchedule, if_there: IfExists) -> PutScheduleResult;
+        } Schedules {
+            put_schedule(scope: &Scope, new: NewSchedule, if_exists: IfExists) -> PutScheduleResult;
             switch_schedule(
                 scope: &Scope, tenant: &TenantId, name: &ScheduleName, switch: ScheduleSwitch
             ) -> Schedule;
@@ -50,8 +46,7 @@ macro_rules! delegate {
             schedules(
                 scope: &Scope, filter: &ScheduleFilter, after: Option<&str>, limit: u32
             ) -> ScheduleList;
-        } {});
-        $crate::delegate::delegate!(@trait $wrapper, Queries {
+        } Queries {
             unit(scope: &Scope, id: UnitId) -> Unit;
             units(scope: &Scope, filter: &UnitFilter, after: Option<&str>, limit: u32) -> Page<Unit>;
             failures(scope: &Scope, id: UnitId) -> Vec<UnitFailure>;
@@ -65,26 +60,35 @@ macro_rules! delegate {
             totals(scope: &Scope, queues: &Queues) -> Totals;
             changes(scope: &Scope, since: u64, wait: Duration) -> ChangeSet;
             verify() -> Vec<Violation>;
-        } {
+        } + {
             // The only method that returns no `Result`.
             async fn wait_for_ready(&self, seen: u64, wait: Duration) -> u64 {
                 self.inner.wait_for_ready(seen, wait).await
             }
         });
     };
-    (@trait $wrapper:ident, $trait:ident {
+    ($wrapper:ident: $($trait:ident {
         $($method:ident($($arg:ident: $type:ty),*) -> $output:ty;)*
-    } { $($extra:tt)* }) => {
-        #[async_trait::async_trait]
+    } $(+ { $($extra:tt)* })?)*) => {
+        impl $wrapper {
+            /// The methods that `wrap_call` sees.
+            pub const METHODS: &[&str] = &[$($(stringify!($method)),*),*];
+        }
+        $(#[async_trait::async_trait]
         impl $trait for $wrapper {
             $(async fn $method(&self, $($arg: $type),*) -> Result<$output> {
                 self.wrap_call(stringify!($method), || self.inner.$method($(Clone::clone(&$arg)),*)).await
             })*
-            $($extra)*
-        }
+            $($($extra)*)?
+        })*
     };
 }
 pub(crate) use delegate;
+
+/// Panics unless one of `known` contains the method: a call of it would never be seen.
+pub(crate) fn assert_known(method: &str, known: &[&[&str]]) {
+    assert!(known.concat().contains(&method), "no wrapped method is called `{method}`; was it renamed?");
+}
 
 /// The types in the signatures of the store traits.
 pub(crate) mod store_types {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_core::{Error, Store};
 
-use crate::delegate::{delegate, store_types::*};
+use crate::delegate::{assert_known, delegate, store_types::*};
 
 /// A fault injected into one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,12 +45,14 @@ impl FaultyStore {
     /// Plans a fault for call number `nth` of `method`, counted from 1.
     #[must_use]
     pub fn with_fault(self, method: &'static str, nth: u64, fault: Fault) -> Self {
+        assert_known(method, &[Self::METHODS]);
         self.plan(|plan| plan.faults.insert((method, nth), fault));
         self
     }
 
     /// Injects a fault into every call of `method` from now on; `None` ends that.
     pub fn set_default_fault(&self, method: &'static str, fault: Option<Fault>) {
+        assert_known(method, &[Self::METHODS]);
         self.plan(|plan| match fault {
             Some(fault) => plan.always.insert(method, fault),
             None => plan.always.remove(method),
@@ -64,6 +66,7 @@ impl FaultyStore {
 
     /// How often a method was called, failed calls included.
     pub fn calls(&self, method: &str) -> u64 {
+        assert_known(method, &[Self::METHODS]);
         self.plan(|plan| plan.calls.get(method).copied().unwrap_or(0))
     }
 

@@ -55,14 +55,14 @@ impl FaultyPermits {
     }
 }
 
-delegate!(@trait FaultyPermits, Permits {
+delegate!(FaultyPermits: Permits {
     acquire(pool: &PoolName, ask: &AcquireRequest) -> AcquireResult;
     renew(pool: &PoolName, ids: &[PermitId], ttl: Duration) -> Vec<PermitId>;
     release(pool: &PoolName, ids: &[PermitId], timed_out: bool) -> ();
     change_pool(pool: &PoolName, change: PoolChange) -> Option<u32>;
     pools(name: Option<&PoolName>) -> Vec<(PoolName, PoolStats)>;
     acquire_alert(pool: &PoolName, alert: &str, every: Duration) -> bool;
-} {
+} + {
     async fn wait_for_wakeup(&self, pool: &PoolName, id: PermitId) {
         match self.outage.load(Ordering::SeqCst) {
             false => self.inner.wait_for_wakeup(pool, id).await,

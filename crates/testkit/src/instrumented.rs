@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use longshore_core::Store;
 
-use crate::delegate::{delegate, store_types::*};
+use crate::delegate::{assert_known, delegate, store_types::*};
 
 /// Statistics of one store method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -35,6 +35,7 @@ impl InstrumentedStore {
 
     /// How often a method was called.
     pub fn calls(&self, method: &str) -> u64 {
+        assert_known(method, &[Self::METHODS]);
         self.stats().get(method).map_or(0, |stats| stats.calls)
     }
 

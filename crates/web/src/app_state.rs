@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::middleware::from_fn;
 use longshore::{Clock, Ledger, MemoryPermits, Permits, PoolName, Store, SystemClock, Timestamp};
 use longshore_ai::gateway::InferenceBackend;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::api::health::Readiness;
 use crate::auth::{AuthMode, Authenticator};
+use crate::caller_limits::CallerLimits;
 use crate::change_broadcast::ChangeBroadcasts;
 use crate::dispatch_port::ScriptPools;
+use crate::proxy_headers::{ProxyConfig, with_host_policy};
+use crate::server::WebListener;
 use crate::timeseries::{self, TimeSeries};
+use crate::tls::ServerCertificate;
 use crate::{api, gateway, server};
 
 /// Limits on untrusted clients.
@@ -25,13 +30,31 @@ pub struct ConnectionLimits {
     pub time: Duration,
     /// Maximum number of concurrent connections.
     pub connections: usize,
+    /// Maximum number of concurrent connections of one address. Loopback addresses are exempt: local
+    /// proxies connect from there.
+    pub connections_per_address: usize,
+    /// Maximum number of requests in progress of one token, streams included.
+    pub requests_per_token: usize,
+    /// Requests per second of one token before it gets 429; `None` is unbounded.
+    pub requests_per_second: Option<u32>,
+    /// Memory for the bodies of all requests in progress, in bytes; one token may use a quarter.
+    pub body_memory: usize,
     /// Wrong tokens per address and minute before it gets 429.
     pub wrong_tokens: u32,
 }
 
 impl Default for ConnectionLimits {
     fn default() -> Self {
-        Self { body: 17 * 1024 * 1024, time: Duration::from_secs(30), connections: 10_000, wrong_tokens: 20 }
+        Self {
+            body: 17 * 1024 * 1024,
+            time: Duration::from_secs(30),
+            connections: 10_000,
+            connections_per_address: 2_500,
+            requests_per_token: 1_000,
+            requests_per_second: Some(1_000),
+            body_memory: 256 * 1024 * 1024,
+            wrong_tokens: 20,
+        }
     }
 }
 
@@ -56,8 +79,10 @@ pub(crate) struct AppState {
     pub(crate) timeseries: TimeSeries,
     pub(crate) broadcasts: ChangeBroadcasts,
     pub(crate) auth: Authenticator,
+    pub(crate) readiness: Readiness,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) limits: ConnectionLimits,
+    pub(crate) caller_limits: CallerLimits,
     /// Becomes true when the server is to stop; waiting requests end then.
     pub(crate) stopping: watch::Sender<bool>,
 }
@@ -101,8 +126,10 @@ impl Web {
             scripts: None,
             timeseries: TimeSeries::default(),
             broadcasts: ChangeBroadcasts::default(),
+            readiness: Readiness::default(),
             clock: Arc::new(SystemClock),
             limits: ConnectionLimits::default(),
+            caller_limits: CallerLimits::default(),
             stopping: watch::Sender::new(false),
         };
         Self { app, counter: None, extra_routes: Router::new() }
@@ -140,6 +167,13 @@ impl Web {
         Self { app: AppState { limits, ..self.app }, ..self }
     }
 
+    /// Sets the proxies in front of the server.
+    #[must_use]
+    pub fn proxies(mut self, proxies: ProxyConfig) -> Self {
+        self.app.auth.proxies = proxies;
+        self
+    }
+
     /// Serves tenants' AI profiles at `/v1` in OpenAI's and Anthropic's API formats, with the same tokens as
     /// the API.
     #[must_use]
@@ -165,14 +199,16 @@ impl Web {
         if let Some(counter) = self.counter {
             router = router.merge(gateway::routes(&app, counter));
         }
-        (app, router)
+        let policy_app = Arc::clone(&app);
+        let policy = from_fn(move |request, next| with_host_policy(Arc::clone(&policy_app), request, next));
+        (app, router.layer(policy))
     }
 
     /// Serves on a listener until `end` completes, then finishes requests in flight.
     pub async fn serve(
         self,
-        listener: TcpListener,
-        tls: Option<server::ServerCertificate>,
+        listener: impl Into<WebListener>,
+        tls: Option<ServerCertificate>,
         end: impl Future<Output = ()> + Send,
     ) {
         let (limits, stopping) = (self.app.limits, self.app.stopping.clone());
@@ -182,7 +218,7 @@ impl Web {
         };
         let (app, router) = self.build();
         tokio::select! {
-            () = server::serve(listener, tls, limits, router, Box::pin(end)) => {}
+            () = server::serve(listener.into(), tls, limits, router, Box::pin(end)) => {}
             () = app.sample_loop() => {}
         }
     }

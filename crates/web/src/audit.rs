@@ -1,4 +1,5 @@
-//! The audit log: every mutation over HTTP has an entry.
+//! The audit log: what an operator would ask about has an entry, such as cancels, retries, pauses, resizes and
+//! new batches. Units and permits have none: they are counted, and are rows of their own tables.
 //!
 //! The entry is written before the mutation. If it cannot be written, the mutation is not made; a crash in
 //! between leaves a superfluous entry, never a missing one.

@@ -1,38 +1,34 @@
 //! Authentication: from a request to its caller, with role and scope.
 //!
-//! A caller is identified by a token. If no token was ever created and only this machine can reach the
-//! listener, requests without a token are admitted as admin; requests that came through a proxy or from
-//! another site's page are rejected.
+//! A caller is identified by a token, or by a browser session that stands for one. Mutations that a page of
+//! another site makes a browser send are rejected.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::net::IpAddr;
+use std::sync::Arc;
 
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::HeaderMap;
+use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Uri};
 use longshore::accounts::{Role, TokenHash};
-use longshore::{Ledger, Scope, TenantId, Timestamp, TokenId};
+use longshore::{Ledger, Rights, Scope, TenantId, Timestamp, TokenId};
+use longshore_ai::gateway::local_request::require_local;
 
 use crate::app_state::ConnectionLimits;
-use crate::browser_session::BrowserSessions;
+use crate::browser_session;
+use crate::login_throttle::{FAILURE_WINDOW, LoginThrottle};
 use crate::problem::Problem;
+use crate::proxy_headers::ProxyConfig;
+use crate::server::PeerUser;
 use crate::token;
 
-/// How long wrong tokens are counted.
-const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-/// Maximum number of addresses with counted failures.
-const MAX_TRACKED_ADDRESSES: usize = 10_000;
-
-/// When a token is required.
+/// Whether a token is required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthMode {
-    /// Always.
+    /// Every request needs a token.
     TokenRequired,
-    /// Once the first token exists. Only for a listener that other machines cannot reach.
-    OpenUntilFirstToken,
+    /// Requests without a token may do everything, if they come directly from this machine; over a Unix
+    /// socket, from the server's own user or root. Only for a listener that other machines cannot reach.
+    NoAuth,
 }
 
 /// The authenticated caller of a request.
@@ -73,6 +69,11 @@ impl Caller {
         }
     }
 
+    /// The rights that the caller's units are sent with.
+    pub(crate) fn rights(&self) -> Rights {
+        if self.role == Role::Admin { Rights::Operator } else { Rights::Tenant }
+    }
+
     /// Rejects the request if the caller's role is below `role`.
     pub(crate) fn require_role(&self, role: Role) -> Result<(), Problem> {
         match self.role >= role {
@@ -89,57 +90,45 @@ impl Caller {
 pub(crate) struct Authenticator {
     ledger: Arc<dyn Ledger>,
     mode: AuthMode,
-    /// Once a token exists, one is always required: the ledger need not be asked again.
-    token_required: AtomicBool,
-    failures: Mutex<HashMap<IpAddr, FailedAttempts>>,
+    throttle: LoginThrottle,
     /// Wrong tokens per address that are answered with 401; further ones get 429.
     pub(crate) wrong_tokens: u32,
-    pub(crate) sessions: BrowserSessions,
-}
-
-struct FailedAttempts {
-    since: Timestamp,
-    count: u32,
+    pub(crate) proxies: ProxyConfig,
 }
 
 impl Authenticator {
     pub(crate) fn new(ledger: Arc<dyn Ledger>, mode: AuthMode) -> Self {
-        let token_required = AtomicBool::new(mode == AuthMode::TokenRequired);
-        let (failures, sessions) = (Mutex::default(), BrowserSessions::default());
         let wrong_tokens = ConnectionLimits::default().wrong_tokens;
-        Self { ledger, mode, token_required, failures, wrong_tokens, sessions }
+        let (throttle, proxies) = (LoginThrottle::default(), ProxyConfig::default());
+        Self { ledger, mode, throttle, wrong_tokens, proxies }
     }
 
     /// Authenticates a request.
     pub(crate) async fn authenticate(&self, head: &Parts, now: Timestamp) -> Result<Caller, Problem> {
-        reject_cross_site(head)?;
-        let from = head.extensions.get::<SocketAddr>().map(SocketAddr::ip);
+        self.reject_cross_site(head)?;
         if let Some(given) = bearer(&head.headers) {
-            return self.authenticate_token(token::hash(given), from, now).await;
+            return self.authenticate_token(token::hash(given), self.proxies.client_address(head), now).await;
         }
         if head.headers.contains_key(AUTHORIZATION) {
             return Err(Problem::unauthorized("send `Authorization: Bearer TOKEN`, or no such header"));
         }
-        if let Some(token) = self.sessions.token(&head.headers, now) {
-            // A revoked token's session is not a wrong guess: do not count it.
-            return self.authenticate_token(token, None, now).await;
+        if self.mode == AuthMode::NoAuth {
+            return local_caller(head);
         }
-        if self.is_token_required().await? {
-            let detail = "no token was given: send `Authorization: Bearer TOKEN`";
-            return Err(Problem::unauthorized(detail));
+        let is_https = self.proxies.is_https(&head.extensions, &head.headers);
+        match browser_session::cookie_hash(&head.headers, is_https) {
+            // A session that has ended is not a wrong guess: do not count it.
+            Some(session) => self.authenticate_token(session, None, now).await,
+            None => Err(Problem::unauthorized("no token was given: send `Authorization: Bearer TOKEN`")),
         }
-        require_loopback(head)?;
-        let label = from.map_or_else(|| "this machine".to_owned(), |from| from.to_string());
-        Ok(Caller { scope: Scope::All, role: Role::Admin, tenant: None, token: None, label })
     }
 
-    async fn is_token_required(&self) -> Result<bool, Problem> {
-        if self.mode == AuthMode::TokenRequired || self.token_required.load(Ordering::Relaxed) {
-            return Ok(true);
+    /// Rejects a mutation that a page of another site makes the browser send.
+    pub(crate) fn reject_cross_site(&self, head: &Parts) -> Result<(), Problem> {
+        match self.proxies.is_cross_site(head) {
+            true => Err(Problem::forbidden("another site's page may not change anything here")),
+            false => Ok(()),
         }
-        let locked = self.ledger.is_locked().await?;
-        self.token_required.fetch_or(locked, Ordering::Relaxed);
-        Ok(locked)
     }
 
     /// Authenticates a token. A valid token is always accepted, so that failed attempts cannot lock others
@@ -164,35 +153,28 @@ impl Authenticator {
 
     fn record_failure(&self, from: Option<IpAddr>, now: Timestamp) -> Problem {
         let wrong = Problem::unauthorized("the token is not valid: wrong, expired or revoked");
-        let Some(from) = from.map(rate_limit_key) else { return wrong };
-        let mut all = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= MAX_TRACKED_ADDRESSES && !all.contains_key(&from) {
-            all.retain(|_, failures| now.since(failures.since) < FAILURE_WINDOW);
-            if all.len() >= MAX_TRACKED_ADDRESSES {
-                all.clear();
-            }
-        }
-        let failures = all.entry(from).or_insert(FailedAttempts { since: now, count: 0 });
-        if now.since(failures.since) >= FAILURE_WINDOW {
-            *failures = FailedAttempts { since: now, count: 0 };
-        }
-        failures.count = failures.count.saturating_add(1);
-        if failures.count <= self.wrong_tokens {
+        let Some(from) = from else { return wrong };
+        let count = self.throttle.record(from, now);
+        if count <= self.wrong_tokens {
             return wrong;
         }
-        if failures.count == self.wrong_tokens.saturating_add(1) {
+        if count == self.wrong_tokens.saturating_add(1) {
             tracing::warn!(%from, "too many wrong tokens from one address");
         }
         Problem::too_many("too many wrong tokens from your address", FAILURE_WINDOW)
     }
 }
 
-/// The key for counting failures: an IPv6 client usually has a /64 network.
-fn rate_limit_key(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(six) => IpAddr::V6((u128::from(six) & !u128::from(u64::MAX)).into()),
-        four => four,
+/// The caller of a server without authentication: a client that sends requests directly from this machine.
+fn local_caller(head: &Parts) -> Result<Caller, Problem> {
+    require_local(head.version, &head.uri, &head.headers).map_err(Problem::forbidden)?;
+    if let Some(PeerUser(user)) = head.extensions.get()
+        && ![0, rustix::process::geteuid().as_raw()].contains(user)
+    {
+        return Err(Problem::forbidden("only the server's own user and root may use this socket"));
     }
+    let label = "this machine".to_owned();
+    Ok(Caller { scope: Scope::All, role: Role::Admin, tenant: None, token: None, label })
 }
 
 /// `Authorization: Bearer …`
@@ -201,111 +183,19 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Rejects a mutation that a page of another site makes the browser send.
-pub(crate) fn reject_cross_site(head: &Parts) -> Result<(), Problem> {
-    if head.method.is_safe() {
-        return Ok(());
-    }
-    let refused = || Err(Problem::forbidden("another site's page may not change anything here"));
-    let site = head.headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
-    if !matches!(site, None | Some(b"same-origin" | b"none")) {
-        return refused();
-    }
-    let Some(origin) = head.headers.get(ORIGIN) else { return Ok(()) };
-    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    match (origin, host(head)) {
-        (Some((_, origin)), Some(host)) if origin.eq_ignore_ascii_case(&host) => Ok(()),
-        _ => refused(),
-    }
-}
-
-/// Without a token, only direct requests to `localhost` are admitted: neither through a proxy nor under a
-/// name that was rebound to this address.
-fn require_loopback(head: &Parts) -> Result<(), Problem> {
-    for header in ["forwarded", "x-forwarded-for", "x-real-ip", "via"] {
-        if head.headers.contains_key(header) {
-            let detail = "this came through a proxy, and no token exists yet: `longshore token add`";
-            return Err(Problem::forbidden(detail));
-        }
-    }
-    let host = host(head).unwrap_or_default();
-    let uri = format!("http://{host}").parse::<Uri>().ok();
-    let name = uri.as_ref().and_then(Uri::host).unwrap_or_default();
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    let is_loopback = name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
-    match is_loopback {
-        true => Ok(()),
-        false => {
-            let detail = "without a token this is only for `localhost`: `longshore token add`";
-            Err(Problem::forbidden(detail))
-        }
-    }
-}
-
-/// The host that the request was sent to.
-fn host(head: &Parts) -> Option<String> {
-    let header = head.headers.get(HOST).and_then(|host| host.to_str().ok()).map(str::to_owned);
-    header.or_else(|| head.uri.authority().map(ToString::to_string))
-}
-
 #[cfg(test)]
 mod tests {
     use axum::http::Request;
 
     use super::*;
 
-    fn head(method: &str, headers: &[(&str, &str)]) -> Parts {
-        let mut request = Request::builder().method(method).uri("/api/v1/queues");
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
-        request.body(()).unwrap().into_parts().0
-    }
-
     #[test]
-    fn an_open_door_is_for_who_is_at_home() {
-        for (host, is_loopback) in [
-            ("localhost:7717", true),
-            ("127.0.0.1:7717", true),
-            ("[::1]:7717", true),
-            ("[::ffff:127.0.0.1]", true),
-            ("evil.example", false),
-            ("localhost.evil.example:7717", false),
-            ("127.0.0.1.evil.example", false),
-            ("10.0.0.1:7717", false),
-            ("", false),
-        ] {
-            assert_eq!(require_loopback(&head("GET", &[("host", host)])).is_ok(), is_loopback, "{host}");
+    fn without_authentication_a_socket_is_for_its_own_user_and_root() {
+        let own = rustix::process::geteuid().as_raw();
+        for (user, is_admitted) in [(own, true), (0, true), (own + 1, false)] {
+            let request = Request::get("http://localhost/").extension(PeerUser(user));
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            assert_eq!(local_caller(&head).is_ok(), is_admitted, "{user}");
         }
-        let by_proxy = head("GET", &[("host", "localhost"), ("x-forwarded-for", "10.0.0.9")]);
-        assert!(require_loopback(&by_proxy).is_err());
-    }
-
-    #[test]
-    fn another_sites_page_changes_nothing() {
-        let home = ("host", "localhost:7717");
-        for (method, header, passes) in [
-            ("POST", ("origin", "http://localhost:7717"), true),
-            ("POST", ("origin", "http://evil.example"), false),
-            ("POST", ("origin", "null"), false),
-            ("POST", ("sec-fetch-site", "cross-site"), false),
-            ("POST", ("sec-fetch-site", "same-site"), false),
-            ("POST", ("sec-fetch-site", "same-origin"), true),
-            ("GET", ("origin", "http://evil.example"), true),
-            ("POST", ("accept", "*/*"), true),
-        ] {
-            let passed = reject_cross_site(&head(method, &[home, header])).is_ok();
-            assert_eq!(passed, passes, "{method} {header:?}");
-        }
-    }
-
-    #[test]
-    fn all_addresses_of_one_network_are_one_neighbour() {
-        let near = |text: &str| rate_limit_key(text.parse().unwrap());
-        assert_eq!(near("2001:db8::1"), near("2001:db8::ffff:1"));
-        assert_ne!(near("2001:db8::1"), near("2001:db8:0:1::1"));
-        assert_ne!(near("10.0.0.1"), near("10.0.0.2"));
-        assert_eq!(near("::ffff:10.0.0.1"), near("10.0.0.1"));
     }
 }

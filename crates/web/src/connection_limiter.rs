@@ -1,11 +1,13 @@
-//! Limits concurrent connections. At the limit, an idle connection is closed to admit a new one.
+//! Limits concurrent connections, in all and per address. At the limit of all, an idle connection is closed to
+//! admit a new one; at an address's limit, its new connection is closed.
 //!
 //! Otherwise many idle connections could block all others until their timeout. A connection with an active
 //! request is never closed.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
@@ -20,7 +22,13 @@ pub(crate) struct ConnectionLimiter {
     permits: Arc<Semaphore>,
     /// Open connections, roughly in order of arrival.
     slots: VecDeque<Weak<ConnectionSlot>>,
+    addresses: Arc<AddressCounts>,
+    max_per_address: usize,
 }
+
+/// Open connections by address.
+#[derive(Default)]
+struct AddressCounts(Mutex<HashMap<IpAddr, usize>>);
 
 /// The slot of one connection, released on drop.
 pub(crate) struct ConnectionSlot {
@@ -28,6 +36,8 @@ pub(crate) struct ConnectionSlot {
     active: AtomicUsize,
     has_served: AtomicBool,
     evicted: Notify,
+    from: IpAddr,
+    addresses: Arc<AddressCounts>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -35,13 +45,20 @@ pub(crate) struct ConnectionSlot {
 pub(crate) struct ActiveRequest(Arc<ConnectionSlot>);
 
 impl ConnectionLimiter {
-    pub(crate) fn new(count: usize) -> Self {
-        let permits = Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
-        Self { permits, slots: VecDeque::new() }
+    pub(crate) fn new(max: usize, max_per_address: usize) -> Self {
+        let permits = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
+        Self { permits, slots: VecDeque::new(), addresses: Arc::default(), max_per_address }
     }
 
-    /// Waits for a free slot. Cancel-safe.
-    pub(crate) async fn acquire(&mut self) -> Arc<ConnectionSlot> {
+    /// Whether an address may have one more connection.
+    pub(crate) fn has_room_for(&self, from: IpAddr) -> bool {
+        from.to_canonical().is_loopback()
+            || self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner).get(&from)
+                < Some(&self.max_per_address)
+    }
+
+    /// Waits for a free connection. Cancel-safe.
+    pub(crate) async fn acquire(&mut self) -> OwnedSemaphorePermit {
         loop {
             let permits = Arc::clone(&self.permits);
             if permits.available_permits() == 0 {
@@ -49,17 +66,26 @@ impl ConnectionLimiter {
             }
             let waited = tokio::time::timeout(RETRY_INTERVAL, permits.acquire_owned()).await;
             // The semaphore is never closed.
-            let Ok(Ok(permit)) = waited else { continue };
-            let slot = Arc::new(ConnectionSlot {
-                active: AtomicUsize::new(0),
-                has_served: AtomicBool::new(false),
-                evicted: Notify::new(),
-                _permit: permit,
-            });
-            self.slots.push_back(Arc::downgrade(&slot));
-            self.remove_closed();
-            return slot;
+            if let Ok(Ok(permit)) = waited {
+                return permit;
+            }
         }
+    }
+
+    /// Opens the slot of a connection from an address.
+    pub(crate) fn open(&mut self, permit: OwnedSemaphorePermit, from: IpAddr) -> Arc<ConnectionSlot> {
+        *self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner).entry(from).or_default() += 1;
+        let slot = Arc::new(ConnectionSlot {
+            active: AtomicUsize::new(0),
+            has_served: AtomicBool::new(false),
+            evicted: Notify::new(),
+            from,
+            addresses: Arc::clone(&self.addresses),
+            _permit: permit,
+        });
+        self.slots.push_back(Arc::downgrade(&slot));
+        self.remove_closed();
+        slot
     }
 
     /// Asks an idle connection to close; active ones move to the end of the queue.
@@ -106,6 +132,18 @@ impl ConnectionSlot {
     }
 }
 
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        let mut counts = self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = counts.get_mut(&self.from) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.from);
+            }
+        }
+    }
+}
+
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
         self.0.active.fetch_sub(1, Ordering::Relaxed);
@@ -116,15 +154,34 @@ impl Drop for ActiveRequest {
 mod tests {
     use super::*;
 
+    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+
+    async fn open(limiter: &mut ConnectionLimiter) -> Arc<ConnectionSlot> {
+        let permit = limiter.acquire().await;
+        limiter.open(permit, CLIENT)
+    }
+
+    #[tokio::test]
+    async fn one_address_cannot_take_all_connections() {
+        let mut limiter = ConnectionLimiter::new(4, 2);
+        let held = [open(&mut limiter).await, open(&mut limiter).await];
+        assert!(!limiter.has_room_for(CLIENT));
+        assert!(limiter.has_room_for("192.0.2.2".parse().unwrap()));
+        assert!(limiter.has_room_for("127.0.0.1".parse().unwrap()), "proxies connect from here");
+        drop(held);
+        assert!(limiter.has_room_for(CLIENT));
+        assert!(limiter.addresses.0.lock().unwrap().is_empty());
+    }
+
     #[tokio::test]
     async fn who_says_nothing_gives_way_and_who_is_answered_does_not() {
-        let mut limiter = ConnectionLimiter::new(2);
-        let (first, second) = (limiter.acquire().await, limiter.acquire().await);
+        let mut limiter = ConnectionLimiter::new(2, 2);
+        let (first, second) = (open(&mut limiter).await, open(&mut limiter).await);
         let active = first.begin_request();
         limiter.evict_idle();
         second.evicted().await;
         drop(second);
-        let third = limiter.acquire().await;
+        let third = open(&mut limiter).await;
         let also_active = third.begin_request();
         limiter.evict_idle();
         assert!(tokio::time::timeout(RETRY_INTERVAL, third.evicted()).await.is_err());

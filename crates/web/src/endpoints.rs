@@ -110,7 +110,7 @@ impl Endpoint {
 
     /// Whether it enqueues units, and so accepts `Idempotency-Key`.
     pub(crate) fn accepts_idempotency_key(&self) -> bool {
-        self.audit_action == "unit.submit"
+        self.is_mutation() && self.path.starts_with("/units") && self.path_params().next().is_none()
     }
 
     /// Whether it is recorded in the audit log.

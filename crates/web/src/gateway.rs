@@ -6,10 +6,11 @@
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
-use axum::http::HeaderValue;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use longshore::TenantId;
@@ -18,6 +19,8 @@ use longshore_ai::gateway::{AuthenticatedTenant, Gateway, InferenceBackend, PreA
 use tracing::Instrument;
 
 use crate::app_state::AppState;
+use crate::caller_limits::CallerSlot;
+use crate::guarded_body::GuardedBody;
 use crate::problem::Problem;
 use crate::trace_context;
 
@@ -38,18 +41,27 @@ async fn traced(app: Arc<AppState>, request: Request, next: Next) -> Response {
 
 async fn authenticated(app: Arc<AppState>, request: Request, next: Next) -> Response {
     let (mut head, body) = request.into_parts();
-    match tenant(&app, &mut head).await {
-        Ok(tenant) => drop(head.extensions.insert(AuthenticatedTenant(tenant))),
-        // The token could not be checked; a retry may succeed.
-        Err(problem) if problem.status().is_server_error() => return problem.into_response(),
+    let slot = match tenant(&app, &mut head).await {
+        Ok((tenant, slot)) => {
+            head.extensions.insert(AuthenticatedTenant(tenant));
+            Some(slot)
+        }
+        // The token could not be checked or is at its limits; a retry may succeed.
+        Err(problem) if is_temporary(problem.status()) => return problem.into_response(),
         Err(problem) => {
             tracing::debug!(why = problem.detail(), "gateway request not authenticated");
+            None
         }
-    }
-    next.run(Request::from_parts(head, body)).await
+    };
+    let response = next.run(Request::from_parts(head, body)).await;
+    response.map(|body| Body::new(GuardedBody::new(body, slot)))
 }
 
-async fn tenant(app: &AppState, head: &mut Parts) -> Result<TenantId, Problem> {
+fn is_temporary(status: StatusCode) -> bool {
+    status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
+}
+
+async fn tenant(app: &AppState, head: &mut Parts) -> Result<(TenantId, CallerSlot), Problem> {
     // Anthropic's clients send their key in this header.
     if let Some(key) = head.headers.remove("x-api-key")
         && !head.headers.contains_key(AUTHORIZATION)
@@ -59,7 +71,8 @@ async fn tenant(app: &AppState, head: &mut Parts) -> Result<TenantId, Problem> {
             .map_err(|_| Problem::unauthorized("`x-api-key` is not a valid header value"))?;
         head.headers.insert(AUTHORIZATION, key);
     }
-    let caller = app.auth.authenticate(head, app.now()).await?;
+    let (caller, slot) = app.admit(head).await?;
     caller.require_role(Role::Submit)?;
-    caller.tenant_for_new(None)
+    slot.reserve_announced(head, longshore_ai::gateway::MAX_BODY_BYTES)?;
+    Ok((caller.tenant_for_new(None)?, slot))
 }

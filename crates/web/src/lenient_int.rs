@@ -3,10 +3,19 @@
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
-/// Deserialises a value that contains integers, in either notation.
+/// The longest value, in bytes: a few integers and their names.
+const MAX_BYTES: usize = 500;
+
+/// Deserialises a value that contains integers, in either notation. A longer one than any such value
+/// is rejected before it is parsed. Only from JSON text.
 pub(crate) fn lenient_int<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<T, D::Error> {
-    let mut value = Value::deserialize(from)?;
+    let text = <&RawValue>::deserialize(from)?.get();
+    if text.len() > MAX_BYTES {
+        return Err(D::Error::custom(format_args!("a value is longer than {MAX_BYTES} bytes")));
+    }
+    let mut value = serde_json::from_str(text).map_err(D::Error::custom)?;
     normalise(&mut value);
     T::deserialize(value).map_err(D::Error::custom)
 }
@@ -48,6 +57,8 @@ mod tests {
         let read = |text: &str| serde_json::from_str::<Size>(text);
         assert_eq!(read(r#"{"max":5.0,"min":2e2}"#).unwrap(), Size { max: 5, min: Some(200) });
         assert_eq!(read(r#"{"max":5}"#).unwrap(), Size { max: 5, min: None });
+        let long = format!("[{}]", "0,".repeat(1_000_000) + "0");
+        assert!(read(&format!(r#"{{"max":{long}}}"#)).unwrap_err().to_string().contains("longer than 500"));
         for odd in ["5.5", "-1.0", "1e300", "\"5\"", "null", "4294967296.0"] {
             assert!(read(&format!(r#"{{"max":{odd}}}"#)).is_err(), "{odd}");
         }

@@ -26,7 +26,7 @@ const MAX_LABELS: usize = 100;
 pub(crate) async fn answer(app: Arc<AppState>, request: Request) -> Response {
     let (head, _) = request.into_parts();
     let collecting = async {
-        let caller = app.auth.authenticate(&head, app.now()).await?;
+        let (caller, _slot) = app.admit(&head).await?;
         collect(&app, &caller).await
     };
     let result = tokio::time::timeout(app.limits.time, collecting).await;

@@ -1,6 +1,6 @@
 //! One API request: authentication, validated query, body.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,13 +11,16 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use longshore::{Scope, TenantId};
+use longshore::store::Page;
+use longshore::{Kind, Rights, Scope, TenantId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::OnceCell;
 use tracing::Instrument;
 
 use crate::app_state::AppState;
 use crate::auth::Caller;
+use crate::caller_limits::CallerSlot;
 use crate::endpoints::{ApiResult, BASE, Endpoint, ParamKind, RequestBody, ResponseBody};
 use crate::problem::Problem;
 use crate::trace_context;
@@ -33,8 +36,24 @@ pub(crate) struct RequestContext {
     pub(crate) head: Parts,
     path: BTreeMap<String, String>,
     query: BTreeMap<&'static str, String>,
+    /// The kinds that are opened to the caller's tenant, once one of its units needs them.
+    allowed_kinds: OnceCell<BTreeSet<Kind>>,
     /// Never locked: the mutex only makes the context `Sync`, which a body is not.
     body: Mutex<Body>,
+    /// Counts as a request of its caller until it is dropped.
+    pub(crate) slot: CallerSlot,
+}
+
+/// A page of a list that the store returns as a whole, ordered by `key`, which is also the cursor.
+pub(crate) fn page_of<T: Serialize>(
+    mut items: Vec<T>,
+    after: Option<&str>,
+    limit: u32,
+    key: impl Fn(&T) -> String,
+) -> Page<T> {
+    items.sort_by_cached_key(&key);
+    let start = after.map_or(0, |after| items.partition_point(|item| key(item).as_str() <= after));
+    Page::first(items.drain(start..), limit, &key).within_bytes(|_, last| key(last))
 }
 
 /// Handles a request; errors become problem responses.
@@ -103,10 +122,28 @@ impl RequestContext {
         request: Request,
     ) -> Result<Self, Problem> {
         let (head, body) = request.into_parts();
-        let caller = app.auth.authenticate(&head, app.now()).await?;
+        let (caller, slot) = app.admit(&head).await?;
         caller.require_role(endpoint.role)?;
         let query = query(endpoint, head.uri.query().unwrap_or_default())?;
-        Ok(Self { app, endpoint, caller, head, path, query, body: Mutex::new(body) })
+        let allowed_kinds = OnceCell::new();
+        Ok(Self { app, endpoint, caller, head, path, query, allowed_kinds, body: Mutex::new(body), slot })
+    }
+
+    /// Rejects a kind that needs the operator's rights, unless the caller has them or the operator
+    /// opened the kind to the caller's tenant.
+    pub(crate) async fn require_kind(&self, kind: &Kind) -> Result<(), Problem> {
+        if self.caller.rights() == Rights::Operator || !kind.needs_operator() {
+            return Ok(());
+        }
+        let tenant = self.caller.tenant.clone().unwrap_or_default();
+        let opened = self.allowed_kinds.get_or_try_init(|| self.app.store.allowed_kinds(&tenant)).await?;
+        match opened.contains(kind) {
+            true => Ok(()),
+            false => Err(Problem::forbidden(format!(
+                "kind `{kind}` acts with the operator's rights and is closed to tenant `{tenant}`: \
+                 `longshore tenant set {tenant} --allow-kind {kind}` opens it"
+            ))),
+        }
     }
 
     /// A path parameter.
@@ -137,6 +174,14 @@ impl RequestContext {
         Ok(self.query::<u32>("limit")?.unwrap_or(DEFAULT_PAGE))
     }
 
+    /// The requested page of a list that the store returns as a whole.
+    pub(crate) fn page<T>(&self, items: Vec<T>, key: impl Fn(&T) -> String) -> ApiResult
+    where
+        T: Serialize,
+    {
+        json(&page_of(items, self.after(), self.limit()?, key))
+    }
+
     /// The body as JSON.
     pub(crate) async fn json<T: DeserializeOwned>(&mut self) -> Result<T, Problem> {
         let bytes = self.bytes().await?;
@@ -154,6 +199,7 @@ impl RequestContext {
     /// The body as bytes.
     pub(crate) async fn bytes(&mut self) -> Result<bytes::Bytes, Problem> {
         let max = self.app.limits.body;
+        self.slot.reserve_announced(&self.head, max)?;
         let body = Limited::new(self.stream(), max);
         // Reading the body is limited even if the endpoint may wait.
         let read = tokio::time::timeout(self.app.limits.time, body.collect()).await;

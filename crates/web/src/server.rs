@@ -1,7 +1,6 @@
 //! The HTTP server: connection limit, timeouts on untrusted clients, TLS, graceful shutdown.
 
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use axum::http::Extensions;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use hyper::body::{Body as _, Frame, Incoming, SizeHint};
@@ -17,18 +17,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use longshore_ai::gateway::pause_after_accept_error;
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tower_service::Service as _;
 
 use crate::app_state::ConnectionLimits;
-use crate::connection_limiter::{ActiveRequest, ConnectionLimiter, ConnectionSlot};
+use crate::connection_limiter::{ConnectionLimiter, ConnectionSlot};
+use crate::guarded_body::GuardedBody;
+use crate::tls::ServerCertificate;
 
 /// Maximum size of a request's head.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -39,46 +37,51 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long requests in flight may take after shutdown began.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
-/// A certificate and its key.
-#[derive(Clone)]
-pub struct ServerCertificate(TlsAcceptor);
-
-/// Why a certificate cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TlsConfigError {
-    /// The file of the certificate cannot be read.
-    #[error("cannot read the certificate")]
-    Certificate(#[source] rustls::pki_types::pem::Error),
-    /// The file of the key cannot be read.
-    #[error("cannot read the certificate's key")]
-    Key(#[source] rustls::pki_types::pem::Error),
-    /// Certificate and key do not match, or are invalid.
-    #[error("the certificate cannot be used")]
-    Pair(#[from] rustls::Error),
+/// Where the server listens.
+#[derive(Debug)]
+pub enum WebListener {
+    /// On a network address.
+    Tcp(TcpListener),
+    /// On a socket in the file system, without TLS.
+    Unix(UnixListener),
 }
 
-impl ServerCertificate {
-    /// Reads two PEM files.
-    pub fn read(certificate: &Path, key: &Path) -> Result<Self, TlsConfigError> {
-        let chain = CertificateDer::pem_file_iter(certificate).map_err(TlsConfigError::Certificate)?;
-        let chain = chain.collect::<Result<Vec<_>, _>>().map_err(TlsConfigError::Certificate)?;
-        let key = PrivateKeyDer::from_pem_file(key).map_err(TlsConfigError::Key)?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self(TlsAcceptor::from(Arc::new(config))))
+impl From<TcpListener> for WebListener {
+    fn from(listener: TcpListener) -> Self {
+        Self::Tcp(listener)
     }
 }
 
-impl std::fmt::Debug for ServerCertificate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Tls")
+/// An accepted connection.
+enum Connection {
+    Tcp(TcpStream, SocketAddr),
+    Unix(UnixStream),
+}
+
+impl Connection {
+    /// The client's address; over a Unix socket it is this machine's.
+    fn address(&self) -> IpAddr {
+        match self {
+            Self::Tcp(_, from) => from.ip(),
+            Self::Unix(_) => Ipv4Addr::LOCALHOST.into(),
+        }
     }
 }
+
+impl WebListener {
+    async fn accept(&self) -> std::io::Result<Connection> {
+        match self {
+            Self::Tcp(listener) => {
+                listener.accept().await.map(|(stream, from)| Connection::Tcp(stream, from))
+            }
+            Self::Unix(listener) => listener.accept().await.map(|(stream, _)| Connection::Unix(stream)),
+        }
+    }
+}
+
+/// Request extension: the user that opened the connection to the Unix socket.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PeerUser(pub(crate) u32);
 
 /// Request extension: the request came over TLS.
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +97,7 @@ struct ConnectionHandler {
 /// Serves until `end` completes, then finishes requests in flight.
 // Boxed, so that the future is compiled in this crate and not, with less optimisation, in the caller's.
 pub(crate) fn serve(
-    listener: TcpListener,
+    listener: WebListener,
     tls: Option<ServerCertificate>,
     limits: ConnectionLimits,
     router: Router,
@@ -104,29 +107,30 @@ pub(crate) fn serve(
 }
 
 async fn accept(
-    listener: TcpListener,
+    listener: WebListener,
     tls: Option<ServerCertificate>,
     limits: ConnectionLimits,
     router: Router,
     mut end: BoxFuture<'_, ()>,
 ) {
-    let mut limiter = ConnectionLimiter::new(limits.connections);
+    let mut limiter = ConnectionLimiter::new(limits.connections, limits.connections_per_address);
     let handler = Arc::new(ConnectionHandler { router, tls, limits });
     let (ending, open) = watch::channel(());
     let mut connections = JoinSet::new();
     // The accepted connection that waits for a slot.
-    let mut pending: Option<(TcpStream, SocketAddr)> = None;
+    let mut pending: Option<Connection> = None;
     loop {
         tokio::select! {
             () = &mut end => break,
             accepted = listener.accept(), if pending.is_none() => match accepted {
+                Ok(connection) if !limiter.has_room_for(connection.address()) => {}
                 Ok(accepted) => pending = Some(accepted),
                 Err(error) => pause_after_accept_error(&error).await,
             },
-            slot = limiter.acquire(), if pending.is_some() => {
-                if let Some((stream, from)) = pending.take() {
-                    let handler = Arc::clone(&handler);
-                    connections.spawn(handler.handle(stream, from, open.clone(), slot));
+            permit = limiter.acquire(), if pending.is_some() => {
+                if let Some(connection) = pending.take() {
+                    let (handler, slot) = (Arc::clone(&handler), limiter.open(permit, connection.address()));
+                    connections.spawn(handler.handle(connection, open.clone(), slot));
                 }
             }
             Some(_) = connections.join_next() => {}
@@ -143,32 +147,44 @@ async fn accept(
 impl ConnectionHandler {
     async fn handle(
         self: Arc<Self>,
-        stream: TcpStream,
-        from: SocketAddr,
+        connection: Connection,
         open: watch::Receiver<()>,
         slot: Arc<ConnectionSlot>,
     ) {
+        let mut peer = Extensions::new();
+        let stream = match connection {
+            Connection::Unix(stream) => {
+                let Ok(user) = stream.peer_cred() else { return };
+                peer.insert(PeerUser(user.uid()));
+                return Box::pin(self.serve_http(stream, peer, open, slot)).await;
+            }
+            Connection::Tcp(stream, from) => {
+                peer.insert(from);
+                stream
+            }
+        };
         // Send responses without delay; a failure only makes them slower.
         let _ = stream.set_nodelay(true);
-        let Some(ServerCertificate(tls)) = &self.tls else {
-            return self.serve_http(stream, from, open, slot).await;
+        let Some(tls) = &self.tls else {
+            return self.serve_http(stream, peer, open, slot).await;
         };
+        peer.insert(OverTls);
         let handshake = tokio::select! {
-            handshake = tokio::time::timeout(self.limits.time, tls.accept(stream)) => handshake,
+            handshake = tokio::time::timeout(self.limits.time, tls.acceptor().accept(stream)) => handshake,
             () = slot.evicted() => return,
         };
         match handshake {
-            Ok(Ok(stream)) => Box::pin(self.serve_http(stream, from, open, slot)).await,
+            Ok(Ok(stream)) => Box::pin(self.serve_http(stream, peer, open, slot)).await,
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake timed out"),
         }
     }
 
-    /// Serves the requests of a connection until either side closes it.
+    /// Serves the requests of a connection until either side closes it. Each gets the extensions of `peer`.
     async fn serve_http<S>(
         &self,
         stream: S,
-        from: SocketAddr,
+        peer: Extensions,
         mut open: watch::Receiver<()>,
         slot: Arc<ConnectionSlot>,
     ) where
@@ -176,10 +192,7 @@ impl ConnectionHandler {
     {
         let abort_read = Notify::new();
         let service = service_fn(|mut request: hyper::Request<Incoming>| {
-            request.extensions_mut().insert(from);
-            if self.tls.is_some() {
-                request.extensions_mut().insert(OverTls);
-            }
+            request.extensions_mut().extend(peer.clone());
             let is_complete = Arc::new(AtomicBool::new(request.body().is_end_stream()));
             let completed = Arc::clone(&is_complete);
             let request = request.map(|body| Body::new(TrackedRequestBody { body, is_complete: completed }));
@@ -191,7 +204,7 @@ impl ConnectionHandler {
                 if !is_complete.load(Ordering::Relaxed) {
                     abort_read.notify_one();
                 }
-                response.map(|response| response.map(|body| TrackedResponseBody { body, _active: active }))
+                response.map(|response| response.map(|body| GuardedBody::new(body, active)))
             }
         });
         let connection = http1::Builder::new()
@@ -244,32 +257,6 @@ impl hyper::body::Body for TrackedRequestBody {
             self.is_complete.store(true, Ordering::Relaxed);
         }
         polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// A response's body: the request counts as active until it was sent completely.
-struct TrackedResponseBody {
-    body: Body,
-    _active: ActiveRequest,
-}
-
-impl hyper::body::Body for TrackedResponseBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
     }
 
     fn is_end_stream(&self) -> bool {

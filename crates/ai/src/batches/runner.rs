@@ -137,12 +137,13 @@ impl BatchRunner {
     pub async fn run_once(&mut self, gathering: IntakeState) -> longshore::Result<BatchRunReport> {
         let mut turn = BatchRunReport::default();
         let next_seal = self.seal(gathering).await?;
-        let (shipments, _) = self.parking.provider_batches(&self.batch).await?;
-        let exists = |mark: &String| shipments.iter().any(|shipment| shipment.name == *mark);
+        let (provider_batches, _) = self.parking.provider_batches(&self.batch).await?;
+        let exists =
+            |mark: &String| provider_batches.iter().any(|provider_batch| provider_batch.name == *mark);
         self.memory.notes.retain(|mark, _| exists(mark));
         let mut next_times = Vec::new();
-        for shipment in shipments {
-            next_times.push(self.advance(shipment, gathering, &mut turn.answered_units).await?);
+        for provider_batch in provider_batches {
+            next_times.push(self.advance(provider_batch, gathering, &mut turn.answered_units).await?);
         }
         turn.next_run = next_times.into_iter().flatten().chain(next_seal).min();
         Ok(turn)
@@ -182,17 +183,17 @@ impl BatchRunner {
     /// Advances a provider batch as far as possible now. Returns when to try again.
     async fn advance(
         &mut self,
-        mut shipment: ProviderBatch,
+        mut provider_batch: ProviderBatch,
         gathering: IntakeState,
         wake: &mut Vec<UnitId>,
     ) -> longshore::Result<Option<Timestamp>> {
         loop {
             let (now, pace) = (self.clock.now(), self.pace);
-            let stored = || BatchProgress::from_store(&shipment, now, &pace);
-            let mut progress = self.memory.notes.get(&shipment.name).cloned().unwrap_or_else(stored);
-            let update = match progress.next(&shipment, now) {
+            let stored = || BatchProgress::from_store(&provider_batch, now, &pace);
+            let mut progress = self.memory.notes.get(&provider_batch.name).cloned().unwrap_or_else(stored);
+            let update = match progress.next(&provider_batch, now) {
                 BatchStep::Wait(until) => {
-                    self.memory.notes.insert(shipment.name, progress);
+                    self.memory.notes.insert(provider_batch.name, progress);
                     return Ok(Some(until));
                 }
                 BatchStep::Close => ProviderBatchUpdate::Release(CloseReason::NoAnswer),
@@ -200,22 +201,22 @@ impl BatchRunner {
                     ProviderBatchUpdate::Release(CloseReason::NotProcessed)
                 }
                 BatchStep::Submit if gathering == IntakeState::Paused => {
-                    self.memory.notes.insert(shipment.name, progress);
+                    self.memory.notes.insert(provider_batch.name, progress);
                     return Ok(Some(now + pace.poll_interval));
                 }
-                BatchStep::Find => match self.mark(&shipment).await? {
+                BatchStep::Find => match self.mark(&provider_batch).await? {
                     None => ProviderBatchUpdate::Release(CloseReason::NotProcessed),
                     Some(mark) => {
                         let result = self.provider.find(&mark).await;
-                        self.log("searched for", &shipment, &result);
+                        self.log("searched for", &provider_batch, &result);
                         progress.searched(result, self.clock.now(), &pace)
                     }
                 },
-                BatchStep::Submit => match self.items(&shipment).await? {
+                BatchStep::Submit => match self.items(&provider_batch).await? {
                     items if items.is_empty() => ProviderBatchUpdate::Release(CloseReason::NotProcessed),
                     items => {
-                        let result = self.provider.submit(&items, &shipment.name).await;
-                        self.log("submitted", &shipment, &result);
+                        let result = self.provider.submit(&items, &provider_batch.name).await;
+                        self.log("submitted", &provider_batch, &result);
                         progress.submitted(result, self.clock.now(), &pace)
                     }
                 },
@@ -224,25 +225,25 @@ impl BatchRunner {
                         progress.cancelled(&self.provider.cancel(&ticket).await);
                     }
                     let result = self.provider.poll(&ticket).await;
-                    self.log("polled", &shipment, &result);
+                    self.log("polled", &provider_batch, &result);
                     progress.polled(result, self.clock.now(), &pace)
                 }
                 BatchStep::Fetch(ticket) => {
                     let result = self.fetch(&ticket, wake).await?;
-                    self.log("downloaded", &shipment, &result);
+                    self.log("downloaded", &provider_batch, &result);
                     progress.fetched(result, self.clock.now(), &pace)
                 }
             };
-            self.memory.notes.insert(shipment.name.clone(), progress);
-            if self.write(&mut shipment, update, wake).await? == StillOpen::No {
+            self.memory.notes.insert(provider_batch.name.clone(), progress);
+            if self.write(&mut provider_batch, update, wake).await? == StillOpen::No {
                 return Ok(Some(self.clock.now()));
             }
         }
     }
 
     /// Logs failures: they are retried, and would otherwise stay unnoticed for a day.
-    fn log<T>(&self, what: &str, shipment: &ProviderBatch, result: &Result<T, AskError>) {
-        let (batch, mark) = (&self.batch, &shipment.name);
+    fn log<T>(&self, what: &str, provider_batch: &ProviderBatch, result: &Result<T, AskError>) {
+        let (batch, mark) = (&self.batch, &provider_batch.name);
         match result {
             Ok(_) => tracing::debug!(%batch, mark, "the provider's batch was {what}"),
             Err(error) => {
@@ -253,7 +254,7 @@ impl BatchRunner {
 
     async fn write(
         &mut self,
-        shipment: &mut ProviderBatch,
+        provider_batch: &mut ProviderBatch,
         update: ProviderBatchUpdate,
         wake: &mut Vec<UnitId>,
     ) -> longshore::Result<StillOpen> {
@@ -261,12 +262,12 @@ impl BatchRunner {
             ProviderBatchUpdate::Nothing => return Ok(StillOpen::Yes),
             ProviderBatchUpdate::Ship(ticket) => {
                 let ship = ProviderBatchChange::SetProviderId(ticket.0.clone());
-                self.parking.change_provider_batch(&self.batch, &shipment.name, ship).await?;
-                shipment.provider_id = Some(ticket.0);
+                self.parking.change_provider_batch(&self.batch, &provider_batch.name, ship).await?;
+                provider_batch.provider_id = Some(ticket.0);
                 return Ok(StillOpen::Yes);
             }
             ProviderBatchUpdate::Fail(error) => {
-                self.fail_questions(&shipment.name, &error_reply(&error), |_| true, wake).await?;
+                self.fail_questions(&provider_batch.name, &error_reply(&error), |_| true, wake).await?;
                 CloseReason::NotProcessed
             }
             ProviderBatchUpdate::Lost(error) => {
@@ -275,7 +276,7 @@ impl BatchRunner {
                     message: format!("the provider's batch is gone: {}", error.message),
                     maybe_billed: true,
                 };
-                self.fail_questions(&shipment.name, &reply, |_| true, wake).await?;
+                self.fail_questions(&provider_batch.name, &reply, |_| true, wake).await?;
                 CloseReason::NotProcessed
             }
             ProviderBatchUpdate::Release(CloseReason::NoAnswer) => {
@@ -283,7 +284,8 @@ impl BatchRunner {
                 let message = format!("no answer from {} batches of the provider", self.pace.max_batches);
                 let error = AskError::new(Code::ProviderError, message);
                 let reply = error_reply(&error);
-                self.fail_questions(&shipment.name, &reply, |parked| parked.tries >= last, wake).await?;
+                self.fail_questions(&provider_batch.name, &reply, |parked| parked.tries >= last, wake)
+                    .await?;
                 CloseReason::NoAnswer
             }
             ProviderBatchUpdate::Release(CloseReason::NotProcessed) => {
@@ -292,7 +294,7 @@ impl BatchRunner {
             }
         };
         let close = ProviderBatchChange::Close(kind);
-        self.parking.change_provider_batch(&self.batch, &shipment.name, close).await?;
+        self.parking.change_provider_batch(&self.batch, &provider_batch.name, close).await?;
         Ok(StillOpen::No)
     }
 
@@ -361,15 +363,15 @@ impl BatchRunner {
         delivery(result.custom_id, &reply)
     }
 
-    async fn items(&self, shipment: &ProviderBatch) -> longshore::Result<Vec<BatchItem>> {
-        let contents = self.contents(&shipment.name).await?;
+    async fn items(&self, provider_batch: &ProviderBatch) -> longshore::Result<Vec<BatchItem>> {
+        let contents = self.contents(&provider_batch.name).await?;
         Ok(contents.iter().map(|parked| self.item(parked)).collect())
     }
 
-    async fn mark(&self, shipment: &ProviderBatch) -> longshore::Result<Option<BatchMark>> {
-        let contents = self.contents(&shipment.name).await?;
+    async fn mark(&self, provider_batch: &ProviderBatch) -> longshore::Result<Option<BatchMark>> {
+        let contents = self.contents(&provider_batch.name).await?;
         let ids: Vec<String> = contents.into_iter().map(|parked| parked.new.custom_id).collect();
-        let mark = BatchMark { name: shipment.name.clone(), since: shipment.sealed_at, ids };
+        let mark = BatchMark { name: provider_batch.name.clone(), since: provider_batch.sealed_at, ids };
         Ok((!mark.ids.is_empty()).then_some(mark))
     }
 

@@ -112,8 +112,8 @@ impl BatchProgress {
 
     /// A provider batch that an earlier run left. Its submission a moment ago may not be listed
     /// yet.
-    pub fn from_store(shipment: &ProviderBatch, now: Timestamp, pace: &BatchPacing) -> Self {
-        match shipment.provider_id {
+    pub fn from_store(provider_batch: &ProviderBatch, now: Timestamp, pace: &BatchPacing) -> Self {
+        match provider_batch.provider_id {
             Some(_) => {
                 Self { stage: Stage::Submitted, not_before: Timestamp::ZERO, misses: 0, cancelled: false }
             }
@@ -143,11 +143,11 @@ impl BatchProgress {
     }
 
     /// The next step.
-    pub fn next(&self, shipment: &ProviderBatch, now: Timestamp) -> BatchStep {
+    pub fn next(&self, provider_batch: &ProviderBatch, now: Timestamp) -> BatchStep {
         if now < self.not_before {
             return BatchStep::Wait(self.not_before);
         }
-        let ticket = shipment.provider_id.clone().map(BatchTicket);
+        let ticket = provider_batch.provider_id.clone().map(BatchTicket);
         match (self.stage, ticket) {
             (Stage::Fetched, _) => BatchStep::Close,
             (Stage::Ended, Some(ticket)) => BatchStep::Fetch(ticket),
@@ -274,7 +274,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
-    fn shipment(ticket: Option<&str>) -> ProviderBatch {
+    fn provider_batch(ticket: Option<&str>) -> ProviderBatch {
         ProviderBatch { name: "m".into(), sealed_at: NOW, provider_id: ticket.map(str::to_owned) }
     }
 
@@ -293,15 +293,15 @@ mod tests {
     #[test]
     fn what_another_run_left_without_a_ticket_is_looked_for_before_it_is_sent() {
         let pace = BatchPacing::default();
-        let mut progress = BatchProgress::from_store(&shipment(None), NOW, &pace);
-        assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(NOW + pace.listing_lag));
+        let mut progress = BatchProgress::from_store(&provider_batch(None), NOW, &pace);
+        assert_eq!(progress.next(&provider_batch(None), NOW), BatchStep::Wait(NOW + pace.listing_lag));
         let later = NOW + pace.listing_lag;
-        assert_eq!(progress.next(&shipment(None), later), BatchStep::Find);
+        assert_eq!(progress.next(&provider_batch(None), later), BatchStep::Find);
         assert_eq!(
             progress.searched(Ok(FindResult::NotSubmitted), later, &pace),
             ProviderBatchUpdate::Nothing
         );
-        assert_eq!(progress.next(&shipment(None), later), BatchStep::Submit);
+        assert_eq!(progress.next(&provider_batch(None), later), BatchStep::Submit);
     }
 
     #[test]
@@ -309,9 +309,9 @@ mod tests {
         let pace = BatchPacing::default();
         for error in [lost(), error(500, Code::ProviderError, Retryability::Later)] {
             let mut progress = BatchProgress::unsubmitted();
-            assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Submit);
+            assert_eq!(progress.next(&provider_batch(None), NOW), BatchStep::Submit);
             assert_eq!(progress.submitted(Err(error), NOW, &pace), ProviderBatchUpdate::Nothing);
-            assert_eq!(progress.next(&shipment(None), NOW + pace.listing_lag), BatchStep::Find);
+            assert_eq!(progress.next(&provider_batch(None), NOW + pace.listing_lag), BatchStep::Find);
             let after = progress.searched(Ok(FindResult::Submitted(ticket())), NOW, &pace);
             assert_eq!(after, ProviderBatchUpdate::Ship(ticket()));
         }
@@ -327,11 +327,11 @@ mod tests {
         };
         assert_eq!(progress.submitted(Err(busy), NOW, &pace), ProviderBatchUpdate::Nothing);
         let then = NOW + Duration::from_secs(90);
-        assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(then));
-        assert_eq!(progress.next(&shipment(None), then), BatchStep::Submit);
+        assert_eq!(progress.next(&provider_batch(None), NOW), BatchStep::Wait(then));
+        assert_eq!(progress.next(&provider_batch(None), then), BatchStep::Submit);
         let broke = error(402, Code::OverBudget, Retryability::AfterTopUp);
         assert_eq!(progress.submitted(Err(broke), NOW, &pace), ProviderBatchUpdate::Nothing);
-        assert_eq!(progress.next(&shipment(None), NOW), BatchStep::Wait(NOW + pace.max_interval));
+        assert_eq!(progress.next(&provider_batch(None), NOW), BatchStep::Wait(NOW + pace.max_interval));
         let senseless = error(400, Code::InvalidRequest, Retryability::Never);
         let after = progress.submitted(Err(senseless.clone()), NOW, &pace);
         assert_eq!(after, ProviderBatchUpdate::Fail(senseless));
@@ -340,12 +340,14 @@ mod tests {
     #[test]
     fn a_batch_is_looked_at_ever_more_seldom() {
         let pace = BatchPacing::default();
-        let mut progress = BatchProgress::from_store(&shipment(Some("t")), NOW, &pace);
-        assert_eq!(progress.next(&shipment(Some("t")), NOW), BatchStep::Poll(ticket()));
+        let mut progress = BatchProgress::from_store(&provider_batch(Some("t")), NOW, &pace);
+        assert_eq!(progress.next(&provider_batch(Some("t")), NOW), BatchStep::Poll(ticket()));
         let mut waits = Vec::new();
         for _ in 0..7 {
             progress.polled(Ok(BatchState::Running { done: 0, total: 1 }), NOW, &pace);
-            let BatchStep::Wait(until) = progress.next(&shipment(Some("t")), NOW) else { panic!("no rest") };
+            let BatchStep::Wait(until) = progress.next(&provider_batch(Some("t")), NOW) else {
+                panic!("no rest")
+            };
             waits.push(until.since(NOW).as_secs());
         }
         assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
@@ -353,7 +355,7 @@ mod tests {
 
     #[test]
     fn what_ended_is_fetched_until_all_of_it_came_and_then_closed() {
-        let (pace, out) = (BatchPacing::default(), shipment(Some("t")));
+        let (pace, out) = (BatchPacing::default(), provider_batch(Some("t")));
         let mut progress = BatchProgress::from_store(&out, NOW, &pace);
         progress.polled(Ok(BatchState::Ended), NOW, &pace);
         assert_eq!(progress.next(&out, NOW), BatchStep::Fetch(ticket()));
@@ -366,7 +368,7 @@ mod tests {
     #[test]
     fn a_batch_that_failed_goes_again_unless_it_makes_no_sense() {
         let pace = BatchPacing::default();
-        let mut progress = BatchProgress::from_store(&shipment(Some("t")), NOW, &pace);
+        let mut progress = BatchProgress::from_store(&provider_batch(Some("t")), NOW, &pace);
         let full = error(429, Code::RateLimited, Retryability::Later);
         let after = progress.polled(Ok(BatchState::Failed(full)), NOW, &pace);
         assert_eq!(after, ProviderBatchUpdate::Release(CloseReason::NotProcessed));

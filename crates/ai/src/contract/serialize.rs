@@ -137,7 +137,7 @@ impl ReplyJson {
             let version = self.version;
             return Err(ContractError(format!("version {version} is not supported, only 1.x")));
         }
-        let said = match self.status {
+        let body = match self.status {
             Status::Success => ReplyBody::Success(Success {
                 response: required(self.response, "response")?,
                 model_used: required(self.model_used, "model_used")?,
@@ -165,7 +165,7 @@ impl ReplyJson {
             }
         };
         let Self { version, request_id, metadata, seq, .. } = self;
-        Ok(Reply { header: ReplyHeader { version, request_id, metadata }, seq, body: said })
+        Ok(Reply { header: ReplyHeader { version, request_id, metadata }, seq, body })
     }
 }
 

@@ -8,13 +8,18 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::GatewayError;
-use super::fields::{Content, Fields};
+use super::fields::{Content, Extras, Fields};
 use super::request::{Delivery, ParsedRequest};
 use crate::chat::{Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::raw_json::RawObject;
 
 /// Fields that do not change the answer and are ignored.
 const IGNORED_FIELDS: &[&str] = &["metadata", "cache_control", "inference_geo"];
+
+/// Fields that cost nothing beside the tokens that are reserved: thoughts are part of the answer's
+/// maximum. All others are refused where a budget bounds the call or its key is lent: `speed` and
+/// `inference_geo` multiply the price, and what is not known may have any price.
+const PRICED_FIELDS: &[&str] = &["cache_control", "metadata", "thinking", "top_k"];
 
 /// Values that ask for the default behaviour.
 const DEFAULT_VALUES: &[(&str, &[&str])] = &[
@@ -102,8 +107,6 @@ struct ResponseFormat {
     schema: Option<Value>,
 }
 
-type Unsupported = Vec<Cow<'static, str>>;
-
 /// Parses a request for an answer.
 pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
     let parsed = parse_for_count(body)?;
@@ -116,21 +119,21 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
 /// Parses a request for a token count, which may omit `max_tokens`.
 pub(super) fn parse_for_count(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
     let mut fields = Fields::of(body);
-    let mut unsupported = Unsupported::new();
+    let mut extras = Extras { choices: 1, ..Extras::default() };
     let model = fields.require("model")?;
-    let messages = messages(fields.require("messages")?, &mut unsupported)?;
+    let messages = messages(fields.require("messages")?, &mut extras)?;
     let system = fields.take::<&RawValue>("system")?.map(system).transpose()?;
     let chat = Chat {
         messages,
-        tools: tools(fields.take("tools")?.unwrap_or_default(), &mut unsupported),
-        tool_choice: tool_choice(fields.take("tool_choice")?, &mut unsupported),
+        tools: tools(fields.take("tools")?.unwrap_or_default(), &mut extras),
+        tool_choice: tool_choice(fields.take("tool_choice")?, &mut extras),
         stop: fields.take("stop_sequences")?.unwrap_or_default(),
         top_p: fields.take("top_p")?,
     };
-    let schema = schema(fields.take("output_config")?, &mut unsupported)?.map(Arc::new);
+    let schema = schema(fields.take("output_config")?, &mut extras)?.map(Arc::new);
     let max_tokens = fields.take("max_tokens")?;
     if max_tokens == Some(0) {
-        unsupported.push("`max_tokens` of 0".into());
+        extras.unsupported("`max_tokens` of 0");
     }
     let stream = fields.take("stream")? == Some(true);
     Ok(ParsedRequest {
@@ -141,68 +144,67 @@ pub(super) fn parse_for_count(body: &RawObject) -> Result<ParsedRequest, Gateway
         schema,
         chat,
         delivery: if stream { Delivery::StreamWithUsage } else { Delivery::Complete },
-        unsupported: {
-            unsupported.extend(fields.unsupported(IGNORED_FIELDS, DEFAULT_VALUES));
-            unsupported
+        extras: {
+            extras.unsupported.extend(fields.remaining(IGNORED_FIELDS, DEFAULT_VALUES));
+            extras.unpriced.extend(fields.remaining(PRICED_FIELDS, DEFAULT_VALUES));
+            extras
         },
     })
 }
 
-fn messages(
-    said: Vec<InputMessage<'_>>,
-    unsupported: &mut Unsupported,
-) -> Result<Vec<Message>, GatewayError> {
-    if said.is_empty() {
+fn messages(input: Vec<InputMessage<'_>>, extras: &mut Extras) -> Result<Vec<Message>, GatewayError> {
+    if input.is_empty() {
         return Err(GatewayError::of("messages", "`messages` must not be empty"));
     }
-    let messages = said.into_iter().enumerate().map(|(number, said)| {
-        let parsed = message(&said, unsupported);
+    let messages = input.into_iter().enumerate().map(|(number, input)| {
+        let parsed = message(&input, extras);
         parsed.map_err(|why| GatewayError::of("messages", format!("messages.{number}: {why}")))
     });
     messages.collect()
 }
 
-fn message(said: &InputMessage<'_>, unsupported: &mut Unsupported) -> Result<Message, String> {
-    let role = match &*said.role {
+fn message(input: &InputMessage<'_>, extras: &mut Extras) -> Result<Message, String> {
+    let role = match &*input.role {
         "user" => ChatRole::User,
         "assistant" => ChatRole::Assistant,
         other => return Err(format!("there is no role `{}`", short(other))),
     };
-    let said = Content::<Block<'_>>::parse(said.content);
-    let parts = match said.map_err(|error| format!("content: {error}"))? {
+    let content = Content::<Block<'_>>::parse(input.content);
+    let parts = match content.map_err(|error| format!("content: {error}"))? {
         Content::Text(text) => vec![Part::Text(text)],
         Content::Parts(blocks) => {
-            let parts = blocks.into_iter().filter_map(|block| part(block, unsupported));
+            let parts = blocks.into_iter().filter_map(|block| part(block, extras));
             parts.collect::<Result<_, _>>()?
         }
     };
     Ok(Message { role, parts })
 }
 
-fn part(block: Block<'_>, unsupported: &mut Unsupported) -> Option<Result<Part, String>> {
+fn part(block: Block<'_>, extras: &mut Extras) -> Option<Result<Part, String>> {
     let part = match &*block.kind {
         "text" => block.text.map(Part::Text).ok_or_else(|| lacks("text")),
         "tool_use" => tool_use(block),
-        "tool_result" => tool_result(block, unsupported),
+        "tool_result" => tool_result(block, extras),
         // Another model cannot use a model's earlier thinking.
         "thinking" | "redacted_thinking" => return None,
         "image" => match block.source.and_then(image) {
-            Some(image) => Ok(image),
+            Some(image) => {
+                if let Part::Image { media_type, .. } = &image {
+                    extras.image_type(media_type);
+                }
+                Ok(image)
+            }
             None => {
-                return skip_unsupported("images that are neither base64 nor a URL", unsupported);
+                extras.unpriced("images that are neither base64 nor a URL");
+                return None;
             }
         },
         other => {
-            unsupported.push(format!("blocks of the type `{}`", short(other)).into());
+            extras.unpriced(format!("blocks of the type `{}`", short(other)));
             return None;
         }
     };
     Some(part)
-}
-
-fn skip_unsupported<T>(what: &'static str, unsupported: &mut Unsupported) -> Option<T> {
-    unsupported.push(what.into());
-    None
 }
 
 fn tool_use(block: Block<'_>) -> Result<Part, String> {
@@ -211,20 +213,28 @@ fn tool_use(block: Block<'_>) -> Result<Part, String> {
     Ok(Part::ToolCall(ToolCall { id, name, input }))
 }
 
-fn tool_result(block: Block<'_>, unsupported: &mut Unsupported) -> Result<Part, String> {
+fn tool_result(block: Block<'_>, extras: &mut Extras) -> Result<Part, String> {
     let id = block.tool_use_id.ok_or_else(|| lacks("tool_use_id"))?;
-    let said = block.content.map(Content::<Block<'_>>::parse).transpose();
-    let text = match said.map_err(|error| format!("content: {error}"))? {
+    let content = block.content.map(Content::<Block<'_>>::parse).transpose();
+    let text = match content.map_err(|error| format!("content: {error}"))? {
         None => String::new(),
         Some(Content::Text(text)) => text,
         Some(Content::Parts(blocks)) => {
-            if blocks.iter().any(|block| block.kind != "text") {
-                unsupported.push("tool results other than text".into());
+            let (images, others) = (count(&blocks, "image"), blocks.len() - count(&blocks, "text"));
+            extras.images += u32::try_from(images).unwrap_or(u32::MAX);
+            if others > images {
+                extras.unpriced("tool results other than text and images");
+            } else if images > 0 {
+                extras.unsupported("images in tool results");
             }
             text_of(blocks)
         }
     };
     Ok(Part::ToolResult { id, text, failed: block.is_error == Some(true) })
+}
+
+fn count(blocks: &[Block<'_>], kind: &str) -> usize {
+    blocks.iter().filter(|block| block.kind == kind).count()
 }
 
 fn image(source: Source) -> Option<Part> {
@@ -245,14 +255,14 @@ fn text_of(blocks: Vec<Block<'_>>) -> String {
 }
 
 fn system(raw: &RawValue) -> Result<String, GatewayError> {
-    let said = Content::<Block<'_>>::parse(raw);
-    match said.map_err(|error| GatewayError::of("system", format!("system: {error}")))? {
+    let content = Content::<Block<'_>>::parse(raw);
+    match content.map_err(|error| GatewayError::of("system", format!("system: {error}")))? {
         Content::Text(text) => Ok(text),
         Content::Parts(blocks) => Ok(text_of(blocks)),
     }
 }
 
-fn tools(offered: Vec<ToolDefinition>, unsupported: &mut Unsupported) -> Vec<Tool> {
+fn tools(offered: Vec<ToolDefinition>, extras: &mut Extras) -> Vec<Tool> {
     let mut tools = Vec::with_capacity(offered.len());
     for ToolDefinition { kind, name, description, input_schema } in offered {
         match kind.as_deref() {
@@ -260,16 +270,16 @@ fn tools(offered: Vec<ToolDefinition>, unsupported: &mut Unsupported) -> Vec<Too
                 let input = input_schema.unwrap_or_else(|| json!({"type": "object"}));
                 tools.push(Tool { name, description, input });
             }
-            Some(other) => unsupported.push(format!("tools of the type `{}`", short(other)).into()),
+            Some(other) => extras.unpriced(format!("tools of the type `{}`", short(other))),
         }
     }
     tools
 }
 
-fn tool_choice(choice: Option<Choice>, unsupported: &mut Unsupported) -> ToolChoice {
+fn tool_choice(choice: Option<Choice>, extras: &mut Extras) -> ToolChoice {
     let Some(choice) = choice else { return ToolChoice::Auto };
     if choice.disable_parallel_tool_use == Some(true) {
-        unsupported.push("`disable_parallel_tool_use`".into());
+        extras.unsupported("`disable_parallel_tool_use`");
     }
     match (&*choice.kind, choice.name) {
         ("auto", _) => ToolChoice::Auto,
@@ -277,20 +287,17 @@ fn tool_choice(choice: Option<Choice>, unsupported: &mut Unsupported) -> ToolCho
         ("any", _) => ToolChoice::Any,
         ("tool", Some(name)) => ToolChoice::Named(name),
         _ => {
-            unsupported.push("this `tool_choice`".into());
+            extras.unsupported("this `tool_choice`");
             ToolChoice::Auto
         }
     }
 }
 
 /// The schema that the answer must follow.
-fn schema(
-    config: Option<OutputConfig>,
-    unsupported: &mut Unsupported,
-) -> Result<Option<Value>, GatewayError> {
+fn schema(config: Option<OutputConfig>, extras: &mut Extras) -> Result<Option<Value>, GatewayError> {
     let Some(config) = config else { return Ok(None) };
     if config.effort.is_some() {
-        unsupported.push("`output_config.effort`".into());
+        extras.unsupported("`output_config.effort`");
     }
     match config.format {
         None => Ok(None),

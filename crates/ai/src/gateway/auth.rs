@@ -1,16 +1,22 @@
 //! Authentication: from a request's token to a tenant.
 
 use axum::http::header::AUTHORIZATION;
-use axum::http::{Extensions, HeaderMap};
+use axum::http::{HeaderMap, Request};
 use longshore::TenantId;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::error::{GatewayError, GatewayErrorKind};
+use super::local_request::{host, is_cross_site, require_local};
 
 /// Maps API tokens to tenants.
 pub trait Authenticator: Send + Sync + 'static {
     /// The token's tenant. `None` if the token is not valid.
     fn tenant(&self, token: Option<&str>) -> Option<TenantId>;
+
+    /// Whether no token is needed. Then only direct requests of programs on this machine are accepted.
+    fn is_open(&self) -> bool {
+        false
+    }
 }
 
 /// A tenant that the application authenticated already. The gateway trusts it if it is among the
@@ -29,7 +35,8 @@ impl Authenticator for PreAuthenticated {
     }
 }
 
-/// Maps every request to one tenant; if a token is set, only requests with that token.
+/// Maps every request to one tenant: requests with the token, or, if none is set, direct requests of
+/// programs on this machine.
 #[derive(Debug, Clone)]
 pub struct SingleTenant {
     /// The tenant of all requests.
@@ -46,6 +53,10 @@ impl Authenticator for SingleTenant {
         };
         valid.then(|| self.tenant.clone())
     }
+
+    fn is_open(&self) -> bool {
+        self.token.is_none()
+    }
 }
 
 /// Compares in constant time: the duration depends only on the lengths.
@@ -54,18 +65,30 @@ fn constant_time_eq(one: &str, other: &str) -> bool {
     one.len() == other.len() && std::hint::black_box(differences) == 0
 }
 
-/// The tenant of a request with these headers and extensions.
-pub(super) fn authenticate(
+/// The tenant of a request.
+pub(super) fn authenticate<B>(
     authenticator: &dyn Authenticator,
-    headers: &HeaderMap,
-    extensions: &Extensions,
+    request: &Request<B>,
 ) -> Result<TenantId, GatewayError> {
-    if let Some(AuthenticatedTenant(tenant)) = extensions.get() {
+    if let Some(AuthenticatedTenant(tenant)) = request.extensions().get() {
         return Ok(tenant.clone());
     }
-    let token = token(headers);
+    if authenticator.is_open() {
+        check_local(request).map_err(|why| GatewayError::new(GatewayErrorKind::Unauthenticated, why))?;
+    }
+    let token = token(request.headers());
     let message = if token.is_none() { "no API key was given" } else { "the API key is not valid" };
     authenticator.tenant(token).ok_or_else(|| GatewayError::new(GatewayErrorKind::Unauthenticated, message))
+}
+
+/// Rejects a request that did not come directly from a program on this machine.
+fn check_local<B>(request: &Request<B>) -> Result<(), &'static str> {
+    let (uri, headers) = (request.uri(), request.headers());
+    require_local(request.version(), uri, headers)?;
+    match is_cross_site(request.method(), headers, &[host(uri, headers).unwrap_or_default()]) {
+        true => Err("another site's page may not use this server"),
+        false => Ok(()),
+    }
 }
 
 /// `Authorization: Bearer …`, or `x-api-key: …`.
@@ -101,13 +124,26 @@ mod tests {
 
     #[test]
     fn who_was_announced_is_welcome_and_nobody_else() {
-        let mut extensions = Extensions::new();
-        let mut headers = HeaderMap::new();
-        headers.insert("x-api-key", "k".parse().unwrap());
-        assert!(authenticate(&PreAuthenticated, &headers, &extensions).is_err());
+        let mut request = Request::builder().header("x-api-key", "k").body(()).unwrap();
+        assert!(authenticate(&PreAuthenticated, &request).is_err());
         let tenant = TenantId::new("acme").unwrap();
-        extensions.insert(AuthenticatedTenant(tenant.clone()));
-        assert_eq!(authenticate(&PreAuthenticated, &headers, &extensions).ok(), Some(tenant));
+        request.extensions_mut().insert(AuthenticatedTenant(tenant.clone()));
+        assert_eq!(authenticate(&PreAuthenticated, &request).ok(), Some(tenant));
+    }
+
+    #[test]
+    fn without_a_token_only_direct_local_requests_are_accepted() {
+        let open = SingleTenant { tenant: TenantId::default(), token: None };
+        for (host, header, accepted) in [
+            ("127.0.0.1:7718", "accept", true),
+            ("127.0.0.1:7718", "x-forwarded-proto", false),
+            ("rebound.example", "accept", false),
+            ("127.0.0.1:7718", "origin", false),
+        ] {
+            let request = Request::post("/v1/messages").header("host", host).header(header, "x://other");
+            let found = authenticate(&open, &request.body(()).unwrap());
+            assert_eq!(found.is_ok(), accepted, "{host} {header}");
+        }
     }
 
     #[test]

@@ -42,9 +42,9 @@ impl<'a> Fields<'a> {
     }
 
     /// The remaining fields that matter: not null, not `ignored`, and without one of their
-    /// `defaults`.
-    pub(super) fn unsupported(
-        self,
+    /// `defaults`. Of a duplicate, one is taken and the other remains.
+    pub(super) fn remaining(
+        &self,
         ignored: &[&str],
         defaults: &[(&str, &[&str])],
     ) -> impl Iterator<Item = Cow<'static, str>> {
@@ -54,9 +54,43 @@ impl<'a> Fields<'a> {
                 || value() == "null"
                 || defaults.iter().any(|(n, values)| *n == name && values.contains(&&*value()))
         };
-        let rest = self.0.into_iter().filter(move |(name, raw)| !is_default(name, raw));
+        let rest = self.0.iter().filter(|(name, raw)| !is_default(name, raw));
         let rest: Vec<_> = rest.map(|(name, _)| Cow::Owned(format!("`{name}`"))).collect();
         rest.into_iter()
+    }
+}
+
+/// What a request has that not every provider has.
+#[derive(Debug, Default)]
+pub(super) struct Extras {
+    /// What matters and what a translation would lose.
+    pub(super) unsupported: Vec<Cow<'static, str>>,
+    /// What may change the price of the call in a way that is not reserved.
+    pub(super) unpriced: Vec<Cow<'static, str>>,
+    /// How many answers it asks for.
+    pub(super) choices: u32,
+    /// Images that a translation would lose.
+    pub(super) images: u32,
+}
+
+impl Extras {
+    /// Adds what a translation would lose.
+    pub(super) fn unsupported(&mut self, what: impl Into<Cow<'static, str>>) {
+        self.unsupported.push(what.into());
+    }
+
+    /// Adds what a translation would lose, and what may change the price.
+    pub(super) fn unpriced(&mut self, what: impl Into<Cow<'static, str>>) {
+        let what = what.into();
+        self.unpriced.push(what.clone());
+        self.unsupported.push(what);
+    }
+
+    /// Data that is sent as an image counts as one, but not every server takes only images there.
+    pub(super) fn image_type(&mut self, media_type: &str) {
+        if !media_type.starts_with("image/") {
+            self.unpriced.push("images that are of another media type than `image/…`".into());
+        }
     }
 }
 
@@ -110,7 +144,7 @@ mod tests {
         assert_eq!(fields.take::<u32>("a").unwrap(), Some(1));
         assert_eq!(fields.take::<u32>("a").unwrap(), None);
         let defaults: &[(&str, &[&str])] = &[("n", &["1"]), ("m", &[r#"["text"]"#]), ("n2", &["1"])];
-        let mut left: Vec<_> = fields.unsupported(&["c"], defaults).collect();
+        let mut left: Vec<_> = fields.remaining(&["c"], defaults).collect();
         left.sort();
         assert_eq!(left, ["`d`", "`n2`"]);
     }

@@ -2,7 +2,7 @@
 //!
 //! A [`Gateway`] makes a router for OpenAI's chat completions and Anthropic's messages, complete
 //! and streamed, and lists the tenant's profiles as models. `model` names a profile;
-//! `profile/model` asks another model by it. [`Authenticator`] authenticates a request; the [`InferenceBackend`]
+//! `profile/model` asks another model that it offers. [`Authenticator`] authenticates a request; the [`InferenceBackend`]
 //! answers it, through the same limits, vault and ledger as every other call. If the provider has
 //! the API that the client uses, the request is passed through unchanged ([`crate::PassthroughRequest`]).
 //! Otherwise it is translated, and rejected if the translation would lose something.
@@ -12,6 +12,7 @@ mod anthropic_response;
 mod auth;
 mod error;
 mod fields;
+pub mod local_request;
 mod models;
 mod openai_request;
 mod openai_response;
@@ -30,6 +31,7 @@ use crate::model_api::AskError;
 use crate::profile::ProviderName;
 
 pub use self::auth::{AuthenticatedTenant, Authenticator, PreAuthenticated, SingleTenant};
+pub use self::request::MAX_BODY_BYTES;
 pub use self::server::{Gateway, pause_after_accept_error};
 
 /// Answers questions for tenants, and records the calls.
@@ -41,6 +43,14 @@ pub trait InferenceBackend: Send + Sync + 'static {
         tenant: &TenantId,
         profile: &ProfileName,
     ) -> Result<ProfileSettings, AskError>;
+
+    /// Fails if a tenant's profile does not offer this model.
+    async fn require_model(
+        &self,
+        tenant: &TenantId,
+        profile: &ProfileName,
+        model: &str,
+    ) -> Result<(), AskError>;
 
     /// Asks, and sends the answer's pieces to `pieces` as they arrive. The caller drops the future
     /// to abandon the question. This method waits for journal capacity, so that [`InferenceBackend::record`]

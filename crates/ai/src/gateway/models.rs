@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, Request};
 use axum::response::Response;
-use longshore::ProfileName;
+use longshore::{ProfileName, TenantId};
 use serde_json::{Value, json};
 
 use super::anthropic_response::Anthropic;
@@ -30,17 +30,22 @@ pub(super) async fn list(state: Arc<GatewayState>, head: Parts) -> Response {
 /// Shows one profile.
 pub(super) async fn show(state: Arc<GatewayState>, id: String, head: Parts) -> Response {
     let format = format_of(&head.headers);
-    let found = names(&state, &head).await.and_then(|names| {
-        let (profile, _) = profile_and_model(&id)?;
-        if !names.contains(&profile) {
-            return Err(GatewayError::new(
-                GatewayErrorKind::NotFound,
-                format!("there is no profile `{profile}`"),
-            ));
-        }
-        Ok(model(format.name(), &id))
-    });
+    let found = require_offered(&state, &id, &head).await.map(|()| model(format.name(), &id));
     answer(format, &head.headers, found)
+}
+
+/// Fails if there is no such profile, or if it does not offer the model that is named with it.
+async fn require_offered(state: &GatewayState, id: &str, head: &Parts) -> Result<(), GatewayError> {
+    let tenant = tenant_of(state, head)?;
+    let names = state.backend.profiles(&tenant).await?;
+    let (profile, model) = profile_and_model(id)?;
+    let not_found = |message: String| GatewayError::new(GatewayErrorKind::NotFound, message);
+    if !names.contains(&profile) {
+        return Err(not_found(format!("there is no profile `{profile}`")));
+    }
+    let Some(model) = model else { return Ok(()) };
+    let offered = state.backend.require_model(&tenant, &profile, &model).await;
+    offered.map_err(|error| not_found(error.message))
 }
 
 fn answer(format: &dyn ApiFormat, headers: &HeaderMap, found: Result<Value, GatewayError>) -> Response {
@@ -48,8 +53,11 @@ fn answer(format: &dyn ApiFormat, headers: &HeaderMap, found: Result<Value, Gate
 }
 
 async fn names(state: &GatewayState, head: &Parts) -> Result<Vec<ProfileName>, GatewayError> {
-    let tenant = authenticate(&*state.authenticator, &head.headers, &head.extensions)?;
-    Ok(state.backend.profiles(&tenant).await?)
+    Ok(state.backend.profiles(&tenant_of(state, head)?).await?)
+}
+
+fn tenant_of(state: &GatewayState, head: &Parts) -> Result<TenantId, GatewayError> {
+    authenticate(&*state.authenticator, &Request::from_parts(head.clone(), ()))
 }
 
 /// Both APIs use the same path; only Anthropic's clients send a version header.

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::GatewayError;
-use super::fields::{Content, Fields, StringOrList};
+use super::fields::{Content, Extras, Fields, StringOrList};
 use super::request::{Delivery, ParsedRequest};
 use crate::chat::{Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::raw_json::RawObject;
@@ -28,9 +28,33 @@ const IGNORED_FIELDS: &[&str] = &[
     "user",
 ];
 
+/// Fields that cost nothing beside the tokens that are reserved. All others are refused where a
+/// budget bounds the call or its key is lent: `web_search_options` has a price per search,
+/// `prediction` adds tokens beyond the answer's maximum, and what is not known may have any price.
+const PRICED_FIELDS: &[&str] = &[
+    "frequency_penalty",
+    "function_call",
+    "functions",
+    "logit_bias",
+    "logprobs",
+    "metadata",
+    "min_p",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "prompt_cache_key",
+    "reasoning_effort",
+    "repetition_penalty",
+    "safety_identifier",
+    "seed",
+    "store",
+    "top_k",
+    "top_logprobs",
+    "user",
+    "verbosity",
+];
+
 /// Values that ask for the default behaviour.
 const DEFAULT_VALUES: &[(&str, &[&str])] = &[
-    ("n", &["1"]),
     ("logprobs", &["false"]),
     ("frequency_penalty", &["0", "0.0"]),
     ("presence_penalty", &["0", "0.0"]),
@@ -129,24 +153,28 @@ struct StreamOptions {
 pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
     let mut fields = Fields::of(body);
     let model = fields.require("model")?;
-    let said: Vec<InputMessage<'_>> = fields.require("messages")?;
+    let input: Vec<InputMessage<'_>> = fields.require("messages")?;
     let mut conversation = Conversation::default();
-    for (number, message) in said.into_iter().enumerate() {
+    for (number, message) in input.into_iter().enumerate() {
         let added = conversation.add(message);
         added.map_err(|why| GatewayError::of("messages", format!("`messages[{number}]`: {why}")))?;
     }
-    let Conversation { system, messages, mut unsupported } = conversation;
+    let Conversation { system, messages, mut extras } = conversation;
     if messages.is_empty() {
         return Err(GatewayError::of("messages", "`messages` must not be empty"));
     }
     let older = fields.take("max_tokens")?;
     let chat = Chat {
         messages,
-        tools: tools(fields.take("tools")?.unwrap_or_default(), &mut unsupported),
-        tool_choice: tool_choice(fields.take("tool_choice")?, &mut unsupported),
+        tools: tools(fields.take("tools")?.unwrap_or_default(), &mut extras),
+        tool_choice: tool_choice(fields.take("tool_choice")?, &mut extras),
         stop: fields.take::<StringOrList>("stop")?.map(Vec::from).unwrap_or_default(),
         top_p: fields.take("top_p")?,
     };
+    extras.choices = choices(&mut fields)?;
+    if extras.choices > 1 {
+        extras.unsupported("`n`");
+    }
     Ok(ParsedRequest {
         model,
         system,
@@ -155,11 +183,23 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
         schema: schema(fields.take("response_format")?)?.map(Arc::new),
         chat,
         delivery: delivery(&mut fields)?,
-        unsupported: {
-            unsupported.extend(fields.unsupported(IGNORED_FIELDS, DEFAULT_VALUES));
-            unsupported
+        extras: {
+            extras.unsupported.extend(fields.remaining(IGNORED_FIELDS, DEFAULT_VALUES));
+            extras.unpriced.extend(fields.remaining(PRICED_FIELDS, DEFAULT_VALUES));
+            extras
         },
     })
+}
+
+/// The most answers to one request, as in OpenAI's API.
+const MAX_CHOICES: u32 = 128;
+
+/// How many answers are asked for.
+fn choices(fields: &mut Fields<'_>) -> Result<u32, GatewayError> {
+    match fields.take("n")?.unwrap_or(1) {
+        choices @ 1..=MAX_CHOICES => Ok(choices),
+        _ => Err(GatewayError::of("n", format!("`n` must be from 1 to {MAX_CHOICES}"))),
+    }
 }
 
 fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, GatewayError> {
@@ -177,21 +217,24 @@ fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, GatewayError> {
 struct Conversation {
     system: Option<String>,
     messages: Vec<Message>,
-    unsupported: Vec<Cow<'static, str>>,
+    extras: Extras,
 }
 
 impl Conversation {
-    fn add(&mut self, said: InputMessage<'_>) -> Result<(), String> {
-        let parts = self.parts(said.content)?;
-        if said.audio.is_some() || said.function_call.is_some() {
-            self.unsupported.push("`audio` or `function_call` of a message".into());
+    fn add(&mut self, input: InputMessage<'_>) -> Result<(), String> {
+        let parts = self.parts(input.content)?;
+        if input.audio.is_some() {
+            self.extras.unpriced("`audio` of a message");
         }
-        match &*said.role {
+        if input.function_call.is_some() {
+            self.extras.unsupported("`function_call` of a message");
+        }
+        match &*input.role {
             "system" | "developer" => self.add_system(&text_of(parts)),
             "user" => self.messages.push(Message { role: ChatRole::User, parts }),
-            "assistant" => self.add_assistant(parts, said.tool_calls.unwrap_or_default()),
-            "tool" => self.add_tool_result(said.tool_call_id.unwrap_or_default(), text_of(parts)),
-            "function" => self.unsupported.push("messages of the role `function`".into()),
+            "assistant" => self.add_assistant(parts, input.tool_calls.unwrap_or_default()),
+            "tool" => self.add_tool_result(input.tool_call_id.unwrap_or_default(), text_of(parts)),
+            "function" => self.extras.unsupported("messages of the role `function`"),
             other => return Err(format!("there is no role `{}`", short(other))),
         }
         Ok(())
@@ -212,7 +255,7 @@ impl Conversation {
                     let input = input(arguments);
                     parts.push(Part::ToolCall(ToolCall { id, name, input }));
                 }
-                None => self.unsupported.push("calls of tools other than functions".into()),
+                None => self.extras.unsupported("calls of tools other than functions"),
             }
         }
         self.messages.push(Message { role: ChatRole::Assistant, parts });
@@ -243,9 +286,15 @@ impl Conversation {
         match &*part.kind {
             "text" => Some(part.text.map(Part::Text).ok_or_else(|| lacks("text"))),
             "refusal" => part.refusal.map(|text| Ok(Part::Text(text))),
-            "image_url" => Some(part.image_url.ok_or_else(|| lacks("image_url")).and_then(image)),
+            "image_url" => {
+                let image = part.image_url.ok_or_else(|| lacks("image_url")).and_then(image);
+                if let Ok(Part::Image { media_type, .. }) = &image {
+                    self.extras.image_type(media_type);
+                }
+                Some(image)
+            }
             other => {
-                self.unsupported.push(format!("parts of the kind `{}`", short(other)).into());
+                self.extras.unpriced(format!("parts of the kind `{}`", short(other)));
                 None
             }
         }
@@ -285,7 +334,7 @@ fn input(arguments: String) -> Value {
     serde_json::from_str(&arguments).unwrap_or(Value::String(arguments))
 }
 
-fn tools(offered: Vec<ToolDefinition>, unsupported: &mut Vec<Cow<'static, str>>) -> Vec<Tool> {
+fn tools(offered: Vec<ToolDefinition>, extras: &mut Extras) -> Vec<Tool> {
     let mut tools = Vec::with_capacity(offered.len());
     for ToolDefinition { kind, function } in offered {
         match function {
@@ -293,13 +342,14 @@ fn tools(offered: Vec<ToolDefinition>, unsupported: &mut Vec<Cow<'static, str>>)
                 let input = parameters.unwrap_or_else(|| json!({"type": "object"}));
                 tools.push(Tool { name, description, input });
             }
-            _ => unsupported.push(format!("tools of the type `{}`", short(&kind)).into()),
+            _ if kind == "custom" => extras.unsupported("tools of the type `custom`"),
+            _ => extras.unpriced(format!("tools of the type `{}`", short(&kind))),
         }
     }
     tools
 }
 
-fn tool_choice(choice: Option<Value>, unsupported: &mut Vec<Cow<'static, str>>) -> ToolChoice {
+fn tool_choice(choice: Option<Value>, extras: &mut Extras) -> ToolChoice {
     let Some(choice) = choice else { return ToolChoice::Auto };
     match (choice.as_str(), choice.pointer("/function/name").and_then(Value::as_str)) {
         (Some("auto"), _) => ToolChoice::Auto,
@@ -307,7 +357,7 @@ fn tool_choice(choice: Option<Value>, unsupported: &mut Vec<Cow<'static, str>>) 
         (Some("required"), _) => ToolChoice::Any,
         (None, Some(name)) => ToolChoice::Named(name.to_owned()),
         _ => {
-            unsupported.push("this `tool_choice`".into());
+            extras.unsupported("this `tool_choice`");
             ToolChoice::Auto
         }
     }

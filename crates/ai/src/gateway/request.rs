@@ -1,6 +1,5 @@
 //! From an HTTP request to an inference request: its id, tenant, deadline, body and question.
 
-use std::borrow::Cow;
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use super::anthropic_request;
 use super::anthropic_response::Anthropic;
 use super::auth::authenticate;
 use super::error::{GatewayError, GatewayErrorKind};
-use super::fields::object;
+use super::fields::{Extras, object};
 use super::response::{ApiFormat, ResponseMeta, answer, finish, json_response};
 use super::server::GatewayState;
 use crate::chat::Chat;
@@ -26,11 +25,13 @@ use crate::model_api::Question;
 use crate::passthrough::PassthroughRequest;
 
 /// Longest request body, in bytes.
-const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
+pub const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
 
 /// The request id, in requests and responses.
 pub(super) const REQUEST_ID: &str = "x-request-id";
 
+/// How long a request's body may take to arrive.
+const BODY_READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// A request's timeout, in milliseconds.
 const TIMEOUT_HEADER: &str = "x-longshore-timeout-ms";
 
@@ -67,7 +68,7 @@ pub(super) async fn count_tokens(state: Arc<GatewayState>, request: Request<Body
 }
 
 async fn token_count(state: &GatewayState, request: Request<Body>) -> Result<Response, GatewayError> {
-    let tenant = authenticate(&*state.authenticator, request.headers(), request.extensions())?;
+    let tenant = authenticate(&*state.authenticator, &request)?;
     let parsed = anthropic_request::parse_for_count(&object(read_body(request).await?)?)?;
     let (profile, _) = profile_and_model(&parsed.model)?;
     state.backend.profile_settings(&tenant, &profile).await?;
@@ -93,7 +94,7 @@ async fn prepare<B: IncomingBody>(
     request: Request<B>,
     id: &str,
 ) -> Result<PreparedRequest, GatewayError> {
-    let tenant = authenticate(&*state.authenticator, request.headers(), request.extensions())?;
+    let tenant = authenticate(&*state.authenticator, &request)?;
     let until = deadline(request.headers(), Instant::now())?;
     let body = object(read_body(request).await?)?;
     let parsed = format.parse(&body)?;
@@ -101,12 +102,10 @@ async fn prepare<B: IncomingBody>(
     // A profile that cannot be used is rejected by the backend, so that the ledger has a record of
     // it.
     let settings = state.backend.profile_settings(&tenant, &profile).await.unwrap_or_default();
-    let raw = PassthroughRequest {
-        format: format.name(),
-        body,
-        unsupported: parsed.unsupported,
-        has_system: parsed.system.is_some(),
-    };
+    let Extras { unsupported, unpriced, choices, images } = parsed.extras;
+    let (format_name, has_system) = (format.name(), parsed.system.is_some());
+    let raw =
+        PassthroughRequest { format: format_name, body, unsupported, unpriced, choices, images, has_system };
     if let Some(error) = settings.provider.and_then(|provider| raw.unsupported_by(provider)) {
         return Err(error.into());
     }
@@ -145,8 +144,7 @@ pub(crate) struct ParsedRequest {
     pub(super) schema: Option<Arc<Value>>,
     pub(super) chat: Chat,
     pub(super) delivery: Delivery,
-    /// Fields that matter and that a translation would lose.
-    pub(super) unsupported: Vec<Cow<'static, str>>,
+    pub(super) extras: Extras,
 }
 
 /// How the client wants the answer.
@@ -192,8 +190,17 @@ impl<B> IncomingBody for B where
 {
 }
 
-/// Reads the whole body. It usually arrives in one frame, which is not copied.
+/// Reads the whole body within [`BODY_READ_TIMEOUT`].
 async fn read_body<B: IncomingBody>(request: Request<B>) -> Result<Bytes, GatewayError> {
+    let read = tokio::time::timeout(BODY_READ_TIMEOUT, read_frames(request)).await;
+    read.unwrap_or_else(|_| {
+        let detail = "the request's body did not arrive in time";
+        Err(GatewayError::new(GatewayErrorKind::InvalidRequest, detail))
+    })
+}
+
+/// Reads all frames of a body. It usually arrives in one, which is not copied.
+async fn read_frames<B: IncomingBody>(request: Request<B>) -> Result<Bytes, GatewayError> {
     let mut body = Limited::new(request.into_body(), MAX_BODY_BYTES);
     let (mut first, mut all) = (Bytes::new(), Vec::new());
     while let Some(frame) = body.frame().await {

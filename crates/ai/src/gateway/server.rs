@@ -42,6 +42,9 @@ const MESSAGES: &str = "/v1/messages";
 /// idle connections are closed.
 const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(75);
 
+/// Maximum number of concurrent connections; further ones wait.
+const MAX_CONNECTIONS: usize = 10_000;
+
 /// Delay after a failed `accept`: the process may be out of file descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
@@ -128,7 +131,7 @@ impl Connections {
             loop {
                 tokio::select! {
                     () = &mut end => break,
-                    accepted = listener.accept() => match accepted {
+                    accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                         Ok((stream, _)) => {
                             connections.spawn(Arc::clone(&self).serve(stream, open.clone()));
                         }

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use self::breaker::InFlight;
 use super::billing::OpenCall;
 use super::call::ProfileCall;
+use super::call_bound::CallBound;
 use crate::model_api::{AskError, Code, Question};
 use crate::resilience::{BucketCharge, TokenReservation};
 
@@ -59,6 +60,7 @@ impl ProfileCall<'_> {
         &self,
         question: &Question,
         tokens: u64,
+        bound: &CallBound<'_>,
         run: Option<&Context>,
     ) -> Result<AdmissionGuard<'_>, AdmissionError> {
         let wait = YieldingWait { run, until: question.until };
@@ -69,7 +71,7 @@ impl ProfileCall<'_> {
         let reservation = guard(reservation, TokenReservation::release);
         let permit = self.pool_permit(wait).await?;
         let in_flight = guard(self.pass_breaker(wait, tokens).await?, InFlight::cancel);
-        let call = self.reserve_budget(question, tokens).await?;
+        let call = self.reserve_budget(question, bound).await?;
         Ok(AdmissionGuard {
             _concurrency: concurrency,
             reservation: ScopeGuard::into_inner(reservation),
@@ -91,10 +93,10 @@ const MIN_TIME_TO_YIELD: Duration = Duration::from_secs(5);
 /// slot is needed, the unit is requeued, unless a call was already recorded or sent. Questions of
 /// no unit keep waiting.
 #[derive(Clone, Copy)]
-struct YieldingWait<'a> {
-    run: Option<&'a Context>,
+pub(super) struct YieldingWait<'a> {
+    pub(super) run: Option<&'a Context>,
     /// The question's deadline.
-    until: Instant,
+    pub(super) until: Instant,
 }
 
 impl YieldingWait<'_> {

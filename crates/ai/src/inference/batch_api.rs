@@ -30,7 +30,8 @@ impl BatchProfile {
 
     /// The prices of its tokens.
     pub fn prices(&self) -> &Prices {
-        &self.entry.profile.prices
+        let Profile { prices, .. } = &self.entry.profile;
+        self.entry.require_model(None).unwrap_or(prices)
     }
 
     /// The profile's system prompt, for questions that have none.
@@ -49,19 +50,13 @@ impl BatchProfile {
         CallRecord { call, end: Some(end) }
     }
 
-    fn call(&self, inference: &Inference, request: &InferenceRequest) -> NewCall {
-        let (question, profile) = (&request.question, &self.entry.profile);
-        let (asked, answer) = (self.entry.provider.estimate(question), u64::from(question.max_tokens));
-        let now = inference.inner.clock.now();
+    async fn call(&self, inference: &Inference, request: &InferenceRequest) -> Result<NewCall, AskError> {
+        let (question, profile, inner) = (&request.question, &self.entry.profile, &inference.inner);
+        let bound = inner.bound(&self.entry, &request.tenant, question, PriceMode::Batch).await?;
         let model = question.model.as_deref().unwrap_or(&profile.model);
-        let name = &self.entry.name;
-        NewCall {
-            id: call_id(request.unit, &question.request_id),
-            session: None,
-            reserve_tokens: asked + answer,
-            reserve_picos: profile.prices.at_most(asked, answer, now, PriceMode::Batch).0,
-            ..inference.inner.new_call(request, name, profile.provider.as_str(), model)
-        }
+        let call = inner.new_call(request, &self.entry.name, profile.provider.as_str(), model);
+        let id = call_id(request.unit, &question.request_id);
+        Ok(bound.reserve(NewCall { id, session: None, ..call }))
     }
 }
 
@@ -114,7 +109,8 @@ impl Inference {
             system: request.question.system.clone().or_else(|| bulk.system().map(str::to_owned)),
             ..request.question.clone()
         };
-        let call = bulk.call(self, &InferenceRequest { question, ..request.clone() });
+        let call = bulk.call(self, &InferenceRequest { question, ..request.clone() }).await;
+        let call = call.map_err(refused)?;
         match self.inner.admit_call(&call).await {
             Ok(()) => Ok(call),
             Err(AdmissionError::Rejected(error)) => Err(refused(error)),
@@ -132,7 +128,11 @@ impl BatchReply {
     /// The ledger record of a call with this result.
     pub fn call_record(&self, call: NewCall) -> CallRecord {
         let end = match self {
-            Self::Answer { answer, cost } => succeeded(answer, 1, 0, cost.0),
+            // Without the provider's count, the reservation is the only bound.
+            Self::Answer { answer, cost } => {
+                let cost = if answer.estimated { cost.0.max(call.reserve_picos) } else { cost.0 };
+                succeeded(answer, 1, 0, cost)
+            }
             Self::Error { code, maybe_billed: true, .. } => {
                 CallEnd { code: Some(code.as_str().to_owned()), ..call.lost_end() }
             }

@@ -5,8 +5,10 @@
 
 use longshore::accounts::{CallEnd, CallRecord, CallStatus, NewCall};
 use longshore::{CallId, ProfileName};
+use tokio::time::Instant;
 
 use super::call::ProfileCall;
+use super::call_bound::CallBound;
 use super::profile_cache::ResolvedProfile;
 use super::{Inference, InferenceRequest, Inner};
 use crate::model_api::{Answer, AskError, BillingStatus, Question, Retryability};
@@ -59,31 +61,37 @@ impl ProfileCall<'_> {
         let model = question.model.as_deref().unwrap_or(&profile.model);
         self.inner.new_call(self.request, name, profile.provider.as_str(), model)
     }
+}
 
-    /// The highest possible cost of a call of which question and answer have so many tokens.
-    pub(super) fn max_cost(&self, question: &Question, tokens: u64) -> i64 {
-        let (now, answer) = (self.inner.clock.now(), u64::from(question.max_tokens));
-        self.entry.profile.prices.at_most(tokens - answer, answer, now, PriceMode::Direct).0
-    }
-
+impl CallBound<'_> {
     /// The end of a call, with its cost. Settles what it reserved: tokens that may have been billed
     /// stay reserved, and a rejected call costs nothing.
+    ///
+    /// Where the bound is a promise, a call of which the provider did not report the tokens
+    /// counts with all that it reserved: thoughts and further answers may have been billed that are
+    /// not in the part that arrived.
     pub(super) fn bill(
         &self,
-        question: &Question,
         reservation: TokenReservation,
-        tokens: u64,
         result: &Result<Answer, AskError>,
-        (attempts, latency_ms): (u32, u64),
+        attempts: u32,
+        started: Instant,
     ) -> CallEnd {
+        let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let answered = |answer: &Answer| {
-            let cost = self.entry.profile.prices.cost(answer, self.inner.clock.now(), PriceMode::Direct);
+            let cost = self.prices.cost(answer, self.at, PriceMode::Direct);
             succeeded(answer, attempts, latency_ms, cost.0)
+        };
+        let at_most = |end: CallEnd| {
+            let Self { tokens_in, tokens_out, cost_picos, .. } = *self;
+            CallEnd { tokens_in, tokens_out, cost_picos, estimated: true, ..end }
         };
         let error = match result {
             Ok(answer) => {
                 reservation.settle(answer.tokens_in + answer.tokens_out);
-                return answered(answer);
+                let unreported = answer.estimated || answer.tokens_in == 0;
+                let end = answered(answer);
+                return if self.metered && unreported { at_most(end) } else { end };
             }
             Err(error) => error,
         };
@@ -98,15 +106,11 @@ impl ProfileCall<'_> {
                 reservation.settle(0);
                 end
             }
-            BillingStatus::Partial(answer) => {
+            BillingStatus::Partial(answer) if !self.metered || !answer.estimated => {
                 reservation.settle(answer.tokens_in + answer.tokens_out);
                 CallEnd { status, code: end.code, estimated, ..answered(answer) }
             }
-            BillingStatus::Unknown => {
-                let tokens_out = u64::from(question.max_tokens);
-                let (tokens_in, cost_picos) = (tokens - tokens_out, self.max_cost(question, tokens));
-                CallEnd { status, tokens_in, tokens_out, cost_picos, estimated, ..end }
-            }
+            BillingStatus::Partial(_) | BillingStatus::Unknown => CallEnd { status, ..at_most(end) },
         }
     }
 }
@@ -128,6 +132,11 @@ impl<'d> OpenCall<'d> {
     pub(super) fn mark_sent(&mut self) {
         self.sent = true;
         self.call.iter().for_each(log_start);
+    }
+
+    /// Drops the call without a record: it was not admitted.
+    pub(super) fn forget(mut self) {
+        self.call = None;
     }
 
     /// Ends the call and returns its record.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use longshore::accounts::{CallRecord, ProfileRecord};
 use longshore::{CallOutcome, ProfileName, Scope, TenantId, trace};
+use scopeguard::{ScopeGuard, guard};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::field::Empty;
@@ -20,6 +21,7 @@ use super::{Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocumen
 use crate::chat::AnswerPiece;
 use crate::gateway::{InferenceBackend, ProfileSettings};
 use crate::model_api::{Answer, AskError, Code, Question};
+use crate::pricing::PriceMode;
 use crate::profile::Profile;
 
 impl Inference {
@@ -49,12 +51,14 @@ impl Inference {
         request: &InferenceRequest,
         pieces: Option<&mpsc::Sender<AnswerPiece>>,
     ) -> InferenceOutcome {
-        let mut outcome = InferenceOutcome::default();
+        // If the caller leaves during a later call, the calls that ended are recorded all the same.
+        let record = |outcome: InferenceOutcome| self.record(outcome.records);
+        let mut outcome = guard(InferenceOutcome::default(), record);
         let first = match first {
             Ok(entry) => entry,
             Err(error) => {
                 self.reject(request, name, error, &mut outcome);
-                return outcome;
+                return ScopeGuard::into_inner(outcome);
             }
         };
         let inner = &*self.inner;
@@ -63,7 +67,7 @@ impl Inference {
             // Boxed: fallbacks are rare, and every call's future would carry the space.
             Box::pin(self.ask_others(&first, request, pieces, &mut outcome)).await;
         }
-        outcome
+        ScopeGuard::into_inner(outcome)
     }
 
     /// Asks the fallback profiles in turn.
@@ -145,10 +149,15 @@ impl ProfileCall<'_> {
         if let Some(error) = question.raw.as_ref().and_then(|raw| raw.unsupported_by(provider)) {
             return self.reject(&question, error, started, outcome);
         }
-        let tokens = self.entry.provider.estimate(&question) + u64::from(question.max_tokens);
+        let tenant = &self.request.tenant;
+        let bound = match self.inner.bound(self.entry, tenant, &question, PriceMode::Direct).await {
+            Ok(bound) => bound,
+            Err(error) => return self.reject(&question, error, started, outcome),
+        };
+        let tokens = self.expected_tokens(&question);
         // Once a provider was asked, the unit keeps its slot: a requeued unit would ask again.
         let run = self.request.run.as_ref().filter(|_| outcome.is_pending());
-        let admission = match self.admit(&question, tokens, run).await {
+        let admission = match self.admit(&question, tokens, &bound, run).await {
             Ok(admission) => admission,
             Err(AdmissionError::Yielded) => return outcome.yields = true,
             Err(AdmissionError::Duplicate(other)) => {
@@ -169,19 +178,21 @@ impl ProfileCall<'_> {
         let span = self.span(&question);
         let result = attempts_loop.run(&question).instrument(span.clone()).await;
         record_result(&span, &result);
-        let (attempts, streamed) = (attempts_loop.attempts, attempts_loop.streamed);
         if let Some(permit) = &mut permit {
             permit.set_outcome(pool_feedback(&result));
         }
-        let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let end = self.bill(&question, reservation, tokens, &result, (attempts, latency_ms));
-        outcome.cost_picos = outcome.cost_picos.saturating_add(end.cost_picos);
-        outcome.attempts += attempts;
-        outcome.streamed |= streamed;
-        // Usually one; a push into an empty vector would allocate space for four.
-        outcome.records.reserve_exact(1);
-        outcome.records.extend(call.finish(end));
-        outcome.result = result.map(|answer| Answer { latency_ms, ..answer });
+        let end = bound.bill(reservation, &result, attempts_loop.attempts, started);
+        outcome.result = result.map(|answer| Answer { latency_ms: end.latency_ms, ..answer });
+        outcome.add(call.finish(end));
+        outcome.streamed |= attempts_loop.streamed;
+        if !attempts_loop.streamed {
+            self.repair(&question, &mut attempts_loop, outcome).instrument(span).await;
+        }
+    }
+
+    /// What a question and its answers take from rate limits, as an estimate.
+    pub(super) fn expected_tokens(&self, question: &Question) -> u64 {
+        self.entry.provider.estimate(question) + question.max_tokens_out()
     }
 
     /// The call's span, with OpenTelemetry's attribute names for such calls.
@@ -266,6 +277,16 @@ impl InferenceBackend for Inference {
             max_tokens: profile.max_tokens,
             temperature: profile.temperature,
         })
+    }
+
+    async fn require_model(
+        &self,
+        tenant: &TenantId,
+        profile: &ProfileName,
+        model: &str,
+    ) -> Result<(), AskError> {
+        let entry = self.inner.profile_cache.find(tenant, Some(profile)).await?;
+        entry.require_model(Some(model)).map(drop)
     }
 
     async fn ask(

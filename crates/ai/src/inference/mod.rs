@@ -10,10 +10,12 @@ mod admission;
 mod batch_api;
 mod billing;
 mod call;
+mod call_bound;
 mod journal;
 mod profile_cache;
 mod profile_document;
 mod profile_resolution;
+mod repair;
 mod retry_loop;
 mod session_heartbeat;
 
@@ -245,6 +247,16 @@ impl InferenceOutcome {
     /// The outcome of a question that is not recorded, or that another process records.
     pub fn unrecorded(result: Result<Answer, AskError>, cost_picos: i64) -> Self {
         Self { result, cost_picos, ..Self::default() }
+    }
+
+    /// Adds an ended call.
+    fn add(&mut self, record: Option<CallRecord>) {
+        let end = record.as_ref().and_then(|record| record.end.as_ref());
+        self.cost_picos = self.cost_picos.saturating_add(end.map_or(0, |end| end.cost_picos));
+        self.attempts += end.map_or(0, |end| end.attempts);
+        // Usually one; a push into an empty vector would allocate space for four.
+        self.records.reserve_exact(1);
+        self.records.extend(record);
     }
 
     /// Whether no profile has been tried yet.

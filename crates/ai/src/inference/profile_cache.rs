@@ -57,6 +57,8 @@ pub(super) struct TenantContext {
     pub(super) charges: Vec<BucketCharge>,
     /// The tenant has a monthly budget: every call has to be admitted by the ledger first.
     pub(super) has_budget: bool,
+    /// That budget bounds the cost, and not only tokens.
+    pub(super) has_cost_budget: bool,
     /// An operator suspended the tenant: none of its profiles can be used.
     suspended: bool,
 }
@@ -74,6 +76,8 @@ pub(super) struct ResolvedProfile {
     pub(super) upstream: UpstreamHealth,
     /// What a question takes from the profile's token buckets and from those of its templates.
     pub(super) charges: Vec<BucketCharge>,
+    /// Another tenant pays, because a template lends its key or its endpoint.
+    pub(super) lent: bool,
     /// Bounds this profile's calls in flight.
     pub(super) concurrency: Option<Arc<Semaphore>>,
 }
@@ -180,11 +184,13 @@ impl ProfileCache {
             Err(error) => return Err(ledger_error(&error)),
         };
         let month = self.ledger.budget(&scope(tenant), tenant).await;
-        let has_budget = month.map_err(|error| ledger_error(&error))?.budget.is_some();
+        let budget = month.map_err(|error| ledger_error(&error))?.budget;
+        let has_budget = budget.is_some();
+        let has_cost_budget = budget.is_some_and(|budget| budget.cost_picos.is_some());
         let suspended = self.ledger.is_suspended(&scope(tenant), tenant).await;
         let suspended = suspended.map_err(|error| ledger_error(&error))?;
         let charges = BucketCharge::of_tenant(tenant, &sheet.limits);
-        let owner = Arc::new(TenantContext { sheet, charges, has_budget, suspended });
+        let owner = Arc::new(TenantContext { sheet, charges, has_budget, has_cost_budget, suspended });
         self.cached().tenants.insert(tenant.clone(), (Arc::clone(&owner), now + CACHE_TTL));
         Ok(owner)
     }
@@ -227,7 +233,7 @@ impl ProfileCache {
         let charges = bounds.iter().flat_map(charge).collect();
         let key_owner = sheet.key_owner().unwrap_or(&owner);
         let entry = self.entry(&owner, name, profile, key_owner).await?;
-        Ok(ResolvedProfile { charges, ..entry })
+        Ok(ResolvedProfile { charges, lent: sheet.is_lent(), ..entry })
     }
 
     /// Opens a profile's key, which belongs to `owner`, and its provider.
@@ -248,7 +254,8 @@ impl ProfileCache {
         let upstream = self.upstreams.find(&upstream_key(&profile, owner));
         let concurrency = profile.limits.in_flight.map(|most| self.concurrency_limit(tenant, &name, most));
         let charges = BucketCharge::of_profile(tenant, &name, &profile.limits);
-        Ok(ResolvedProfile { name, profile, provider, batches: many, upstream, charges, concurrency })
+        let (batches, lent) = (many, false);
+        Ok(ResolvedProfile { name, profile, provider, batches, upstream, charges, lent, concurrency })
     }
 
     fn concurrency_limit(&self, tenant: &TenantId, name: &ProfileName, most: u32) -> Arc<Semaphore> {

@@ -4,6 +4,8 @@
 //! belongs to the owner of the document that names it, so a template can lend its key without
 //! showing it. The lender sets the prices.
 
+use std::collections::BTreeSet;
+
 use longshore::accounts::ProfileRecord;
 use longshore::{ProfileName, TenantId};
 use serde::{Deserialize, Serialize};
@@ -49,8 +51,12 @@ pub struct ProfileDocument {
     endpoint_author: Option<TenantId>,
     /// Tenant of the outermost document that names a provider.
     provider_author: Option<TenantId>,
-    /// Tenant of the outermost document that names prices.
+    /// Tenant of the outermost document that names prices, of the model or of further models.
     prices_author: Option<TenantId>,
+    /// Tenant of the outermost document that names additional headers.
+    headers_author: Option<TenantId>,
+    /// The models that templates of other tenants name.
+    lent_models: BTreeSet<String>,
     /// Tenant of the template merged last. The next template is looked up there.
     base_tenant: TenantId,
     /// The documents that set limits. Each limit is shared by all profiles that extend its
@@ -76,6 +82,9 @@ const KEY: &str = "key";
 const ENDPOINT: &str = "endpoint";
 const PROVIDER: &str = "provider";
 const PRICES: &str = "prices";
+const MODEL: &str = "model";
+const MODELS: &str = "models";
+const HEADERS: &str = "/wire/headers";
 
 impl ProfileDocument {
     pub(super) fn new(record: ProfileRecord) -> Self {
@@ -85,7 +94,8 @@ impl ProfileDocument {
         let key_owner = body.get(KEY).filter(|key| !key.is_null()).map(|_| tenant.clone());
         let names = |what: &str| body.get(what).map(|_| tenant.clone());
         let (endpoint_author, provider_author) = (names(ENDPOINT), names(PROVIDER));
-        let (prices_author, base_tenant) = (names(PRICES), tenant.clone());
+        let (prices_author, base_tenant) = (names(PRICES).or_else(|| names(MODELS)), tenant.clone());
+        let headers_author = body.pointer(HEADERS).map(|_| tenant.clone());
         let owner = tenant;
         Self {
             owner,
@@ -93,6 +103,8 @@ impl ProfileDocument {
             endpoint_author,
             provider_author,
             prices_author,
+            headers_author,
+            lent_models: BTreeSet::new(),
             base_tenant,
             limit_documents,
             body,
@@ -109,10 +121,12 @@ impl ProfileDocument {
         self.key_owner.as_ref()
     }
 
-    /// Whether the profile's own tenant decides where a key lent by a template is sent.
+    /// Whether the profile's own tenant decides where a key lent by a template is sent, or with
+    /// which headers: a header may choose a dearer service.
     pub(super) fn redirects_lent_key(&self) -> bool {
         let lent = self.key_owner.as_ref().is_some_and(|owner| *owner != self.owner);
-        lent && self.endpoint_author.as_ref() == Some(&self.owner)
+        let own = Some(&self.owner);
+        lent && (self.endpoint_author.as_ref() == own || self.headers_author.as_ref() == own)
     }
 
     /// Whether the profile's own tenant sets the price of what a template lends.
@@ -120,9 +134,21 @@ impl ProfileDocument {
         self.is_lent() && self.prices_author.as_ref() == Some(&self.owner)
     }
 
+    /// The model of a profile that uses what a template lends, if no template of the lender names
+    /// it: its price is unknown.
+    pub(super) fn unlisted_lent_model(&self) -> Option<&str> {
+        let model = self.body.get(MODEL).and_then(Value::as_str).filter(|_| self.is_lent())?;
+        (!self.lent_models.contains(model)).then_some(model)
+    }
+
+    /// The models that its templates lend.
+    pub(super) fn lent_models(&self) -> impl Iterator<Item = &str> {
+        self.lent_models.iter().map(String::as_str)
+    }
+
     /// Whether another tenant pays: with its key, or, if no key is named, at an endpoint that the
     /// profile did not set itself.
-    fn is_lent(&self) -> bool {
+    pub(super) fn is_lent(&self) -> bool {
         match &self.key_owner {
             Some(owner) => *owner != self.owner,
             None => self.base_tenant != self.owner && self.endpoint_author.as_ref() != Some(&self.owner),
@@ -169,7 +195,12 @@ impl ProfileDocument {
         self.key_owner = self.key_owner.or_else(|| names(KEY));
         self.endpoint_author = self.endpoint_author.or_else(|| names(ENDPOINT));
         self.provider_author = self.provider_author.or_else(|| names(PROVIDER));
-        self.prices_author = self.prices_author.or_else(|| names(PRICES));
+        self.prices_author = self.prices_author.or_else(|| names(PRICES)).or_else(|| names(MODELS));
+        let headers = || template.body.pointer(HEADERS).map(|_| template.tenant.clone());
+        self.headers_author = self.headers_author.or_else(headers);
+        if template.tenant != self.owner {
+            self.lent_models.extend(models(&template.body));
+        }
         self.base_tenant = template.tenant;
         let mut body = template.body;
         // A profile does not become a template by extending one.
@@ -198,6 +229,12 @@ impl ProfileDocument {
         }
         Profile::deserialize(body).map_err(|error| error.to_string())
     }
+}
+
+/// The models that a document names.
+fn models(body: &Value) -> impl Iterator<Item = String> {
+    let further = body.get(MODELS).and_then(Value::as_object).into_iter().flat_map(Map::keys).cloned();
+    further.chain(body.get(MODEL).and_then(Value::as_str).map(str::to_owned))
 }
 
 fn limit_documents(record: &ProfileRecord) -> Option<(TenantId, ProfileName, Value)> {
@@ -286,6 +323,10 @@ mod tests {
         assert!(!own(with_key).redirects_lent_key());
         assert!(!own(json!({ "extends": "t" })).redirects_lent_key());
         assert!(own(json!({ "extends": "t", "provider": "ollama" })).redirects_lent_key());
+        assert!(
+            own(json!({ "extends": "t", "wire": { "headers": { "x-fast": "1" } } })).redirects_lent_key()
+        );
+        assert!(!own(json!({ "extends": "t", "wire": { "sampling": true } })).redirects_lent_key());
         assert!(!own(json!({ "extends": "t", "provider": "openai" })).redirects_lent_key());
         // The default tenant may set an endpoint itself.
         let default_tenant = json!({ "extends": "t", "endpoint": "https://house.example" });
@@ -293,6 +334,26 @@ mod tests {
         assert!(
             !sheet.with_template(record("default", default_tenant)).with_template(lent).redirects_lent_key()
         );
+    }
+
+    #[test]
+    fn a_lender_names_the_models_that_its_key_may_ask() {
+        let template =
+            json!({ "provider": "openai", "key": "house", "model": "small", "models": { "large": {} } });
+        let lent = record("default", template);
+        let own = |body: Value| ProfileDocument::new(record("acme", body)).with_template(lent.clone());
+        for (body, unlisted) in [
+            (json!({ "extends": "t" }), None),
+            (json!({ "extends": "t", "model": "large" }), None),
+            (json!({ "extends": "t", "model": "huge" }), Some("huge")),
+            (json!({ "extends": "t", "model": "huge", "key": "own" }), None),
+        ] {
+            assert_eq!(own(body.clone()).unlisted_lent_model(), unlisted, "{body}");
+        }
+        // Nor by way of a template of its own.
+        let base = record("acme", json!({ "extends": "u", "model": "huge" }));
+        let by_way = ProfileDocument::new(record("acme", json!({ "extends": "t" })));
+        assert_eq!(by_way.with_template(base).with_template(lent).unlisted_lent_model(), Some("huge"));
     }
 
     #[test]
@@ -325,6 +386,8 @@ mod tests {
             !own(elsewhere).with_template(default_tenant(json!({ "provider": "ollama" }))).sets_lent_price()
         );
         assert!(!own(json!({ "provider": "echo", "prices": free })).sets_lent_price());
+        let further = own(json!({ "extends": "t", "models": { "large": free } }));
+        assert!(further.with_template(default_tenant(keyed.clone())).sets_lent_price());
         let own = ProfileDocument::new(default_tenant(json!({ "extends": "t", "prices": free })));
         assert!(!own.with_template(default_tenant(keyed)).sets_lent_price(), "the house may");
     }

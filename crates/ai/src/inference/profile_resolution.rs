@@ -28,16 +28,29 @@ pub enum ProfileDocumentError {
     Endless(ProfileName),
     /// It would send a lent key to another endpoint.
     #[error(
-        "profile `{0}` has a key lent by a template, which goes only where the template says: it \
-         cannot have an `endpoint` or a `provider` of its own"
+        "profile `{0}` has a key lent by a template, which goes only where and as the template says: \
+         it cannot have an `endpoint`, a `provider` or `wire.headers` of its own"
     )]
     LentElsewhere(ProfileName),
     /// It would set the price of a lent key.
     #[error(
         "profile `{0}` asks with what a template lends, which is paid at the template's prices: it \
-         cannot have `prices` of its own"
+         cannot have `prices` or `models` of its own"
     )]
     LentAtOwnPrice(ProfileName),
+    /// It would ask a model that the lender names no price for.
+    #[error(
+        "profile `{name}` asks with what a template lends, and the template does not name model \
+         `{model}`; it names: {lent}"
+    )]
+    UnlistedModel {
+        /// The profile.
+        name: ProfileName,
+        /// The model that it names.
+        model: String,
+        /// The models that its template names.
+        lent: String,
+    },
     /// The ledger failed.
     #[error(transparent)]
     Ledger(#[from] Error),
@@ -50,11 +63,7 @@ impl ProfileDocument {
         let mut sheet = Self::new(record);
         for _ in 0..=MAX_TEMPLATES {
             let Some(base) = sheet.extends()? else {
-                return match () {
-                    () if sheet.redirects_lent_key() => Err(ProfileDocumentError::LentElsewhere(name)),
-                    () if sheet.sets_lent_price() => Err(ProfileDocumentError::LentAtOwnPrice(name)),
-                    () => Ok(sheet),
-                };
+                return sheet.check_lent(name);
             };
             let template = template(ledger, sheet.base_tenant(), &base).await?;
             // Compare with the document being checked, not the stored one: it may be about to
@@ -65,6 +74,24 @@ impl ProfileDocument {
             sheet = sheet.with_template(template);
         }
         Err(ProfileDocumentError::Endless(name))
+    }
+
+    /// Rejects a profile that uses what a template lends in a way that the lender did not permit.
+    fn check_lent(self, name: ProfileName) -> Result<Self, ProfileDocumentError> {
+        if self.redirects_lent_key() {
+            return Err(ProfileDocumentError::LentElsewhere(name));
+        }
+        if self.sets_lent_price() {
+            return Err(ProfileDocumentError::LentAtOwnPrice(name));
+        }
+        match self.unlisted_lent_model() {
+            None => Ok(self),
+            Some(model) => {
+                let lent = self.lent_models().collect::<Vec<_>>().join(", ");
+                let lent = if lent.is_empty() { "none".to_owned() } else { lent };
+                Err(ProfileDocumentError::UnlistedModel { name, model: model.to_owned(), lent })
+            }
+        }
     }
 }
 

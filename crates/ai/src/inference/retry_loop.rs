@@ -1,5 +1,4 @@
-//! The attempts of one call: retries while that may help, forwards a streamed answer, and asks once
-//! more for an answer that does not follow the question's JSON Schema.
+//! The attempts of one call: retries while that may help, and forwards a streamed answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +9,10 @@ use tokio::time::Instant;
 
 use super::admission::breaker::InFlight;
 use super::call::ProfileCall;
-use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part};
-use crate::model_api::{Answer, AskError, BillingStatus, Code, FinishReason, Question};
+use crate::chat::AnswerPiece;
+use crate::model_api::{Answer, AskError, BillingStatus, Code, Question};
 use crate::profile::WhenPoolFull;
 use crate::resilience::{BucketCharge, Measure, RetryDecision};
-use crate::schema::ResponseSchema;
 
 /// The attempts of one call.
 pub(super) struct RetryLoop<'c, 'd> {
@@ -32,28 +30,8 @@ pub(super) struct RetryLoop<'c, 'd> {
 }
 
 impl RetryLoop<'_, '_> {
-    /// Asks, and asks once more if the answer does not follow the schema.
-    pub(super) async fn run(&mut self, question: &Question) -> Result<Answer, AskError> {
-        let answer = self.ask_with_retries(question).await?;
-        if self.streamed {
-            return Ok(answer);
-        }
-        let Some(again) = repair_question(question, &answer) else { return Ok(answer) };
-        // Boxed: corrections are rare, and every call's future would carry the space.
-        Ok(Box::pin(self.ask_for_correction(answer, again)).await)
-    }
-
-    /// Asks for a corrected answer; falls back to the first one.
-    async fn ask_for_correction(&mut self, answer: Answer, again: Question) -> Answer {
-        match self.ask_with_retries(&again).await {
-            Ok(better) => combine(&answer, better),
-            // The first answer was paid for: its reader reports what is wrong with it.
-            Err(error) => with_repair_cost(answer, &again, error.billing),
-        }
-    }
-
     /// Asks until an answer arrives or a retry cannot help.
-    async fn ask_with_retries(&mut self, question: &Question) -> Result<Answer, AskError> {
+    pub(super) async fn run(&mut self, question: &Question) -> Result<Answer, AskError> {
         let (inner, upstream) = (self.call.inner, &self.call.entry.upstream);
         let (mut attempt, mut before) = (0, None);
         loop {
@@ -167,61 +145,4 @@ fn jitter(request_id: &str, attempt: u32) -> f64 {
     let mut hasher = DefaultHasher::new();
     (request_id, attempt).hash(&mut hasher);
     hasher.finish() as f64 / u64::MAX as f64
-}
-
-/// The question that asks for a corrected answer. `None` if the answer is valid, or a second
-/// request cannot help.
-fn repair_question(question: &Question, answer: &Answer) -> Option<Question> {
-    let schema = ResponseSchema::new(question.schema.as_deref()?).ok()?;
-    let why = schema.read(&answer.text).err()?;
-    // A truncated or filtered answer would be so again; an answer with tool calls is not the final
-    // one.
-    if answer.finish_reason != FinishReason::Stop || !answer.tool_calls.is_empty() {
-        return None;
-    }
-    let mut chat = question.chat.as_deref().cloned().unwrap_or_else(|| Chat {
-        messages: vec![text_message(ChatRole::User, question.prompt.clone())],
-        ..Chat::default()
-    });
-    chat.messages.push(text_message(ChatRole::Assistant, answer.text.clone()));
-    let message = format!(
-        "That does not follow the JSON Schema: {why}. Answer again, with nothing but JSON that does."
-    );
-    chat.messages.push(text_message(ChatRole::User, message));
-    Some(Question { chat: Some(Arc::new(chat)), raw: None, ..question.clone() })
-}
-
-/// The second answer, with the tokens of both.
-fn combine(first: &Answer, second: Answer) -> Answer {
-    Answer {
-        tokens_in: first.tokens_in + second.tokens_in,
-        tokens_out: first.tokens_out + second.tokens_out,
-        tokens_cached: first.tokens_cached + second.tokens_cached,
-        tokens_cache_write: first.tokens_cache_write + second.tokens_cache_write,
-        tokens_cache_write_long: first.tokens_cache_write_long + second.tokens_cache_write_long,
-        latency_ms: first.latency_ms + second.latency_ms,
-        estimated: first.estimated || second.estimated,
-        ..second
-    }
-}
-
-/// The first answer, with the tokens that a failed correction may have been billed for.
-fn with_repair_cost(answer: Answer, again: &Question, bill: BillingStatus) -> Answer {
-    let unknown = || Answer {
-        tokens_in: again.estimate(),
-        tokens_out: again.max_tokens.into(),
-        estimated: true,
-        ..Answer::default()
-    };
-    let spent = match bill {
-        BillingStatus::Nothing => return answer,
-        BillingStatus::Unknown => unknown(),
-        BillingStatus::Partial(partial) => *partial,
-    };
-    let sum = combine(&spent, answer.clone());
-    Answer { estimated: true, latency_ms: answer.latency_ms, ..sum }
-}
-
-fn text_message(role: ChatRole, text: String) -> Message {
-    Message { role, parts: vec![Part::Text(text)] }
 }

@@ -119,6 +119,12 @@ impl Prices {
         self.at(at).at_most(tokens_in, tokens_out, mode)
     }
 
+    /// Whether a provider's service tier has prices at any time.
+    pub(crate) fn has_tier(&self, name: &str) -> bool {
+        let has = |rate: &Rate| rate.tiers.iter().any(|tier| tier.tier.as_deref() == Some(name));
+        has(&self.rate) && self.rates.iter().all(|dated| has(&dated.rate))
+    }
+
     /// The default rate, for times without a dated one.
     pub fn default_rate(&self) -> &Rate {
         &self.rate

@@ -51,6 +51,8 @@ impl ProviderAdapter for Anthropic {
     const PREFIX: &'static str = "/v1";
     const NEEDS_KEY: bool = true;
     const FRAMING: Framing = Framing::Sse;
+    /// The documented most is 4,784, of images in full resolution.
+    const IMAGE_TOKENS: u64 = 5_000;
 
     fn key_header(&self) -> (&'static str, &'static str) {
         match self.wire.auth {

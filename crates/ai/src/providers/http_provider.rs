@@ -79,6 +79,10 @@ impl<D: ProviderAdapter> Provider for HttpProvider<D> {
         Err(self.with_bill(error, question, draft, began))
     }
 
+    fn token_bound(&self, question: &Question) -> u64 {
+        question.token_bound(D::IMAGE_TOKENS)
+    }
+
     async fn health(&self, until: Instant) -> Result<String, AskError> {
         within(until, &SentFlag::default(), self.check_health()).await
     }

@@ -42,7 +42,7 @@ pub fn open(
 ) -> Result<Arc<dyn Provider>, ProfileError> {
     let wire = profile.wire.clone();
     Ok(match profile.provider {
-        ProviderName::Echo | ProviderName::Scripted => profile::open(profile)?,
+        ProviderName::Echo | ProviderName::Scripted => profile::open_simulated(profile)?,
         ProviderName::Anthropic => {
             Arc::new(http_provider(anthropic::Anthropic { wire }, profile, key, http)?)
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::chat::{AnswerPiece, Chat, Message, ToolCall};
 use crate::model_api::{Answer, AskError, FinishReason, Headroom, Question};
 use crate::passthrough::PassthroughRequest;
-use crate::pricing::estimate_tokens;
+use crate::pricing::{MAX_IMAGE_TOKENS, estimate_tokens};
 use crate::profile::ProviderName;
 use crate::sse::{DecodedEvent, Framing};
 
@@ -39,6 +39,8 @@ pub(crate) trait ProviderAdapter: Send + Sync + 'static {
     const NEEDS_KEY: bool;
     /// How its streams are split into events.
     const FRAMING: Framing;
+    /// The most tokens of an image.
+    const IMAGE_TOKENS: u64 = MAX_IMAGE_TOKENS;
 
     /// The header for the key: its name and the prefix of its value.
     fn key_header(&self) -> (&'static str, &'static str);

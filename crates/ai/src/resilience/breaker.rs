@@ -311,7 +311,11 @@ mod tests {
         assert_eq!(breaker.allow(now), Allow::WaitUntil(now + seconds(900)));
         assert_eq!(breaker.allow(now + seconds(900)), Allow::Probe);
         breaker.record::<()>(Err(&down()), now + seconds(901));
-        assert_eq!(breaker.open_until(), Some(now + seconds(961)), "that told nothing of money");
+        assert_eq!(
+            breaker.open_until(),
+            Some(now + seconds(961)),
+            "the answer did not say that credit is exhausted"
+        );
         assert_eq!(breaker.allow(now + seconds(961)), Allow::Probe);
         breaker.record::<()>(Err(&unpaid), now + seconds(962));
         assert_eq!(breaker.open_until(), Some(now + seconds(1862)));

@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(quota.allow(now, u64::MAX), Allow::Yes);
         let endless = Some(RemainingLimit { limit: None, left: 0, reset: None });
         report(&mut quota, now, endless, endless);
-        assert_eq!(quota.allow(now, 1), Allow::Yes, "nobody knows until when");
+        assert_eq!(quota.allow(now, 1), Allow::Yes, "the reset time is unknown");
     }
 
     #[test]
@@ -233,8 +233,8 @@ mod tests {
         for (limit, left) in [(u64::MAX, 0), (u64::MAX, 1), (0, u64::MAX), (1, 1), (1, 0)] {
             for reset in [Duration::ZERO, Duration::MAX] {
                 let mut quota = ProviderQuota::default();
-                let said = Some(RemainingLimit { limit: Some(limit), left, reset: Some(reset) });
-                report(&mut quota, now, said, said);
+                let remaining = Some(RemainingLimit { limit: Some(limit), left, reset: Some(reset) });
+                report(&mut quota, now, remaining, remaining);
                 quota.record_sent(now, u64::MAX);
                 let _ = (quota.allow(now, u64::MAX), quota.allow(now + seconds(1e7), 0));
             }

@@ -40,6 +40,11 @@ impl Provider for Echo {
         Ok(simulated::answer(question, &self.model, started, text))
     }
 
+    /// Its answers count this many.
+    fn token_bound(&self, question: &Question) -> u64 {
+        question.estimate()
+    }
+
     fn is_simulated(&self) -> bool {
         true
     }

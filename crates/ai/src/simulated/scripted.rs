@@ -50,6 +50,11 @@ impl Provider for Scripted {
         }
     }
 
+    /// Its answers count this many.
+    fn token_bound(&self, question: &Question) -> u64 {
+        question.estimate()
+    }
+
     fn is_simulated(&self) -> bool {
         true
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use longshore::{KeyName, TenantId};
+use longshore_trusted_path::PathError;
 
 /// An error of the vault.
 ///
@@ -56,14 +57,9 @@ pub enum VaultError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// The file is readable by other users.
-    #[error("{} may be read by others (mode {mode:04o})", path.display())]
-    TooOpen {
-        /// The file.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
+    /// Other users can read the file, or it is another user's.
+    #[error(transparent)]
+    Untrusted(PathError),
     /// A file cannot be read or written.
     #[error("{}: {problem}", path.display())]
     File {
@@ -117,7 +113,7 @@ impl VaultError {
             | Self::BadReference(_)
             | Self::NoVariable(_)
             | Self::BadMaster { .. }
-            | Self::TooOpen { .. }
+            | Self::Untrusted(_)
             | Self::File { .. } => false,
         }
     }
@@ -125,7 +121,7 @@ impl VaultError {
     /// What the user can do about it, if known.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::TooOpen { path, .. } => format!("chmod 600 {}", path.display()),
+            Self::Untrusted(error) => return error.hint(),
             Self::Exists(key) => format!("`key rotate {}` gives it a new version", key.name),
             Self::OtherMaster { .. } => {
                 "load the older master key beside the new one until `key rewrap` is done".into()

@@ -1,10 +1,10 @@
 //! Files with secrets: readable by their owner only.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use longshore_trusted_path::{PathError, Symlinks, create_private, open_private, open_regular};
 use zeroize::Zeroizing;
 
 use super::error::VaultError;
@@ -22,18 +22,16 @@ pub(super) enum OtherReaders {
     Trusted,
 }
 
-/// Reads a file. For a symlink, the target's mode counts.
+/// Reads a file. For a symlink, the target's owner and mode count.
 pub(super) fn read(path: &Path, others: OtherReaders) -> Result<Zeroizing<Vec<u8>>, VaultError> {
-    // Checked before it is opened: opening a pipe would wait for a writer.
-    let metadata = fs::metadata(path).map_err(|e| VaultError::file(path, "cannot be read", e))?;
-    if !metadata.is_file() {
-        let problem = "is not a regular file";
-        return Err(VaultError::File { path: path.to_owned(), problem, source: None });
-    }
-    let file = File::open(path).map_err(|e| VaultError::file(path, "cannot be read", e))?;
-    if others == OtherReaders::Refused {
-        check_mode(path, &file)?;
-    }
+    let opened = match others {
+        OtherReaders::Refused => open_private(path, Symlinks::Follow),
+        OtherReaders::Trusted => open_regular(path, Symlinks::Follow),
+    };
+    let file = opened.map_err(|error| match error {
+        PathError::Io { error, .. } => VaultError::file(path, "cannot be read", error),
+        error => VaultError::Untrusted(error),
+    })?;
     let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_SECRET_BYTES + 1));
     let mut file = file.take(MAX_SECRET_BYTES as u64 + 1);
     file.read_to_end(&mut bytes).map_err(|e| VaultError::file(path, "cannot be read", e))?;
@@ -44,26 +42,10 @@ pub(super) fn read(path: &Path, others: OtherReaders) -> Result<Zeroizing<Vec<u8
     Ok(bytes)
 }
 
-/// Checks the mode of the open file, so that it cannot be replaced in between.
-fn check_mode(path: &Path, file: &File) -> Result<(), VaultError> {
-    let metadata = file.metadata().map_err(|e| VaultError::file(path, "cannot be read", e))?;
-    let mode = metadata.permissions().mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        return Err(VaultError::TooOpen { path: path.to_owned(), mode });
-    }
-    Ok(())
-}
-
 /// Writes a new file that only its owner may read, and syncs it to disk. Never overwrites one: it
 /// could be the only master key.
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), VaultError> {
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .map_err(|e| VaultError::file(path, "cannot be made", e))?;
+    let mut file = create_private(path).map_err(|e| VaultError::file(path, "cannot be made", e))?;
     file.write_all(bytes)
         .and_then(|()| file.sync_all())
         .and_then(|()| sync_directory(path))

@@ -157,8 +157,8 @@ fn what_a_request_does_not_say_its_profile_does() {
     let question = silent.question("hi".into(), &profile, until);
     assert_eq!((question.max_tokens, question.temperature), (7, 0.5));
     assert_eq!(question.system.as_deref(), Some("Be brief."));
-    let said = parse(&with(json!({ "max_tokens": 9, "temperature": 1, "system_prompt": "Sing." })));
-    let question = said.unwrap().question("hi".into(), &profile, until);
+    let request = parse(&with(json!({ "max_tokens": 9, "temperature": 1, "system_prompt": "Sing." })));
+    let question = request.unwrap().question("hi".into(), &profile, until);
     assert_eq!((question.max_tokens, question.temperature), (9, 1.0));
     assert_eq!(question.system.as_deref(), Some("Sing."));
 }

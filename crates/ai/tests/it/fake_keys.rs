@@ -64,7 +64,7 @@ impl FakeKeys {
             let of_key = |r: &&mut KeyRecord| r.key.tenant == key.tenant && r.key.name == key.name;
             let newest = records.iter_mut().filter(of_key).max_by_key(|r| r.key.version);
             if newest.as_ref().map_or(0, |newest| newest.key.version) + 1 != key.version {
-                return Err(Error::Invalid("somebody else added a version".into()));
+                return Err(Error::Invalid("another caller added a version".into()));
             }
             if let Some(newest) = newest.filter(|newest| newest.status == KeyStatus::Active) {
                 newest.status = KeyStatus::Retiring;

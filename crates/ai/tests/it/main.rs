@@ -11,6 +11,7 @@ mod contract_schema;
 mod conversation;
 mod echo;
 mod fake_keys;
+mod fuzz;
 mod gateway;
 mod inference;
 mod limiter;

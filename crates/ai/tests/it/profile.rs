@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use longshore::time::Timestamp;
-use longshore_ai::{Cost, Price, PriceMode, Prices, Profile, ProfileError, ProviderName, open};
+use longshore_ai::{Cost, Price, PriceMode, Prices, Profile, ProfileError, ProviderName, open_simulated};
 use serde_json::json;
 
 use crate::questions::question;
@@ -17,7 +17,7 @@ fn profile(fields: serde_json::Value) -> Profile {
 async fn a_name_and_a_provider_make_a_profile() {
     let profile = profile(json!({ "name": "dev", "provider": "echo" }));
     assert_eq!((profile.delay, &profile.prices), (Duration::ZERO, &Prices::default()));
-    let answer = open(&profile).unwrap().ask(&question("hi")).await.unwrap();
+    let answer = open_simulated(&profile).unwrap().ask(&question("hi")).await.unwrap();
     assert_eq!((answer.text.as_str(), answer.model.as_str()), ("hi", "echo"));
     assert_eq!(profile.prices.cost(&answer, Timestamp::ZERO, PriceMode::Direct), Cost(0));
 }
@@ -33,7 +33,7 @@ async fn a_scripted_profile_answers_by_its_script_at_its_price() {
     };
     let kept: Profile = serde_json::from_str(&serde_json::to_string(&profile).unwrap()).unwrap();
     assert_eq!(kept, profile);
-    let provider = open(&kept).unwrap();
+    let provider = open_simulated(&kept).unwrap();
     assert!(provider.is_simulated());
     let answer = provider.ask(&question("12345678")).await.unwrap();
     assert_eq!((answer.model.as_str(), answer.latency_ms), ("tiny-1", 50));
@@ -43,9 +43,9 @@ async fn a_scripted_profile_answers_by_its_script_at_its_price() {
 #[test]
 fn a_scripted_profile_needs_a_script_that_works() {
     let bare = profile(json!({ "name": "dev", "provider": "scripted" }));
-    let error = open(&bare).err().unwrap();
+    let error = open_simulated(&bare).err().unwrap();
     assert_eq!(error.to_string(), "profile `dev` is scripted and has no script");
-    let error = open(&Profile { script: Some("[[answer]]".into()), ..bare }).err().unwrap();
+    let error = open_simulated(&Profile { script: Some("[[answer]]".into()), ..bare }).err().unwrap();
     assert!(matches!(error, ProfileError::Script(_)));
     assert!(error.source().unwrap().to_string().starts_with("line 1: "));
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use longshore::Scope;
 use longshore::accounts::{KeyRecord, KeyStatus};
 use longshore_ai::{ExposeSecret, KeyRef, Vault, VaultError};
+use longshore_trusted_path::PathError;
 use proptest::prelude::*;
 use tokio::time::advance;
 
@@ -251,7 +252,7 @@ async fn a_key_in_a_variable_or_a_file_is_read_without_its_newline() {
     write_file(&path, b"from-a-file\n", 0o640);
     vault.clear();
     let error = open(&vault, &reference).await.unwrap_err();
-    assert!(matches!(error, VaultError::TooOpen { mode: 0o640, .. }));
+    assert!(matches!(error, VaultError::Untrusted(PathError::Accessible { mode: 0o640, .. })));
     assert_eq!(error.hint().unwrap(), format!("chmod 600 {}", path.display()));
 }
 

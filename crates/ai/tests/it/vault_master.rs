@@ -4,6 +4,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use longshore_ai::{MasterKey, MasterSource, VaultError};
+use longshore_trusted_path::PathError;
 use tempfile::tempdir;
 
 use crate::fake_keys::{master, write_file};
@@ -44,7 +45,10 @@ fn a_file_that_others_may_read_is_refused_and_a_symlink_does_not_hide_it() {
         write_file(&path, &[7; 32], mode);
         for path in [&path, &link] {
             let error = from_file(path).unwrap_err();
-            assert!(matches!(error, VaultError::TooOpen { .. }), "{mode:o}: {error}");
+            assert!(
+                matches!(error, VaultError::Untrusted(PathError::Accessible { .. })),
+                "{mode:o}: {error}"
+            );
             assert_eq!(error.hint().unwrap(), format!("chmod 600 {}", path.display()));
         }
     }
@@ -54,6 +58,18 @@ fn a_file_that_others_may_read_is_refused_and_a_symlink_does_not_hide_it() {
         from_file(&link).unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
     }
+}
+
+#[test]
+fn another_users_file_is_refused() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("master");
+    write_file(&path, &[7; 32], 0o600);
+    if std::os::unix::fs::chown(&path, Some(61_234), None).is_err() {
+        return eprintln!("SKIPPED: only root can give a file to another user");
+    }
+    let error = from_file(&path).unwrap_err();
+    assert!(matches!(error, VaultError::Untrusted(PathError::WrongOwner { owner: 61_234, .. })), "{error}");
 }
 
 #[test]
@@ -71,7 +87,8 @@ fn only_32_bytes_are_a_master_key() {
         let actual = "the master key in variable MASTER is neither 64 hex digits nor base64";
         assert_eq!(error, actual);
     }
-    assert!(matches!(from_file(folder.path()), Err(VaultError::File { source: None, .. })));
+    let folder_error = from_file(folder.path()).unwrap_err();
+    assert!(matches!(folder_error, VaultError::Untrusted(PathError::WrongType { .. })), "{folder_error}");
     assert!(matches!(from_file(&folder.path().join("none")), Err(VaultError::File { .. })));
 }
 

@@ -45,7 +45,7 @@ pub(super) fn provider(context: &CheckContext<'_>) -> Result<(), FileError> {
 /// The profile's provider, opened with a placeholder key: the real key is needed only for a call.
 fn open(profile: &Profile) -> Result<Arc<dyn Provider>, ProfileError> {
     if profile.provider.is_simulated() {
-        return longshore_ai::open(profile);
+        return longshore_ai::open_simulated(profile);
     }
     let key = profile.key.as_ref().map(|_| SecretString::from("key"));
     providers::open(profile, key, &Http::new())

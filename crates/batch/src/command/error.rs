@@ -66,7 +66,7 @@ fn action(kind: &ErrorKind) -> FailureAction {
         ErrorKind::StartFailed { .. } => FailureAction::Snooze(START_RETRY_DELAY),
         ErrorKind::Full { .. }
         | ErrorKind::ShuttingDown
-        | ErrorKind::Timeout { fate: CallProgress::NotStarted, .. } => {
+        | ErrorKind::Timeout { effect: CallProgress::NotStarted, .. } => {
             FailureAction::Snooze(FULL_RETRY_DELAY)
         }
         _ => FailureAction::Retry(None),

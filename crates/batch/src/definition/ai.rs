@@ -173,7 +173,6 @@ impl From<Profile> for ProfileRef {
 pub enum AskRoute {
     /// The worker that runs the row makes the call.
     #[default]
-    #[serde(rename = "desk")]
     Local,
     /// `longshore ai worker` makes the call; questions reach it through the queue.
     Queue,

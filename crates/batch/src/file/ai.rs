@@ -32,7 +32,7 @@ const KEYS: [&str; 11] = [
 const PROVIDER_BATCH_KEYS: [&str; 3] = ["gather", "look", "lag"];
 const MODES: [(&str, AskMode); 2] =
     [("direct", AskMode::Direct), ("provider-batch", AskMode::ProviderBatchOptions)];
-const ROUTES: [(&str, AskRoute); 2] = [("desk", AskRoute::Local), ("queue", AskRoute::Queue)];
+const ROUTES: [(&str, AskRoute); 2] = [("local", AskRoute::Local), ("queue", AskRoute::Queue)];
 
 /// How questions are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -63,7 +63,7 @@ impl Dependencies {
                     return Ok(ModelClient::Direct { provider: Arc::clone(provider), prices });
                 }
                 if profile.provider.is_simulated() {
-                    let provider = longshore_ai::open(profile).map_err(profile_error)?;
+                    let provider = longshore_ai::open_simulated(profile).map_err(profile_error)?;
                     return Ok(ModelClient::Direct { provider, prices });
                 }
                 match through {

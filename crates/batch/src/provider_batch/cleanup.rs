@@ -60,7 +60,7 @@ impl Cleanup<'_> {
         Ok(true)
     }
 
-    /// Closes shipments older than `age` that no row waits for: whether their questions were
+    /// Closes provider_batches older than `age` that no row waits for: whether their questions were
     /// answered stays unknown.
     pub(super) async fn abandon_shipments(&self, age: Duration, now: Timestamp) -> Result<()> {
         let delivery = BatchReply::Error {
@@ -69,11 +69,11 @@ impl Cleanup<'_> {
             maybe_billed: true,
         };
         let reply = Payload::json(&delivery).map_err(|error| Error::Invalid(error.to_string()))?;
-        for shipment in self.ledger.provider_batches(self.id).await?.0 {
-            if now.since(shipment.sealed_at) < age {
+        for provider_batch in self.ledger.provider_batches(self.id).await?.0 {
+            if now.since(provider_batch.sealed_at) < age {
                 continue;
             }
-            let inside = PendingFilter::ProviderBatch(shipment.name.clone());
+            let inside = PendingFilter::ProviderBatch(provider_batch.name.clone());
             let contents = self.ledger.pending_requests(self.id, &inside, u32::MAX).await?;
             let delivery = |parked: PendingRequest| BatchAnswer {
                 custom_id: parked.new.custom_id,
@@ -82,7 +82,7 @@ impl Cleanup<'_> {
             let deliver = PendingChange::Answer(contents.into_iter().map(delivery).collect());
             self.ledger.change_pending(self.id, deliver).await?;
             let close = ProviderBatchChange::Close(CloseReason::NotProcessed);
-            self.ledger.change_provider_batch(self.id, &shipment.name, close).await?;
+            self.ledger.change_provider_batch(self.id, &provider_batch.name, close).await?;
         }
         Ok(())
     }

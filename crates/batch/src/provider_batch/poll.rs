@@ -30,7 +30,7 @@ pub(super) const PAGE: usize = 1_000;
 /// Longest sleep: after this, the runner checks whether the batch is still wanted.
 const MAX_POLL_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long an unwanted shipment stays open before it is abandoned.
+/// How long an unwanted provider batch stays open before it is abandoned.
 const ABANDON_AFTER: Duration = Duration::from_secs(3 * 24 * 60 * 60);
 
 /// One run for one batch.
@@ -249,8 +249,8 @@ impl<'a> PollRun<'a> {
     }
 
     async fn is_empty(&self) -> longshore::Result<bool> {
-        let (shipments, parked) = self.ledger().provider_batches(self.id).await?;
-        Ok(parked.total() == 0 && shipments.is_empty())
+        let (provider_batches, parked) = self.ledger().provider_batches(self.id).await?;
+        Ok(parked.total() == 0 && provider_batches.is_empty())
     }
 
     fn cleanup(&self) -> Cleanup<'_> {

@@ -44,7 +44,7 @@ pub(super) fn new_batch(
         },
         notes: options.notes.clone(),
         threshold: definition.threshold,
-        callback: Some(Callback { queue, kind: kind.map_err(bad_name)?, data: mark }),
+        callback: Some(Callback::new(queue, kind.map_err(bad_name)?, mark)),
         definition: Some(payload),
         ..NewBatch::new(id)
     })

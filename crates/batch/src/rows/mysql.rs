@@ -38,7 +38,7 @@ impl MysqlRows {
     /// The database of a URL, such as `mysql://user:password@host:3306/orders`; `mariadb:` is a
     /// synonym. Connects on first use.
     pub fn open(url: &str) -> Result<Self, SourceError> {
-        let opts = url::read(url)?;
+        let opts = url::parse_url(url)?;
         let max = opts.pool_opts().constraints().max();
         let display_name = format!("{}:{}", opts.ip_or_hostname(), opts.tcp_port());
         Ok(Self { pool: Pool::new(opts), permits: Semaphore::new(max), display_name })

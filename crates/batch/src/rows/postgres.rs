@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
-use longshore_postgres_address::parse;
+use longshore_postgres_url::parse;
 
 use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;

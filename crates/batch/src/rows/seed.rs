@@ -84,7 +84,7 @@ mod tests {
         let (path, script) = (dir.path().join("a.db"), dir.path().join("seed.sql"));
         std::fs::write(&script, "CREATE TABLE t (a); INSERT INTO t VALUES (1); nonsense").unwrap();
         assert!(create(&path, &script).is_err());
-        assert!(!path.exists(), "half a database helps nobody");
+        assert!(!path.exists(), "no half-written database is left");
         std::fs::write(&script, "CREATE TABLE t (a); INSERT INTO t VALUES (1); -- done").unwrap();
         assert!(create(&path, &script).unwrap());
         assert!(!create(&path, &script).unwrap(), "one that is there is left alone");

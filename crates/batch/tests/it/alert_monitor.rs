@@ -22,16 +22,16 @@ struct RecordingActions(Mutex<Vec<Value>>);
 impl ActionRunner for RecordingActions {
     async fn run(&self, _action: &Action, facts: &Value) -> Result<(), ActionError> {
         self.0.lock().unwrap().push(facts.clone());
-        Err(ActionError { message: "nobody is there".to_owned(), retryable: true })
+        Err(ActionError { message: "the action failed".to_owned(), retryable: true })
     }
 }
 
-async fn open(store: &MemoryStore, name: &str, told: bool) -> BatchId {
+async fn open(store: &MemoryStore, name: &str, has_definition: bool) -> BatchId {
     let mut definition = definition();
-    let action = Some(Action::Command(vec!["./page-somebody".to_owned()]));
+    let action = Some(Action::Command(vec!["./page".to_owned()]));
     definition.alerts = Alerts { no_progress: Duration::from_secs(60), action };
     let id = BatchId::new(name).unwrap();
-    let definition = told.then(|| Payload::json(&definition).unwrap());
+    let definition = has_definition.then(|| Payload::json(&definition).unwrap());
     let new = NewBatch { definition, ..NewBatch::new(id.clone()) };
     longshore::Enqueue::open_batch(store, &Scope::All, new).await.unwrap();
     id
@@ -48,12 +48,16 @@ async fn every_batch_of_rows_is_watched_to_its_end() {
     open(&store, "of-other-units", false).await;
     let sources = Arc::new(Sources::new(None, |_| None));
     let act: Arc<RecordingActions> = Arc::clone(&noted);
-    let mut lookout = AlertMonitor::new(Arc::clone(&store) as Arc<dyn Store>, Scope::All, sources, act);
-    assert_eq!(lookout.check_all(second(0)).await, []);
-    let said = lookout.check_all(second(61)).await;
-    assert_eq!(said.len(), 1, "{said:?}");
-    assert_eq!((said[0].code, &said[0].batch), (AlertCode::NoProgress, &stuck));
-    assert_eq!(lookout.check_all(second(90)).await, [], "it was said, though nobody was there");
+    let mut monitor = AlertMonitor::new(Arc::clone(&store) as Arc<dyn Store>, Scope::All, sources, act);
+    assert_eq!(monitor.check_all(second(0)).await, []);
+    let alerts = monitor.check_all(second(61)).await;
+    assert_eq!(alerts.len(), 1, "{alerts:?}");
+    assert_eq!((alerts[0].code, &alerts[0].batch), (AlertCode::NoProgress, &stuck));
+    assert_eq!(
+        monitor.check_all(second(90)).await,
+        [],
+        "the alert was raised once, though its action failed"
+    );
     assert_eq!(noted.0.lock().unwrap().len(), 1);
     assert_eq!(noted.0.lock().unwrap()[0]["code"], "no-progress");
 
@@ -63,7 +67,7 @@ async fn every_batch_of_rows_is_watched_to_its_end() {
         longshore::store::BatchChunk { expected: String::new(), next: "1".to_owned(), units: vec![unit] };
     longshore::Enqueue::add_to_batch(&*store, &Scope::All, &stuck, chunk).await.unwrap();
     store.apply_batch_action(&Scope::All, &stuck, BatchAction::Cancel).await.unwrap();
-    let said = lookout.check_all(second(120)).await;
-    assert_eq!(said.iter().map(|alert| alert.code).collect::<Vec<_>>(), [AlertCode::WorkLeft]);
-    assert_eq!(lookout.check_all(second(500)).await, []);
+    let alerts = monitor.check_all(second(120)).await;
+    assert_eq!(alerts.iter().map(|alert| alert.code).collect::<Vec<_>>(), [AlertCode::WorkLeft]);
+    assert_eq!(monitor.check_all(second(500)).await, []);
 }

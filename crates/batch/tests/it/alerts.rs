@@ -143,7 +143,7 @@ async fn a_batch_that_its_threshold_failed_is_spoken_of() {
     advance(&mut batch, minute(0));
     assert_eq!(raised(&batch, &mut AlertHistory::default(), 0), [AlertCode::Threshold]);
     apply_action(&mut batch, &BatchAction::Fail { reason: "enough of it".to_owned() }).unwrap();
-    assert_eq!(raised(&batch, &mut AlertHistory::default(), 0), [], "somebody gave it up by hand");
+    assert_eq!(raised(&batch, &mut AlertHistory::default(), 0), [], "an operator cancelled it");
 }
 
 #[tokio::test]

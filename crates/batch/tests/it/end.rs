@@ -208,7 +208,7 @@ async fn nobody_announces_the_end_of_anothers_batch_or_one_that_has_not_come() {
     work(&fixture, fixture.sources(), Arc::clone(&noted)).await;
     let codes: Vec<_> = ends(&fixture).await.into_iter().filter_map(|(_, code)| code).collect();
     assert_eq!(codes.len(), 2, "{codes:?}");
-    let told = noted.facts.lock().unwrap();
-    assert_eq!(told.len(), 1, "only the true end: {told:?}");
-    assert_eq!(told[0]["generation"], 1);
+    let facts = noted.facts.lock().unwrap();
+    assert_eq!(facts.len(), 1, "only the true end: {facts:?}");
+    assert_eq!(facts[0]["generation"], 1);
 }

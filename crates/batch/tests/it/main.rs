@@ -12,6 +12,7 @@ mod bulk;
 mod check;
 mod end;
 mod file;
+mod fuzz;
 mod handler;
 mod initiator;
 

@@ -117,7 +117,7 @@ async fn a_check_says_what_was_probably_meant() {
         let definition = Definition { candidates, ..support::definition() };
         let error = check(&definition, &SourceMap::default(), &*database.rows()).await.unwrap_err();
         assert!(error.message.contains(message), "{error}");
-        assert!(error.hint.as_deref().is_some_and(|told| told.contains(hint)), "{:?}", error.hint);
+        assert!(error.hint.as_deref().is_some_and(|text| text.contains(hint)), "{:?}", error.hint);
     }
 }
 

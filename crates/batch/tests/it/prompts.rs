@@ -87,6 +87,6 @@ async fn a_database_that_fails_does_not_speak_to_the_caller() {
     let db = rusqlite::Connection::open(dir.path().join("prompts.db")).unwrap();
     db.execute_batch("ALTER TABLE ai_prompts RENAME TO moved").unwrap();
     let error = fetch(&prompts, "r-1").await.unwrap_err();
-    let told = (error.code, error.message.as_str());
-    assert_eq!(told, (Code::Internal, "the prompt cannot be looked up now"));
+    let actual = (error.code, error.message.as_str());
+    assert_eq!(actual, (Code::Internal, "the prompt cannot be looked up now"));
 }

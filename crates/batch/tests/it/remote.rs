@@ -184,8 +184,8 @@ pub(crate) async fn effects_are_applied_all_or_none(database: &dyn TestDatabase,
         (effect("COMMIT", &[], None), "may only insert, update or delete"),
     ] {
         let error = rows.apply(&[good(), bad.clone(), good()]).await.unwrap_err();
-        let told = error.to_string();
-        assert!(told.contains(words) && told.contains(&bad.sql), "{words}: {told}");
+        let text = error.to_string();
+        assert!(text.contains(words) && text.contains(&bad.sql), "{words}: {text}");
         assert!(!error.is_retryable());
         assert_eq!(done(), "1\tx'); DROP TABLE line; -- 🦀\n", "{}", bad.sql);
     }

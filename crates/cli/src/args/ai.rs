@@ -133,14 +133,19 @@ pub struct EstimateArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "`model` names one of the tenant's profiles, or PROFILE/MODEL.
 
+Without --token-file a token is made for this run and printed once.
+
 Examples:
   longshore ai gateway --tenant acme --token-file gateway.token
   OPENAI_BASE_URL=http://127.0.0.1:7718/v1 OPENAI_API_KEY=$(cat gateway.token) python3 app.py")]
 pub struct GatewayArgs {
-    /// Address to listen on; other addresses than loopback need a token
+    /// Address to listen on
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:7718")]
     pub listen: SocketAddr,
     /// File with the token that clients must send, readable by its owner only
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+    /// Serve every user of this machine without a token; requests through a proxy are rejected
+    #[arg(long, conflicts_with = "token_file")]
+    pub no_auth: bool,
 }

@@ -2,6 +2,7 @@
 //! document.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use longshore::ProfileName;
@@ -58,8 +59,9 @@ Examples:
   longshore profile add fast --provider anthropic --model claude-haiku-5-5 --key claude \\
       --price-input 0.1 --price-output 0.5 --rpm 1000 --tpm 2M --fallback local
   longshore profile add local --provider ollama --model llama3 --in-flight 1
-  longshore profile add house --template --provider openai --key gpt --rpm 500
-  longshore profile add draft --extends house --model gpt-mini --tenant acme
+  longshore profile add house --template --provider openai --key gpt --model gpt-mini \\
+      --price-input 1 --price-output 4 --also-model gpt-large=5/20
+  longshore profile add draft --extends house --model gpt-large --tenant acme
   longshore profile add fast --from fast.toml"
 )]
 pub struct ProfileAddArgs {
@@ -103,6 +105,10 @@ pub struct ProfileFields {
     /// Model to use
     #[arg(long, value_name = "M")]
     pub model: Option<String>,
+    /// Further model that requests may name, as large=5/25: dollars per million tokens in and out;
+    /// without prices it costs the same as --model; may be repeated
+    #[arg(long, value_name = "M[=IN/OUT]")]
+    pub also_model: Vec<FurtherModel>,
     /// Address of the provider, if not its own
     #[arg(long, value_name = "URL")]
     pub endpoint: Option<String>,
@@ -132,6 +138,36 @@ pub struct ProfileFields {
     pub prices: PriceArgs,
     #[command(flatten)]
     pub limits: RateLimitArgs,
+}
+
+/// A further model, and its prices of input and output tokens.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FurtherModel {
+    /// The model.
+    pub name: String,
+    /// Its prices; those of the profile without.
+    pub prices: Option<(Price, Price)>,
+}
+
+impl FromStr for FurtherModel {
+    type Err = String;
+
+    /// Splits at the last `=`: names of models may hold one.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, prices) = match text.rsplit_once('=') {
+            Some((name, prices)) => (name, Some(prices)),
+            None => (text, None),
+        };
+        if name.is_empty() {
+            return Err("the model has no name".to_owned());
+        }
+        let prices = prices.map(|prices| {
+            let (input, output) = prices.split_once('/').ok_or("prices are IN/OUT, as 5/25")?;
+            let price = |text: &str| text.parse::<Price>().map_err(|error| error.to_string());
+            Ok::<_, String>((price(input)?, price(output)?))
+        });
+        Ok(Self { name: name.to_owned(), prices: prices.transpose()? })
+    }
 }
 
 /// Dollars per million tokens.

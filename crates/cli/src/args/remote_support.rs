@@ -42,7 +42,7 @@ impl CliCommand {
             Self::Cron(DeferredArgs(CronCommand::List { server, .. })) => (server, None),
             Self::Usage(DeferredArgs(typed)) => {
                 let recost = "costs are recomputed on the store itself, not over a server";
-                (&typed.server, typed.verb.as_ref().map(|_| recost))
+                (&typed.server, typed.command.as_ref().map(|_| recost))
             }
             _ => return None,
         };
@@ -57,7 +57,7 @@ fn script_refusal(typed: &SubmitArgs) -> Option<&'static str> {
 
 fn refresh_refusal(order: &WorkersCommand) -> Option<&'static str> {
     let is_here = matches!(order, WorkersCommand::Refresh);
-    is_here.then_some("a supervisor is told on its own machine, not over a server")
+    is_here.then_some("a supervisor takes commands on its own machine only, not over a server")
 }
 
 fn unit_server(typed: &UnitCommand) -> &ServerArgs {

@@ -1,7 +1,9 @@
 //! Arguments of `longshore tenant …`.
 
+use std::str::FromStr;
+
 use clap::{Args, Subcommand};
-use longshore::TenantId;
+use longshore::{Kind, TenantId};
 
 use super::budget::BudgetArgs;
 use super::limit::{AtLeastOne, CapacityArgs, LimitArg};
@@ -49,6 +51,7 @@ Examples:
   longshore tenant add acme --weight 3 --cap 20
   longshore tenant set acme --max-units 10000 --max-bytes 500MB
   longshore tenant set acme --cap none
+  longshore tenant set acme --allow-kind exec --allow-kind script
   longshore tenant set acme --budget-usd 50 --budget-tokens 2M --warn-at 80%")]
 pub struct TenantSettingsArgs {
     /// Name of the tenant
@@ -60,8 +63,27 @@ pub struct TenantSettingsArgs {
     /// Maximum running (leased) units over all queues, or none
     #[arg(long, value_name = "N|none")]
     pub cap: Option<LimitArg<AtLeastOne>>,
+    /// Kind with the operator's rights (exec, script, batch.*, mail.*) that the tenant's tokens may
+    /// send (may be repeated); the list replaces the previous one, none empties it
+    #[arg(long, value_name = "KIND|none")]
+    pub allow_kind: Vec<KindArg>,
     #[command(flatten)]
     pub bounds: CapacityArgs,
     #[command(flatten)]
     pub budget: BudgetArgs,
+}
+
+/// A kind, or `none`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KindArg(pub Option<Kind>);
+
+impl FromStr for KindArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            _ => Kind::new(text).map(|kind| Self(Some(kind))).map_err(|error| error.to_string()),
+        }
+    }
 }

@@ -24,7 +24,7 @@ Examples:
 )]
 pub struct UsageArgs {
     #[command(subcommand)]
-    pub verb: Option<UsageCommand>,
+    pub command: Option<UsageCommand>,
     /// Grouping of the calls
     #[arg(long, value_name = "GROUP", default_value = "day")]
     pub by: UsageGrouping,
@@ -129,10 +129,11 @@ impl UsageGrouping {
 impl CallFilterArgs {
     /// The filter for these calls, of `tenant` only if there is one.
     pub fn filter(&self, tenant: Option<TenantId>, now: Timestamp) -> UsageFilter {
+        let full_id = |id: &BatchId| tenant.as_ref().map_or_else(|| id.clone(), |own| id.of_tenant(own));
         UsageFilter {
+            batch: self.batch.as_ref().map(full_id),
             tenant,
             request_id: self.request.clone(),
-            batch: self.batch.clone(),
             profile: self.profile.clone(),
             since: self.since.map(|time| time.before(now)),
             until: self.until.map(|time| time.before(now)),

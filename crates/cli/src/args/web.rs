@@ -1,26 +1,31 @@
 //! Arguments of `longshore serve` and `longshore token …`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use longshore::accounts::Role;
 use longshore::{HumanDuration, TenantId, TokenId};
 
+use crate::config::ListenAddress;
+
 /// Serves the API.
 #[derive(Debug, Args)]
-#[command(after_help = "Without a token in the store, only clients on this machine have access. Once
-`token add` was used, every client needs one. Other addresses than loopback need one from the start,
-and TLS.
+#[command(
+    after_help = "Every client needs a token. If the store has no valid one, `serve` makes an admin token
+and prints it once, with a link that logs a browser in. `token add` makes further tokens. Other
+addresses than loopback also need TLS.
 
 Examples:
   longshore serve
-  curl http://127.0.0.1:7717/api/v1/queues
-  longshore serve --listen 0.0.0.0:7717 --tls-cert site.pem --tls-key site.key")]
+  longshore serve --listen 0.0.0.0:7717 --tls-cert site.pem --tls-key site.key
+  longshore serve --listen unix:/run/longshore/api.sock --no-auth
+  curl --unix-socket /run/longshore/api.sock http://localhost/api/v1/queues"
+)]
 pub struct ServeArgs {
-    /// Address to listen on [env: LONGSHORE_LISTEN] [default: 127.0.0.1:7717]
+    /// Address to listen on, or unix:PATH for a socket [env: LONGSHORE_LISTEN] [default:
+    /// 127.0.0.1:7717]
     #[arg(long, value_name = "ADDR:PORT")]
-    pub listen: Option<SocketAddr>,
+    pub listen: Option<ListenAddress>,
     /// Certificate with its chain, in PEM [env: LONGSHORE_TLS_CERT]
     #[arg(long, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
@@ -31,9 +36,10 @@ pub struct ServeArgs {
     /// wire
     #[arg(long, conflicts_with = "tls_cert")]
     pub no_tls: bool,
-    /// Require a token from every client, even while there is none
+    /// Serve without tokens: every user of this machine may do everything, on a Unix socket only
+    /// your own user and root. Requests through a proxy are rejected
     #[arg(long)]
-    pub locked: bool,
+    pub no_auth: bool,
     /// Also run a worker server for scripts: for `worker --server DIR`, with the folder of
     /// `[dispatch] dir`
     #[arg(long)]

@@ -49,6 +49,9 @@ pub struct WorkerArgs {
     /// Working directory of commands of kind `exec` [env: LONGSHORE_EXEC_DIR] [default: .]
     #[arg(long, value_name = "DIR")]
     pub exec_dir: Option<PathBuf>,
+    /// Run commands of kind `exec` as this user; the worker must run as root [default: its own]
+    #[arg(long, value_name = "NAME", conflicts_with = "server")]
+    pub exec_user: Option<String>,
     #[command(flatten)]
     pub remote: RemoteWorkerArgs,
     /// Also handle kind `chaos` and log its runs to this file.
@@ -75,9 +78,13 @@ pub struct RemoteWorkerArgs {
     /// How long to look for a lost server; running scripts continue meanwhile
     #[arg(long, value_name = "TIME", default_value = "10m", requires = "server")]
     pub server_lost: HumanDuration,
-    /// Folder that every script must be inside, whatever its submitter says (may be repeated)
+    /// Folder that every script, its working directory and its output must be inside, whatever its
+    /// submitter says (may be repeated)
     #[arg(long, value_name = "DIR", requires = "server")]
     pub root: Vec<PathBuf>,
+    /// With --root: environment variable that submitters may set for their scripts (may be repeated)
+    #[arg(long, value_name = "NAME", requires = "root", value_delimiter = ',')]
+    pub allow_env: Vec<String>,
     /// Environment variable that scripts inherit beside PATH, HOME, USER, LANG, LC_*, TZ and TMPDIR
     /// (may be repeated)
     #[arg(long, value_name = "NAME", requires = "server")]

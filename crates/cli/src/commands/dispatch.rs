@@ -9,12 +9,15 @@ mod status;
 mod top;
 pub mod units;
 
+pub use serve::state_folder;
+
 use std::path::Path;
 
 use longshore_dispatch::access::AccessError;
 use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::connection::ConnectError;
 use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, ShutdownMode};
+use longshore_trusted_path::PathError;
 
 use crate::args::dispatch::{
     DispatchCommand, DispatchPoolArg, DispatchScaleArgs, DispatchStopArgs, DispatchWaitArgs,
@@ -63,15 +66,15 @@ fn connection_hint(error: &ClientError, folder: &Path) -> Option<String> {
     let ClientError::Connect(error) = error else { return None };
     let start = || format!("`longshore dispatch start --dir {}` starts a pool", folder.display());
     match error {
-        ConnectError::Access(AccessError::TooPermissive { path, .. }) => Some(format!(
+        ConnectError::Access(AccessError::Untrusted(PathError::Accessible { path, .. })) => Some(format!(
             "any process that has read it can use the pool: stop the pool and start it again, \
              or `chmod 600 {}` if none has",
             path.display()
         )),
-        ConnectError::Access(AccessError::WrongOwner(_)) => {
+        ConnectError::Access(AccessError::Untrusted(_)) => {
             Some("a pool is for one user; `--dir` names another folder".to_owned())
         }
-        ConnectError::Unreachable { stranger: true, .. } => Some(
+        ConnectError::Unreachable { wrong_identity: true, .. } => Some(
             "another server answers there: is this file an old copy? `--dir` names the pool's own \
              folder"
                 .to_owned(),

@@ -3,7 +3,9 @@
 
 mod master_key;
 
-use longshore::accounts::KeyStatus;
+use std::sync::Arc;
+
+use longshore::accounts::{KeyStatus, Ledger};
 use longshore::duration::{self, format_ago};
 use longshore::{HumanDuration, KeyName, TenantId};
 use longshore_ai::{KeyEntry, KeyRef, Vault};
@@ -16,7 +18,7 @@ use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::{keyring, secret_prompt};
+use crate::{audit, keyring, secret_prompt};
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
@@ -45,8 +47,9 @@ async fn add(typed: &KeyAddArgs, settings: &Settings) -> anyhow::Result<()> {
     if !typed.provider.is_empty() {
         typed.provider.parse::<KeyRef>()?;
     }
-    let vault = open(settings).await?;
+    let (vault, ledger) = open(settings).await?;
     let secret = secret_prompt::read(&format!("the secret of key `{name}`"), settings.output).await?;
+    audit::record(&*ledger, "key.add", Some(&tenant), &name).await?;
     let version = vault.add(&settings.scope(), &tenant, &name, &typed.provider, &secret).await?;
     let answer = KeyResult { tenant: &tenant, key: &name, version: Some(version) };
     settings.output.answer(&answer, || format!("key `{name}` of `{tenant}` is stored"))
@@ -54,8 +57,9 @@ async fn add(typed: &KeyAddArgs, settings: &Settings) -> anyhow::Result<()> {
 
 async fn rotate(typed: &KeyRotateArgs, settings: &Settings) -> anyhow::Result<()> {
     let (tenant, name) = resolve_key(&typed.named, settings)?;
-    let vault = open(settings).await?;
+    let (vault, ledger) = open(settings).await?;
     let secret = secret_prompt::read(&format!("the new secret of key `{name}`"), settings.output).await?;
+    audit::record(&*ledger, "key.rotate", Some(&tenant), &name).await?;
     let HumanDuration(grace) = typed.grace;
     let version = vault.rotate(&settings.scope(), &tenant, &name, &secret, grace).await?;
     let answer = KeyResult { tenant: &tenant, key: &name, version: Some(version) };
@@ -73,7 +77,9 @@ async fn rotate(typed: &KeyRotateArgs, settings: &Settings) -> anyhow::Result<()
 async fn revoke(typed: &KeyRevokeArgs, settings: &Settings) -> anyhow::Result<()> {
     let (tenant, name) = resolve_key(&typed.named, settings)?;
     // Revoking decrypts nothing, so it must work without a master key.
-    let vault = Vault::new(ledger(settings).await?, None);
+    let ledger = ledger(settings).await?;
+    audit::record(&*ledger, "key.revoke", Some(&tenant), &name).await?;
+    let vault = Vault::new(ledger, None);
     vault.revoke(&settings.scope(), &tenant, &name, typed.which).await?;
     let answer = KeyResult { tenant: &tenant, key: &name, version: typed.which };
     settings.output.answer(&answer, || {
@@ -93,12 +99,13 @@ async fn list(page: &PageArgs, settings: &Settings) -> anyhow::Result<()> {
 }
 
 /// Opens the vault, which must have a master key: the error is better before a secret is prompted
-/// for.
-async fn open(settings: &Settings) -> anyhow::Result<Vault> {
+/// for. Returns its ledger, too.
+async fn open(settings: &Settings) -> anyhow::Result<(Vault, Arc<dyn Ledger>)> {
     if settings.vault.master()?.is_none() {
         return Err(longshore_ai::VaultError::NoMaster.into());
     }
-    keyring::open(ledger(settings).await?, settings)
+    let ledger = ledger(settings).await?;
+    Ok((keyring::open(Arc::clone(&ledger), settings)?, ledger))
 }
 
 /// The tenant and the name of the key. No argument is repeated in an error: it may be the secret

@@ -23,10 +23,12 @@ use serde_json::{Value, json};
 use super::ledger;
 use crate::args::profile::{ProfileAddArgs, ProfileCommand as Typed, ProfileSetArgs};
 use crate::args::unit_worker::PageArgs;
+use crate::audit;
 use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
+pub use check::read;
 pub use resolve_inheritance::resolve_profile;
 
 /// Runs the command.
@@ -94,6 +96,7 @@ impl<'a> ProfileStore<'a> {
     async fn remove(&self, name: &ProfileName) -> anyhow::Result<()> {
         self.require(check_name(name)?).await?;
         let remove = ProfileChange::Remove(self.tenant.clone(), name.clone());
+        audit::record(&*self.ledger, "profile.remove", Some(&self.tenant), name).await?;
         self.ledger.change_profile(&self.scope, remove).await?;
         let answer = json!({ "tenant": self.tenant, "profile": name, "removed": true });
         self.settings.output.answer(&answer, || format!("profile `{name}` is removed"))
@@ -165,6 +168,7 @@ impl<'a> ProfileStore<'a> {
         expected: Option<u64>,
     ) -> anyhow::Result<ProfileRecord> {
         let (tenant, name) = (self.tenant.clone(), name.clone());
+        audit::record(&*self.ledger, "profile.set", Some(&tenant), &name).await?;
         let put = PutProfile { tenant, name, body, suspended, expected };
         let put = self.ledger.put_profile(&self.scope, put).await;
         match put {

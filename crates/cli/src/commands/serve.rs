@@ -2,22 +2,27 @@
 //! maintains the store.
 
 mod dispatch_port;
+mod first_token;
+mod greeting;
 
-use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::task::Poll;
 
 use anyhow::Context;
 use longshore::services;
-use longshore_web::{AuthMode, ServerCertificate, Web};
+use longshore_web::{AuthMode, ServerCertificate, Web, WebListener};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::sync::Notify;
 
 use self::dispatch_port::DispatchFolder;
+use self::greeting::Greeting;
 use super::dispatch::embedded_server::EmbeddedServer;
 use super::{retry_while_unavailable, shutdown_signal};
 use crate::args::web::ServeArgs as Typed;
+use crate::config::ListenAddress;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
@@ -29,34 +34,22 @@ const RESERVED_FILES: usize = 256;
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     let files = raise_file_limit();
-    let listen = typed.listen.unwrap_or(settings.web.listen);
-    let tls = tls(&typed, settings)?;
-    let is_reachable = !listen.ip().is_loopback();
-    if is_reachable && tls.is_none() && !typed.no_tls {
-        let open = usage(format!("{listen} is reachable from other machines, and there is no TLS"));
-        return Err(open).hint("add --tls-cert FILE --tls-key FILE, or listen on 127.0.0.1");
-    }
+    let listen = typed.listen.clone().unwrap_or_else(|| settings.web.listen.clone());
+    let tls = tls(&typed, &listen, settings)?;
+    check_exposure(&typed, &listen, tls.is_some())?;
+    let mode = if typed.no_auth { AuthMode::NoAuth } else { AuthMode::TokenRequired };
     let (store, ledger) = retry_while_unavailable(settings, || store::open_with_ledger(settings)).await?;
-    let is_locked = ledger.is_locked().await?;
-    if is_reachable && !is_locked {
-        let open = usage(format!("{listen} is reachable from other machines, and there is no token yet"));
-        return Err(open).hint("longshore token add --role admin --label \"its owner\"");
-    }
-    let lock = match is_reachable || typed.locked || settings.web.locked {
-        true => AuthMode::TokenRequired,
-        false => AuthMode::OpenUntilFirstToken,
-    };
     let known = settings.bounded.pools.iter().map(|(name, shape)| (name.clone(), shape.max));
     let inference = inference::open_inference(&ledger, settings)?
         .with_pools(semaphore_backend::registry(settings).await?);
-    let web = Web::new(Arc::clone(&store), ledger, lock)
+    let web = Web::new(Arc::clone(&store), Arc::clone(&ledger), mode)
         .pools(semaphore_backend::open(settings).await?, known.collect())
         .shared_pools(settings.web.shared_pools.clone())
         .scripts(Arc::new(DispatchFolder(settings.dispatch.folder(None))))
         .gateway(Arc::new(inference.clone()))
+        .proxies(settings.web.proxies())
         .limits(settings.web.limits(files));
-    let listener = TcpListener::bind(listen).await;
-    let listener = listener.with_context(|| format!("cannot listen on {listen}"))?;
+    let listener = bind(&listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     let hosted = match typed.dispatch || settings.web.dispatch {
         true => {
             let listen = match typed.dispatch_listen.is_empty() {
@@ -67,7 +60,15 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         }
         false => None,
     };
-    let address = listener.local_addr()?;
+    let listen = match &listener {
+        WebListener::Tcp(listener) => ListenAddress::Tcp(listener.local_addr()?),
+        WebListener::Unix(_) => listen,
+    };
+    // Once it is bound: a second server that cannot listen makes no token.
+    let token = match mode {
+        AuthMode::TokenRequired => first_token::add(&*ledger).await?,
+        AuthMode::NoAuth => None,
+    };
     // A client that reads the address may send a signal at once: from here on it shuts down in
     // order.
     let mut end = Box::pin(stop_signal());
@@ -77,7 +78,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     // Polled once for the same reason: the worker server has its own signal handlers.
     let mut hosting = Box::pin(run_embedded(hosted));
     let hosted = futures_util::poll!(&mut hosting);
-    print_address(address, tls.is_some(), lock == AuthMode::TokenRequired || is_locked, settings)?;
+    Greeting { listen, is_tls: tls.is_some(), mode, token }.print(settings)?;
     let maintenance = services::run_all(
         Arc::clone(&store),
         || inference.session(),
@@ -123,35 +124,61 @@ async fn run_embedded(hosted: Option<EmbeddedServer>) -> anyhow::Result<()> {
     }
 }
 
-fn tls(typed: &Typed, settings: &Settings) -> anyhow::Result<Option<ServerCertificate>> {
+/// Rejects an address that other machines can reach without TLS or without tokens.
+fn check_exposure(typed: &Typed, listen: &ListenAddress, is_tls: bool) -> anyhow::Result<()> {
+    if !listen.is_reachable() {
+        return Ok(());
+    }
+    if typed.no_auth {
+        let open =
+            usage(format!("{listen} is reachable from other machines: --no-auth is for loopback only"));
+        return Err(open).hint("omit --no-auth, or listen on 127.0.0.1 or unix:PATH");
+    }
+    if !is_tls && !typed.no_tls {
+        let open = usage(format!("{listen} is reachable from other machines, and there is no TLS"));
+        return Err(open).hint("add --tls-cert FILE --tls-key FILE, or listen on 127.0.0.1");
+    }
+    Ok(())
+}
+
+async fn bind(listen: &ListenAddress) -> anyhow::Result<WebListener> {
+    Ok(match listen {
+        ListenAddress::Tcp(address) => WebListener::Tcp(TcpListener::bind(address).await?),
+        ListenAddress::Unix(path) => {
+            remove_stale_socket(path).await?;
+            WebListener::Unix(UnixListener::bind(path)?)
+        }
+    })
+}
+
+/// Removes the socket of a server that has ended: one that refuses connections.
+async fn remove_stale_socket(path: &Path) -> std::io::Result<()> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    if !is_socket {
+        return Ok(());
+    }
+    match UnixStream::connect(path).await {
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        _ => Ok(()),
+    }
+}
+
+fn tls(
+    typed: &Typed,
+    listen: &ListenAddress,
+    settings: &Settings,
+) -> anyhow::Result<Option<ServerCertificate>> {
     let pair = (
         typed.tls_cert.as_ref().or(settings.web.tls_cert.as_ref()),
         typed.tls_key.as_ref().or(settings.web.tls_key.as_ref()),
     );
     match pair {
-        _ if typed.no_tls => Ok(None),
+        _ if typed.no_tls || matches!(listen, ListenAddress::Unix(_)) => Ok(None),
         (Some(certificate), Some(key)) => Ok(Some(ServerCertificate::read(certificate, key)?)),
         (None, None) => Ok(None),
         _ => Err(usage("a certificate and its key belong together"))
             .hint("give both --tls-cert FILE and --tls-key FILE"),
     }
-}
-
-fn print_address(
-    address: SocketAddr,
-    is_secure: bool,
-    is_locked: bool,
-    settings: &Settings,
-) -> anyhow::Result<()> {
-    let scheme = if is_secure { "https" } else { "http" };
-    let answer = serde_json::json!({ "listen": address, "tls": is_secure, "locked": is_locked });
-    settings.output.answer(&answer, || {
-        let whom = match is_locked {
-            true => "to clients with a token",
-            false => "to all clients on this machine, as there is no token yet",
-        };
-        format!("serving {scheme}://{address}/ {whom}")
-    })
 }
 
 async fn stop_signal() {

@@ -136,9 +136,9 @@ fn task_submission(
 
 /// The ids of a task's units. An array's name gets a unique suffix: the same job may run again.
 fn own_ids(job: &JobPlan, task: &JobTask, submission: &mut Submission) -> anyhow::Result<Vec<UnitId>> {
-    let (batch, of, first) = match &mut submission.items {
+    let (batch, items, first) = match &mut submission.items {
         Items::Once(unit) => return Ok(vec![*unit]),
-        Items::Each { batch, of, first, .. } => (batch, of, first),
+        Items::Each { batch, items, first, .. } => (batch, items, first),
     };
     let id = UnitId::new();
     *first = Some(id);
@@ -146,7 +146,7 @@ fn own_ids(job: &JobPlan, task: &JobTask, submission: &mut Submission) -> anyhow
     let end = text.get(text.len().saturating_sub(8)..).unwrap_or_default();
     *batch = BatchId::new(format!("{}-{}-{end}", job.name, task.id))
         .hint("arrays are named after the job and the task")?;
-    let count = match of {
+    let count = match items {
         ArrayItems::Ranges(ranges) => ranges.iter().map(|(first, last)| last - first + 1).sum(),
         ArrayItems::Lines(lines) => lines.len() as u64,
     };

@@ -222,7 +222,7 @@ pub fn variables(typed: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
 }
 
 fn items(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Items> {
-    let (of, at_most) = match (&call.array, &call.each_line) {
+    let (items, max_running) = match (&call.array, &call.each_line) {
         (None, None) if call.max_fails.is_some() => {
             return Err(usage("--max-fails is for arrays")).hint("add --array or --each-line");
         }
@@ -235,7 +235,7 @@ fn items(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Items> {
         None => format!("array-{}", UnitId::new()),
     };
     let batch = BatchId::new(name).hint("--name also names the array")?;
-    Ok(Items::Each { batch, of, at_most, max_fails: call.max_fails, first: None })
+    Ok(Items::Each { batch, items, max_running, max_failures: call.max_fails, first: None })
 }
 
 fn lines(file: &str, dir: &Path) -> anyhow::Result<Vec<String>> {

@@ -5,7 +5,7 @@ mod monthly_usage;
 use anyhow::anyhow;
 use longshore::accounts::{BudgetState, Ledger};
 use longshore::store::{Capacity, Tenant, TenantChange};
-use longshore::{Error, Store, TenantId, byte_size};
+use longshore::{Error, Kind, Store, TenantId, byte_size};
 use serde::Serialize;
 
 use crate::args::tenant::{TenantCommand as Typed, TenantSettingsArgs};
@@ -13,7 +13,7 @@ use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
-use crate::store;
+use crate::{audit, store};
 
 use monthly_usage::MonthlyUsage;
 
@@ -52,10 +52,11 @@ impl TenantStore<'_> {
     }
 
     async fn set(&self, typed: &TenantSettingsArgs) -> anyhow::Result<()> {
-        let nothing = typed.weight.is_none() && typed.cap.is_none() && typed.bounds.is_empty();
-        if nothing && typed.budget.is_empty() {
-            return Err(usage("nothing to set"))
-                .hint("name --weight, --cap, --max-units, --max-bytes, --budget-usd or --budget-tokens");
+        let nothing = typed.weight.is_none() && typed.cap.is_none() && typed.allow_kind.is_empty();
+        if nothing && typed.bounds.is_empty() && typed.budget.is_empty() {
+            return Err(usage("nothing to set")).hint(
+                "name --weight, --cap, --max-units, --max-bytes, --allow-kind, --budget-usd or --budget-tokens",
+            );
         }
         let now = self.require(&typed.id).await?.map(|tenant| tenant.capacity);
         let tenant = self.put(&typed.id, change(typed, now.unwrap_or_default())).await?;
@@ -74,6 +75,7 @@ impl TenantStore<'_> {
         if self.find(id).await?.is_none() {
             return Err(self.not_found(id).await?);
         }
+        audit::record(self.ledger, "tenant.remove", Some(id), id).await?;
         let removed = self.store.remove_tenant(&self.settings.scope(), id).await;
         if let Err(Error::Invalid(_)) = removed {
             return removed.hint(format!("`longshore unit list --tenant {id}` shows its units"));
@@ -105,11 +107,14 @@ impl TenantStore<'_> {
         if budget.is_none() && now.is_none() {
             return Ok(());
         }
+        audit::record(self.ledger, "tenant.budget", Some(id), id).await?;
         self.ledger.put_budget(&scope, id, budget).await?;
         Ok(())
     }
 
     async fn put(&self, id: &TenantId, change: TenantChange) -> anyhow::Result<Tenant> {
+        self.settings.scope().require(id).map_err(|error| self.scope_error(error))?;
+        audit::record(self.ledger, "tenant.set", Some(id), id).await?;
         let put = self.store.put_tenant(&self.settings.scope(), id, change).await;
         put.map_err(|error| self.scope_error(error))
     }
@@ -171,12 +176,20 @@ fn change(typed: &TenantSettingsArgs, now: Capacity) -> TenantChange {
         cap: typed.cap.map(|cap| cap.0.map(|cap| cap.0)),
         capacity: typed.bounds.apply_to(now),
         suspended: None,
+        allowed_kinds: (!typed.allow_kind.is_empty())
+            .then(|| typed.allow_kind.iter().filter_map(|kind| kind.0.clone()).collect()),
     }
 }
 
 /// A limit for people; `-` if there is none.
 pub fn shown<T: ToString>(limit: Option<T>) -> String {
     limit.map_or_else(|| "-".to_owned(), |limit| limit.to_string())
+}
+
+/// The kinds with the operator's rights that are open to it; `-` if there is none.
+fn allowed_kinds(tenant: &Tenant) -> String {
+    let kinds: Vec<&str> = tenant.allowed_kinds.iter().map(Kind::as_str).collect();
+    shown(Some(kinds.join(", ")).filter(|kinds| !kinds.is_empty()))
 }
 
 fn state(tenant: &Tenant) -> &'static str {
@@ -186,7 +199,9 @@ fn state(tenant: &Tenant) -> &'static str {
 fn table(tenants: &[Tenant]) -> Table {
     let [weight, cap, units, bytes] = ["weight", "cap", "max units", "max bytes"].map(right);
     let [ready, leased, live, size] = ["ready", "leased", "live", "bytes"].map(right);
-    let heading = [cell("tenant"), cell("state"), weight, cap, units, bytes, ready, leased, live, size];
+    let kinds = cell("allowed kinds");
+    let heading =
+        [cell("tenant"), cell("state"), weight, cap, units, bytes, ready, leased, live, size, kinds];
     let empty = "no tenant has settings; without them a tenant has weight 1 and no limits";
     let mut table = Table::new(heading, empty);
     for tenant in tenants {
@@ -201,6 +216,7 @@ fn table(tenants: &[Tenant]) -> Table {
             right(tenant.counts.leased),
             right(tenant.counts.live()),
             right(byte_size::format(tenant.bytes)),
+            cell(allowed_kinds(tenant)),
         ]);
     }
     table
@@ -222,6 +238,7 @@ fn record(tenant: &Tenant, budget: &BudgetState) -> Table {
     table.field("cap", shown(tenant.cap));
     table.field("max units", shown(tenant.capacity.units));
     table.field("max bytes", shown(tenant.capacity.bytes.map(byte_size::format)));
+    table.field("allowed kinds", allowed_kinds(tenant));
     monthly_usage::fields(&mut table, budget);
     table.field("since", tenant.created_at);
     for state in longshore::UnitState::ALL {

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::{ledger, now};
 use crate::args::web::{TokenAddArgs, TokenCommand as Typed};
+use crate::audit;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell};
 use crate::settings::Settings;
@@ -21,7 +22,9 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
             settings.output.list(&tokens, || table(&tokens))?;
         }
         Typed::Revoke { id } => {
-            let revoked = ledger(settings).await?.revoke_token(&settings.scope(), id).await?;
+            let ledger = ledger(settings).await?;
+            audit::record(&*ledger, "token.revoke", settings.tenant.as_ref(), id).await?;
+            let revoked = ledger.revoke_token(&settings.scope(), id).await?;
             settings.output.answer(&revoked, || format!("token {id} is revoked"))?;
         }
     }
@@ -44,7 +47,10 @@ async fn add(typed: TokenAddArgs, settings: &Settings) -> anyhow::Result<()> {
         hash: fresh.hash(),
         expires_at: typed.expires.map(|span| now() + span.0),
     };
-    let record = ledger(settings).await?.add_token(&settings.scope(), new).await?;
+    let ledger = ledger(settings).await?;
+    new.check(&settings.scope())?;
+    audit::record(&*ledger, "token.add", Some(&new.tenant), new.id).await?;
+    let record = ledger.add_token(&settings.scope(), new).await?;
     let answer = TokenResult { record: &record, secret: fresh.expose() };
     if settings.output.is_json() {
         return settings.output.json(&answer);

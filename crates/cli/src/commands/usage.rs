@@ -21,7 +21,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         return run_through_server(server, &typed, settings).await;
     }
     let ledger = ledger(settings).await?;
-    if let Some(UsageCommand::Recost(typed)) = &typed.verb {
+    if let Some(UsageCommand::Recost(typed)) = &typed.command {
         recost::run(&*ledger, typed, settings).await?;
         return Ok(ExitCode::Good);
     }

@@ -1,6 +1,7 @@
 //! `worker`: claims units and runs them until drained, stopped or out of work.
 
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +23,11 @@ use crate::args::resource;
 use crate::args::worker::WorkerArgs;
 use crate::batch_hooks::BatchHooks;
 use crate::batch_start::{self, BatchStartHandler};
+use crate::config::WorkerConfig;
+use crate::env;
 use crate::error::{WithHint, usage};
-use crate::exec::{self, ExecHandler};
+use crate::exec::run::CommandSettings;
+use crate::exec::{self, ExecHandler, OsUser};
 use crate::exit::ExitCode;
 use crate::external_workers::ExternalWorkers;
 use crate::http::client::HttpClient;
@@ -49,7 +53,7 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
     let inference = inference::open_inference(&ledger, settings)?.with_pools(registry.clone());
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
     let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
-    let caller = HttpClient::new(Arc::new(settings.http.allow.clone()));
+    let caller = HttpClient::new(settings.http.rules());
     let actions = Arc::new(BatchHooks::new(dir, caller.clone()));
     let (sources, commands) = (sources(&settings.store), commands(settings));
     let batches = {
@@ -136,7 +140,7 @@ fn build(
         builder = builder.batch(batch);
     }
     let dir = typed.exec_dir.unwrap_or_else(|| defaults.exec_dir.clone());
-    let exec = ExecHandler::new(dir);
+    let exec = exec_handler(dir, typed.exec_user, defaults)?;
     let mut built_in = WorkerHandlers { exec, http, batches, starts, pools, registry, chaos: None };
     if let Some(log) = typed.chaos_log {
         built_in.chaos = Some(ChaosHandler::open(&log)?);
@@ -150,6 +154,15 @@ fn build(
         }
     }
     Ok(builder.build()?)
+}
+
+fn exec_handler(dir: PathBuf, user: Option<String>, defaults: &WorkerConfig) -> anyhow::Result<ExecHandler> {
+    if let Some(secret) = defaults.exec_env.iter().find(|name| env::SECRETS.contains(&name.as_str())) {
+        return Err(usage(format!("`worker.exec_env` names {secret}, which commands never inherit")))
+            .hint("leave it out: a command could read the worker's secrets");
+    }
+    let user = user.or_else(|| defaults.exec_user.clone()).map(|name| OsUser::find(&name)).transpose()?;
+    Ok(ExecHandler::new(CommandSettings::new(dir).inherit(defaults.exec_env.clone()).user(user)))
 }
 
 /// The built-in handlers, and those of worker processes.

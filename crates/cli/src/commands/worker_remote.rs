@@ -27,6 +27,7 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
         server_lost: remote.server_lost.0,
         drain: typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0),
         roots: remote.root,
+        allowed_env: remote.allow_env,
         env: inherited(&remote.env),
         hooks: Hooks { before: remote.before, after: remote.after },
         kills_orphans: true,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use super::value;
 use crate::alert_sinks::{SentryDsn, WebhookUrl};
-use crate::http::allowlist::Allowlist;
+use crate::http::allowlist::{Allowlist, DestinationRules};
 use crate::store::PostgresStoreUrl;
 
 section! {
@@ -97,6 +97,15 @@ section! {
         /// Working directory of commands.
         #[serde(deserialize_with = "value::folder")]
         exec_dir: PathBuf = ".".into(),
+        /// The user that commands of kind `exec` run as; `None` for the worker's own.
+        #[serde(deserialize_with = "value::optional")]
+        exec_user: Option<String> = None,
+        /// Variables that commands of kind `exec` inherit.
+        exec_env: Vec<String> = Vec::new(),
+        /// Whether the worker's processes may not gain privileges, as by `sudo`.
+        no_new_privs: bool = true,
+        /// Folders with the batch files that tenants' units of kind `batch.start` may start.
+        batch_dirs: Vec<PathBuf> = Vec::new(),
         /// Variables that commands of batches inherit.
         env: Vec<String> = Vec::new(),
         /// Bounded pools of which units of a kind hold a permit.
@@ -207,8 +216,17 @@ section! {
     HttpConfig {
         /// Allowed destinations.
         allow: Allowlist = Allowlist::default(),
+        /// Destinations in private networks that tenants' units may call.
+        allow_private: Allowlist = Allowlist::default(),
         /// Variables that header values may name.
         env: Vec<String> = Vec::new(),
+    }
+}
+
+impl HttpConfig {
+    /// Where requests may go.
+    pub fn rules(&self) -> DestinationRules {
+        DestinationRules { allow: self.allow.clone(), allow_private: self.allow_private.clone() }
     }
 }
 

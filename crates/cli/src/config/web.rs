@@ -1,29 +1,33 @@
 //! `[web]` and `[dispatch]`.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longshore::{ByteSize, PoolName, duration};
 use longshore_dispatch::system::{BaseSystem, JobRole, QueueSystem};
-use longshore_web::ConnectionLimits;
+use longshore_web::{ConnectionLimits, ProxyConfig, PublicUrl};
 
-use super::value;
+use super::{ListenAddress, value};
 
 section! {
     /// `[web]`: the API server.
     WebConfig {
         /// The address to listen on.
-        listen: SocketAddr = (Ipv4Addr::LOCALHOST, 7717).into(),
+        #[serde(deserialize_with = "value::parsed")]
+        listen: ListenAddress = ListenAddress::Tcp((Ipv4Addr::LOCALHOST, 7717).into()),
         /// The certificate's file.
         #[serde(deserialize_with = "value::optional")]
         tls_cert: Option<PathBuf> = None,
         /// The file of its private key.
         #[serde(deserialize_with = "value::optional")]
         tls_key: Option<PathBuf> = None,
-        /// Whether every client needs a token, even while there is none.
-        locked: bool = false,
+        /// The URL under which users reach the server, if a proxy is in front of it.
+        #[serde(deserialize_with = "value::optional")]
+        public_url: Option<PublicUrl> = None,
+        /// Addresses of proxies: `X-Forwarded-*` headers of their connections are believed.
+        trusted_proxies: BTreeSet<IpAddr> = BTreeSet::new(),
         /// Maximum size of a request body.
         max_body: ByteSize = ByteSize(17 << 20),
         /// Timeout for reading a request's head, and for answering a request that does not wait.
@@ -32,6 +36,16 @@ section! {
         /// Maximum number of concurrent connections.
         #[serde(deserialize_with = "value::at_least_one")]
         connections: usize = 10_000,
+        /// Maximum number of concurrent connections of one address.
+        #[serde(deserialize_with = "value::at_least_one")]
+        connections_per_address: usize = 2_500,
+        /// Maximum number of requests in progress of one token.
+        #[serde(deserialize_with = "value::at_least_one")]
+        requests_per_token: usize = 1_000,
+        /// Requests per second of one token before it gets 429; 0 is unbounded.
+        requests_per_second: u32 = 1_000,
+        /// Memory for the bodies of all requests in progress.
+        body_memory: ByteSize = ByteSize(256 << 20),
         /// Whether a worker server for scripts runs.
         dispatch: bool = false,
         /// Its addresses; 127.0.0.1 if empty.
@@ -44,12 +58,22 @@ section! {
 }
 
 impl WebConfig {
+    /// The proxies in front of the server.
+    pub fn proxies(&self) -> ProxyConfig {
+        ProxyConfig { public_url: self.public_url.clone(), trusted: self.trusted_proxies.clone() }
+    }
+
     /// Limits for clients, with at most this number of connections.
     pub fn limits(&self, max_connections: usize) -> ConnectionLimits {
+        let bytes = |size: ByteSize| usize::try_from(size.0).unwrap_or(usize::MAX);
         ConnectionLimits {
-            body: usize::try_from(self.max_body.0).unwrap_or(usize::MAX),
+            body: bytes(self.max_body),
             time: self.time_limit,
             connections: self.connections.min(max_connections),
+            connections_per_address: self.connections_per_address,
+            requests_per_token: self.requests_per_token,
+            requests_per_second: Some(self.requests_per_second).filter(|max| *max > 0),
+            body_memory: bytes(self.body_memory).max(bytes(self.max_body)),
             wrong_tokens: self.wrong_tokens,
         }
     }

@@ -3,18 +3,18 @@
 //! It decides nothing about the unit: it returns how the command ended.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore::Verdict;
-use longshore_process::{BoundedOutput, OrphanReaper, OutputReader, ProcessGroup};
+use longshore_process::{BoundedOutput, ExitWatcher, OrphanReaper, OutputReader, ProcessGroup};
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStdin, Command};
 
-use super::ExecResult;
 use super::payload::ExecPayload;
+use super::{ExecResult, OsUser};
 use crate::env;
 
 /// Bytes kept of each end of an output.
@@ -22,12 +22,46 @@ const MAX_OUTPUT_END: usize = 512 * 1024;
 /// Time between SIGTERM and SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(2);
 
+/// What all commands have in common.
+pub struct CommandSettings {
+    dir: PathBuf,
+    inherit: Vec<String>,
+    user: Option<OsUser>,
+    reaper: Arc<OrphanReaper>,
+}
+
+impl CommandSettings {
+    /// Commands run in `dir` unless they name another directory.
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, inherit: Vec::new(), user: None, reaper: OrphanReaper::shared() }
+    }
+
+    /// Commands also inherit these variables of the worker.
+    pub fn inherit(self, inherit: Vec<String>) -> Self {
+        Self { inherit, ..self }
+    }
+
+    /// Commands run as this user.
+    pub fn user(self, user: Option<OsUser>) -> Self {
+        Self { user, ..self }
+    }
+
+    fn inherited(&self) -> impl Iterator<Item = (String, String)> {
+        let is_inherited = |name: &str| {
+            let is_known = env::exec::INHERITED.contains(&name) || name.starts_with("LC_");
+            is_known || self.inherit.iter().any(|listed| listed == name)
+        };
+        std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(move |(name, _)| is_inherited(name))
+    }
+}
+
 /// The inputs of a run.
 pub struct CommandRun<'a> {
     pub exec: &'a ExecPayload,
-    pub dir: &'a Path,
+    pub settings: &'a CommandSettings,
     pub env: Vec<(&'static str, String)>,
-    pub reaper: &'a Arc<OrphanReaper>,
 }
 
 /// How a command ended.
@@ -43,7 +77,7 @@ pub enum CommandEnd {
 }
 
 enum RunEnd {
-    Exited(Option<ExitStatus>),
+    Exited,
     TimedOut,
     Cancelled,
 }
@@ -58,30 +92,39 @@ impl CommandRun<'_> {
         let began = Instant::now();
         let [mut out, mut err] = [(); 2].map(|()| BoundedOutput::new(MAX_OUTPUT_END, MAX_OUTPUT_END));
         let why = self.drive(&mut child, &group, cancelled, &mut out, &mut err).await;
+        // The group's id is its leader's, which is not reused until the leader is waited for.
         group.release();
+        let status = child.wait().await.ok();
         let seconds = began.elapsed().as_secs_f64();
         let result = |status: Option<ExitStatus>| result(status, &out, &err, seconds);
         match why {
-            RunEnd::Exited(status) => CommandEnd::Exited(result(status)),
+            RunEnd::Exited => CommandEnd::Exited(result(status)),
             RunEnd::TimedOut => CommandEnd::TimedOut(result(None)),
             RunEnd::Cancelled => CommandEnd::Cancelled(result(None)),
         }
     }
 
     fn spawn(&self) -> Result<(Child, ProcessGroup), Verdict> {
-        let dir = self.exec.cwd.as_ref().map_or(self.dir.to_owned(), |cwd| self.dir.join(cwd));
+        let own = &self.settings.dir;
+        let dir = self.exec.cwd.as_ref().map_or(own.clone(), |cwd| own.join(cwd));
         if !dir.is_dir() {
-            return Err(Verdict::fail("bad-input", format!("no directory {}", dir.display())));
+            // The worker's own path is not the sender's business.
+            let named = self.exec.cwd.as_ref().map_or(String::new(), |cwd| format!(" `{}`", cwd.display()));
+            return Err(Verdict::fail("bad-input", format!("there is no directory{named}")));
         }
         let stdin = if self.exec.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
         let mut command = Command::new(&self.exec.argv[0]);
         command.args(&self.exec.argv[1..]).current_dir(dir);
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.env_clear().envs(inherited()).envs(&self.exec.env).envs(self.env.iter().cloned());
-        self.reaper.spawn(&mut command).map_err(|error| not_started(&self.exec.argv[0], &error))
+        command.env_clear().envs(self.settings.inherited());
+        if let Some(user) = &self.settings.user {
+            user.apply_to(&mut command);
+        }
+        command.envs(&self.exec.env).envs(self.env.iter().cloned());
+        self.settings.reaper.spawn(&mut command).map_err(|error| not_started(&self.exec.argv[0], &error))
     }
 
-    /// Writes the input and reads the output until the command has ended.
+    /// Writes the input and reads the output until the command has ended. Leaves it to be reaped.
     async fn drive(
         &self,
         child: &mut Child,
@@ -101,21 +144,21 @@ impl CommandRun<'_> {
                 None => std::future::pending().await,
             }
         };
+        let exit = ExitWatcher::new(group.leader());
         let ended = async {
             tokio::select! {
-                status = child.wait() => RunEnd::Exited(status.ok()),
+                () = exit.wait() => RunEnd::Exited,
                 () = limit => RunEnd::TimedOut,
                 () = cancelled => RunEnd::Cancelled,
             }
         };
         let why = reader.read_during(ended).await;
-        if matches!(why, RunEnd::Exited(_)) {
-            reader.finish().await;
-        } else {
+        if !matches!(why, RunEnd::Exited) {
             // Output is still read: a command that is told to stop may print much.
-            let stop = async { tokio::join!(group.terminate_and_kill(TERM_GRACE), child.wait()) };
-            let _ = reader.read_during(stop).await;
+            group.terminate();
+            let _ = reader.read_during(tokio::time::timeout(TERM_GRACE, exit.wait())).await;
         }
+        reader.finish().await;
         why
     }
 }
@@ -125,12 +168,6 @@ async fn feed(pipe: Option<ChildStdin>, text: Option<&str>) {
         // A command need not read all its input: a closed pipe is no error.
         let _ = pipe.write_all(text.as_bytes()).await;
     }
-}
-
-fn inherited() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .filter(|(name, _)| env::exec::INHERITED.contains(&name.as_str()) || name.starts_with("LC_"))
 }
 
 fn not_started(program: &str, error: &std::io::Error) -> Verdict {

@@ -1,13 +1,58 @@
 //! The destinations that requests may go to: any, or the entries of `http.allow`; never by accident
-//! the addresses that [`super::ssrf_guard`] forbids.
+//! the addresses that [`super::ssrf_guard`] forbids, and for tenants' units private addresses only
+//! where an entry names them.
 
 use std::net::IpAddr;
 
+use longshore::Rights;
 use reqwest::Url;
 
-use super::ssrf_guard::is_forbidden;
+use super::ssrf_guard::AddressClass;
 
-/// The allowed destinations; empty means all.
+/// `http.allow` and `http.allow_private`.
+#[derive(Debug, Clone, Default)]
+pub struct DestinationRules {
+    /// The allowed destinations; empty means all.
+    pub allow: Allowlist,
+    /// Destinations in private networks that tenants' units may call besides.
+    pub allow_private: Allowlist,
+}
+
+impl DestinationRules {
+    /// Checks whether `url` may be called with these rights; the error says why not. Returns the
+    /// class of addresses that a name may resolve to.
+    pub fn check(&self, url: &Url, rights: Rights) -> Result<AddressClass, String> {
+        let listed = self.listed(url);
+        if listed.is_none() && !self.allow.0.is_empty() {
+            return Err(format!("{} is not in `http.allow`", origin_text(url)));
+        }
+        let most = match rights {
+            Rights::Tenant if listed.is_none() => AddressClass::Public,
+            _ => AddressClass::Private,
+        };
+        match address(url).map_or(AddressClass::Public, AddressClass::of) {
+            // An entry that names such an address exactly is intended.
+            AddressClass::Forbidden if listed.is_none_or(|entry| entry.subdomains) => {
+                Err(format!("{} is a link-local or metadata address", origin_text(url)))
+            }
+            AddressClass::Private if most == AddressClass::Public => {
+                Err(format!("{} is a private address, which is closed to tenants", origin_text(url)))
+            }
+            _ => Ok(most),
+        }
+    }
+
+    /// Whether an entry names the destination.
+    pub fn lists(&self, url: &Url) -> bool {
+        self.listed(url).is_some()
+    }
+
+    fn listed(&self, url: &Url) -> Option<&AllowedOrigin> {
+        self.allow.0.iter().chain(&self.allow_private.0).find(|entry| entry.matches(url))
+    }
+}
+
+/// A list of destinations.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(try_from = "Vec<String>")]
 pub struct Allowlist(Vec<AllowedOrigin>);
@@ -21,23 +66,9 @@ impl TryFrom<Vec<String>> for Allowlist {
 }
 
 impl Allowlist {
-    /// Parses `http.allow`.
+    /// Parses the entries.
     pub fn new(entries: &[String]) -> Result<Self, String> {
         entries.iter().map(|text| AllowedOrigin::read(text)).collect::<Result<_, _>>().map(Self)
-    }
-
-    /// Checks whether `url` may be called; the error says why not.
-    pub fn check(&self, url: &Url) -> Result<(), String> {
-        let listed = self.0.iter().find(|entry| entry.matches(url));
-        if listed.is_none() && !self.0.is_empty() {
-            return Err(format!("{} is not in `http.allow`", origin_text(url)));
-        }
-        let forbidden = address(url).is_some_and(is_forbidden);
-        // An entry that names such an address exactly is intended.
-        if forbidden && listed.is_none_or(|entry| entry.subdomains) {
-            return Err(format!("{} is a link-local or metadata address", origin_text(url)));
-        }
-        Ok(())
     }
 }
 
@@ -99,9 +130,41 @@ fn origin_text(url: &Url) -> String {
 mod tests {
     use super::*;
 
-    fn allowed(entries: &[&str], url: &str) -> bool {
+    fn list(entries: &[&str]) -> Allowlist {
         let entries: Vec<String> = entries.iter().map(|&text| text.to_owned()).collect();
-        Allowlist::new(&entries).unwrap().check(&url.parse().unwrap()).is_ok()
+        Allowlist::new(&entries).unwrap()
+    }
+
+    fn allowed(entries: &[&str], url: &str) -> bool {
+        let rules = DestinationRules { allow: list(entries), allow_private: Allowlist::default() };
+        rules.check(&url.parse().unwrap(), Rights::Operator).is_ok()
+    }
+
+    #[test]
+    fn a_tenant_reaches_a_private_address_only_where_an_entry_names_it() {
+        let rules = |allow: &[&str], private: &[&str]| DestinationRules {
+            allow: list(allow),
+            allow_private: list(private),
+        };
+        let [open, named, besides] = [
+            rules(&[], &[]),
+            rules(&["http://10.0.0.5", "https://erp.corp.example"], &[]),
+            rules(&[], &["http://10.0.0.5", "https://erp.corp.example"]),
+        ];
+        let check = |rules: &DestinationRules, url: &str| rules.check(&url.parse().unwrap(), Rights::Tenant);
+        for url in ["http://127.0.0.1:99/", "http://[::1]/", "http://10.0.0.6/", "http://[::ffff:10.0.0.6]/"]
+        {
+            for rules in [&open, &named, &besides] {
+                assert!(check(rules, url).is_err(), "{url}");
+            }
+        }
+        assert_eq!(check(&open, "https://erp.corp.example/"), Ok(AddressClass::Public));
+        for rules in [&named, &besides] {
+            assert_eq!(check(rules, "https://erp.corp.example/"), Ok(AddressClass::Private));
+            assert_eq!(check(rules, "http://10.0.0.5/"), Ok(AddressClass::Private));
+        }
+        assert!(check(&named, "https://example.com/").is_err());
+        assert_eq!(check(&besides, "https://example.com/"), Ok(AddressClass::Public));
     }
 
     #[test]

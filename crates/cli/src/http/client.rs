@@ -8,11 +8,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use longshore::Rights;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, LOCATION};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 
-use super::allowlist::Allowlist;
-use super::ssrf_guard::{ForbiddenAddress, GuardedResolver};
+use super::allowlist::DestinationRules;
+use super::ssrf_guard::{AddressClass, ForbiddenAddress, GuardedResolver};
 
 /// A longer chain of redirects is an error.
 const MAX_REDIRECTS: usize = 10;
@@ -20,8 +21,9 @@ const MAX_REDIRECTS: usize = 10;
 /// Sends requests to allowed destinations.
 #[derive(Clone)]
 pub struct HttpClient {
-    client: Arc<OnceLock<Client>>,
-    allowlist: Arc<Allowlist>,
+    /// A client that resolves names to public addresses only, and one that also accepts private ones.
+    clients: Arc<[OnceLock<Client>; 2]>,
+    rules: Arc<DestinationRules>,
 }
 
 /// A request.
@@ -38,13 +40,16 @@ pub struct HttpRequest {
     pub follow: bool,
     /// Maximum bytes of the response's body to read.
     pub most: usize,
+    /// The rights that it is sent with.
+    pub rights: Rights,
 }
 
 impl HttpRequest {
-    /// A plain request with a timeout of a minute.
+    /// A plain request of the operator, with a timeout of a minute.
     pub fn new(method: Method, url: Url) -> Self {
         let (headers, timeout) = (HeaderMap::new(), Duration::from_secs(60));
-        Self { method, url, headers, body: None, timeout, follow: false, most: 0 }
+        let rights = Rights::Operator;
+        Self { method, url, headers, body: None, timeout, follow: false, most: 0, rights }
     }
 }
 
@@ -85,24 +90,30 @@ impl fmt::Display for HttpError {
 
 impl HttpClient {
     /// A client with these rules.
-    pub fn new(allowlist: Arc<Allowlist>) -> Self {
-        Self { client: Arc::default(), allowlist }
+    pub fn new(rules: DestinationRules) -> Self {
+        Self { clients: Arc::default(), rules: Arc::new(rules) }
     }
 
-    /// Builds the client at the first request: it loads the machine's certificate authorities,
+    /// Whether the configuration names the destination.
+    pub fn lists(&self, url: &Url) -> bool {
+        self.rules.lists(url)
+    }
+
+    /// Builds a client at its first request: it loads the machine's certificate authorities,
     /// which takes longer than the rest of a worker's start.
-    fn client(&self) -> Result<&Client, HttpError> {
-        if let Some(client) = self.client.get() {
+    fn client(&self, most: AddressClass) -> Result<&Client, HttpError> {
+        let place = &self.clients[usize::from(most > AddressClass::Public)];
+        if let Some(client) = place.get() {
             return Ok(client);
         }
         // Redirects are followed here, because the rules apply to each step.
         let client = Client::builder()
             .user_agent(concat!("longshore/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
-            .dns_resolver(Arc::new(GuardedResolver))
+            .dns_resolver(Arc::new(GuardedResolver(most)))
             .build()
             .map_err(|error| HttpError::Connection(error.to_string()))?;
-        Ok(self.client.get_or_init(|| client))
+        Ok(place.get_or_init(|| client))
     }
 
     /// Sends a request within its timeout. Dropping the future cancels it.
@@ -114,8 +125,8 @@ impl HttpClient {
 
     async fn exchange(&self, mut call: HttpRequest) -> Result<HttpResponse, HttpError> {
         for _ in 0..=MAX_REDIRECTS {
-            self.allowlist.check(&call.url).map_err(HttpError::NotAllowed)?;
-            let response = self.send(&call).await?;
+            let most = self.rules.check(&call.url, call.rights).map_err(HttpError::NotAllowed)?;
+            let response = self.send(&call, most).await?;
             match redirect(&response).filter(|_| call.follow) {
                 Some(to) => call.follow_redirect(response.status(), &to)?,
                 None => return read(response, call.most).await,
@@ -124,8 +135,8 @@ impl HttpClient {
         Err(HttpError::BadRedirect(format!("more than {MAX_REDIRECTS} redirects")))
     }
 
-    async fn send(&self, call: &HttpRequest) -> Result<Response, HttpError> {
-        let request = self.client()?.request(call.method.clone(), call.url.clone());
+    async fn send(&self, call: &HttpRequest, most: AddressClass) -> Result<Response, HttpError> {
+        let request = self.client(most)?.request(call.method.clone(), call.url.clone());
         let request = request.headers(call.headers.clone());
         let request = match &call.body {
             Some(body) => request.body(body.clone()),

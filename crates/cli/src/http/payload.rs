@@ -92,7 +92,8 @@ impl HttpPayload {
         known.ok_or_else(|| bad(format!("`{text}` is no supported method")))
     }
 
-    fn url(&self) -> Result<Url, Verdict> {
+    /// The URL to call.
+    pub fn url(&self) -> Result<Url, Verdict> {
         // No message names the URL, which may hold a secret.
         let url = Url::parse(&self.url).map_err(|error| bad(format!("`url`: {error}")))?;
         if !["http", "https"].contains(&url.scheme()) {

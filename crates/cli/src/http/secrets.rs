@@ -41,7 +41,10 @@ impl AllowedVariables {
 
     fn secret(&self, name: &str) -> Result<String, Verdict> {
         if !self.0.iter().any(|listed| listed == name) {
-            let why = format!("`env:{name}`: this worker's `http.env` does not list {name}");
+            let why = format!(
+                "`env:{name}`: this worker's `http.env` does not list {name}, or a tenant's unit calls a \
+                 destination that is not in `http.allow`"
+            );
             return Err(Verdict::fail("secret", why));
         }
         let value = env::secret(name).filter(|value| !value.is_empty());

@@ -109,9 +109,9 @@ mod tests {
         let json = |line| -> Value {
             serde_json::from_str(&LineFormat::Json.line(&label(), "stderr", line)).unwrap()
         };
-        let said = json("it is \"so\"");
-        assert_eq!((&said["worker"], &said["pid"]), (&"mail.1".into(), &7.into()));
-        assert_eq!((&said["stream"], &said["line"]), (&"stderr".into(), &"it is \"so\"".into()));
+        let line = json("it is \"so\"");
+        assert_eq!((&line["worker"], &line["pid"]), (&"mail.1".into(), &7.into()));
+        assert_eq!((&line["stream"], &line["line"]), (&"stderr".into(), &"it is \"so\"".into()));
         assert_eq!(json("{\"level\":\"INFO\"}")["line"]["level"], "INFO");
     }
 

@@ -7,6 +7,7 @@ use std::io::{Read, Seek, Write};
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
+use longshore_trusted_path::{open_shared, open_unwritable};
 use rustix::process::Pid;
 
 use crate::error::{WithHint, hinted};
@@ -18,9 +19,7 @@ pub struct PidFile(File);
 impl PidFile {
     /// Locks the file and writes the PID.
     pub fn lock(path: &Path) -> anyhow::Result<Self> {
-        let mut options = File::options();
-        let file = options.create(true).truncate(false).read(true).write(true).open(path);
-        let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
+        let mut file = open_shared(path).context("cannot use the PID file")?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -52,7 +51,10 @@ impl Drop for PidFile {
 pub fn running_pid(path: &Path) -> anyhow::Result<Pid> {
     let none = || anyhow!("no supervisor runs here: {} is not locked", path.display());
     let hint = "`longshore supervise` starts one; `supervise.pid_file` names its PID file";
-    let mut file = File::open(path).map_err(|_| none()).hint(hint)?;
+    let mut file = match open_unwritable(path) {
+        Err(error) if error.io_kind().is_none() => return Err(error).context("cannot use the PID file"),
+        file => file.map_err(|_| none()).hint(hint)?,
+    };
     if file.try_lock_shared().is_ok() {
         return Err(none()).hint(hint);
     }
@@ -65,6 +67,20 @@ pub fn running_pid(path: &Path) -> anyhow::Result<Pid> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pid_that_another_user_can_write_is_not_signalled() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("pid"), dir.path().join("link"));
+        std::fs::write(&path, "1").unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(PidFile::lock(&link).is_err() && running_pid(&link).is_err());
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o666)).unwrap();
+        for error in [PidFile::lock(&path).unwrap_err(), running_pid(&path).unwrap_err()] {
+            assert!(format!("{error:#}").contains("can be changed by other users"), "{error:#}");
+        }
+    }
 
     #[test]
     fn a_second_one_is_kept_out_and_told_who_is_there() {

@@ -123,9 +123,10 @@ class Chromium:
         words = self.eval("document.body.innerText")
         raise BrowserError(f"never true: {script}\n{words}")
 
-    def go(self, url):
+    def go(self, url, redirected_to=None):
         self.call("Page.navigate", url=url)
-        self.until(f"document.readyState === 'complete' && location.href === {json.dumps(url)}")
+        end = json.dumps(redirected_to or url)
+        self.until(f"document.readyState === 'complete' && location.href === {end}")
 
     def press(self, words):
         """Clicks the button with this text."""

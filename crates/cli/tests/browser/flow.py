@@ -1,7 +1,7 @@
-"""The main flow in a real browser: watches a batch, pauses and resumes it, retries its failures and checks its
+"""The main flow in a real browser: logs in by the link that `serve` printed, watches a batch, pauses and resumes it, retries its failures and checks its
 cost, with no console error. The script never reloads a page: pages update themselves.
 
-    flow.py http://ADDRESS BATCH
+    flow.py LOGIN_LINK BATCH
 """
 
 import json
@@ -11,7 +11,8 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from chromium import Chromium  # noqa: E402
 
-site, batch = sys.argv[1:3]
+link, batch = sys.argv[1:3]
+site = link.split("/login?")[0]
 
 
 def tile(name):
@@ -26,6 +27,7 @@ def status(word):
 
 with Chromium() as browser:
     browser.screen(1200, 900)
+    browser.go(link, f"{site}/")
     browser.go(f"{site}/batches")
     browser.until(f"document.body.innerText.includes({json.dumps(batch)})")
     browser.go(f"{site}/batches/{batch}")

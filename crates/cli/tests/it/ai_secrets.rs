@@ -37,7 +37,7 @@ fn post_chat(address: &str) -> Vec<u8> {
     let length = body.len();
     write!(
         stream,
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
          content-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
     )
     .unwrap();
@@ -53,9 +53,8 @@ fn secrets_never_printed_by_who_asks() {
         let fixture = AiFixture::new(SECRET);
         let logs = ["--log-level", "trace", "--log-format", form];
         let json: &[&str] = if form == "json" { &["--json"] } else { &[] };
-        let mut gateway = fixture
-            .dir
-            .start(&[&["ai", "gateway", "--listen", "127.0.0.1:0", "--log-dir", "logs"], &logs[..]].concat());
+        let gateway = ["ai", "gateway", "--no-auth", "--listen", "127.0.0.1:0", "--log-dir", "logs"];
+        let mut gateway = fixture.dir.start(&[&gateway, &logs[..]].concat());
         let mut worker = fixture.worker(&logs);
         for (i, act) in hostile_responses(&fixture).into_iter().enumerate() {
             fixture.fake.set_default(act);

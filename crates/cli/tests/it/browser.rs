@@ -17,17 +17,17 @@ fn a_batch_is_watched_and_steered_in_a_browser_and_its_console_stays_silent() {
     let flow = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/browser/flow.py");
     let batch = job.batch()["batch"].as_str().unwrap().to_owned();
     let mut run = Command::new("python3")
-        .args(["-B", flow, &format!("http://{}", server.address), &batch])
+        .args(["-B", flow, server.login.as_ref().unwrap(), &batch])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     // The worker starts once the browser shows the page.
-    let (mut said, mut out) = (String::new(), BufReader::new(run.stdout.take().unwrap()));
-    out.read_line(&mut said).unwrap();
-    assert_eq!(said, "open\n");
+    let (mut output, mut out) = (String::new(), BufReader::new(run.stdout.take().unwrap()));
+    out.read_line(&mut output).unwrap();
+    assert_eq!(output, "open\n");
     let mut worker = job.dir.start(&["worker", "--slots", "2"]);
-    out.read_to_string(&mut said).unwrap();
-    assert!(run.wait().unwrap().success() && said.ends_with("good\n"), "{said}");
+    out.read_to_string(&mut output).unwrap();
+    assert!(run.wait().unwrap().success() && output.ends_with("good\n"), "{output}");
     worker.kill();
     server.stop();
 }

@@ -140,10 +140,10 @@ fn kill_at_every_step(provider: &str, store: StoreKind) {
         job.rows(&name, "ready").iter().map(|row| row["unit"].as_str().unwrap().to_owned()).collect();
     assert_eq!(units.len() as u64, ROWS);
     let asked = |at: usize| format!("{}-1", units[at]);
-    for (at, fate) in
+    for (at, failure) in
         [(3, BatchItemFailure::Expired), (17, BatchItemFailure::Expired), (40, BatchItemFailure::Missing)]
     {
-        fake.fail_in_batch(&asked(at), fate);
+        fake.fail_in_batch(&asked(at), failure);
     }
     fake.push_batch_plans([BatchPlan { polls: 2, ..BatchPlan::default() }]);
 

@@ -31,7 +31,10 @@ fn fetch_metrics() -> String {
     BufReader::new(server.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     let output: Value = serde_json::from_str(&line).expect(&line);
     let mut stream = TcpStream::connect(output["listen"].as_str().unwrap()).unwrap();
-    let ask = "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let token = output["token"].as_str().unwrap();
+    let ask = format!(
+        "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n"
+    );
     stream.write_all(ask.as_bytes()).unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();

@@ -54,8 +54,8 @@ fn streamed_output_is_printed_in_the_order_of_the_array() {
     assert_eq!((&first["index"], &first["stdout"]), (&1.into(), &"out 1\n".into()));
     let files = std::fs::read_dir(pool.dir.path("logs")).unwrap().count();
     assert_eq!(files, 2, "two files of the one worker");
-    let nobody = pool.dir.run(&["dispatch", "output", "nobody", "--from", "logs"]).ends(1);
-    assert!(nobody.err.contains("no output of it found"), "{}", nobody.err);
+    let unknown = pool.dir.run(&["dispatch", "output", "nobody", "--from", "logs"]).ends(1);
+    assert!(unknown.err.contains("no output of it found"), "{}", unknown.err);
 }
 
 #[test]

@@ -60,10 +60,10 @@ fn files_that_others_may_read_or_write_are_found() {
     dir.write("longshore.toml", "[alerts]\nwebhook = 'https://example.com/hook/SECRET'\n");
     set_mode(&dir, "longshore.toml", 0o644);
     let run = dir.run(&["doctor", "--json"]).ends(1);
-    finds(&run, "permissions", "wrong", "holds a secret and is readable by other users");
+    finds(&run, "configuration", "wrong", "holds a secret and is readable by other users");
     assert!(!run.out.contains("SECRET"), "{}", run.out);
     set_mode(&dir, "longshore.toml", 0o622);
-    finds(&dir.run(&["doctor", "--json"]).ends(1), "permissions", "wrong", "writable by other users");
+    finds(&dir.run(&["doctor", "--json"]).ends(1), "configuration", "wrong", "can be changed by other users");
     set_mode(&dir, "longshore.toml", 0o600);
     dir.write("longshore.key", [7; 32]);
     set_mode(&dir, "longshore.key", 0o644);

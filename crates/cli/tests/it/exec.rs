@@ -1,8 +1,13 @@
 //! The kind `exec`: what commands get, what is recorded of them, and that none outlives its unit.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::support::{TIMEOUT, TestDir, eventually, is_alive};
+
+/// The user id of Debian's `nobody`.
+const NOBODY: u32 = 65_534;
 
 /// Runs one payload to its end.
 fn run_payload(dir: &TestDir, payload: &Value, more: &[&str]) -> Value {
@@ -36,13 +41,84 @@ fn a_command_gets_its_stdin_directory_and_environment() {
 #[test]
 fn a_worker_keeps_its_secrets_from_commands() {
     let dir = TestDir::new();
+    dir.write("longshore.toml", "[worker]\nexec_env = [\"LICENCE\"]\n");
     let id = dir.submit_script("env", &[]);
     let mut worker = dir.command(&["worker", "--slots", "1", "--until-idle"]);
-    worker.env("DATABASE_PASSWORD", "hunter2").env("LC_TIME", "C");
+    let store = format!("sqlite:{}", dir.path("longshore.db").display());
+    worker.env("DATABASE_PASSWORD", "hunter2").env("LC_TIME", "C").env("LICENCE", "seven");
+    worker.env("LONGSHORE_STORE", store).env("LONGSHORE_SMTP_PASSWORD", "hunter2");
     assert!(worker.status().unwrap().success());
     let out = dir.unit(&id)["result"]["stdout"].as_str().unwrap().to_owned();
+    assert!(!out.contains("hunter2") && !out.contains("LONGSHORE_STORE"), "{out}");
+    assert!(out.contains("LC_TIME=C") && out.contains("PATH=") && out.contains("LICENCE=seven"), "{out}");
+    dir.write("longshore.toml", "[worker]\nexec_env = [\"LONGSHORE_MASTER_KEY\"]\n");
+    dir.run(&["worker", "--until-idle"]).ends(2).says("commands never inherit");
+}
+
+/// As root a process reads everything, so that the worker is started as another user.
+#[test]
+fn a_command_reads_neither_its_workers_environment_nor_that_of_the_reaper() {
+    use std::os::unix::process::CommandExt;
+    let dir = TestDir::new();
+    // All processes of this user that have the worker's secret.
+    let script =
+        "cat /proc/$PPID/environ; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep SMTP_PASS";
+    let id = dir.submit_script(&format!("({script}); grep NoNewPrivs /proc/self/status; id -u"), &[]);
+    let arguments = ["worker", "--slots", "1", "--until-idle"];
+    let mut worker = dir.command(&arguments);
+    if dir.is_root() {
+        // The build's folder may be closed to that user.
+        let program = dir.path("longshore");
+        std::fs::copy(worker.get_program(), &program).unwrap();
+        dir.give_to(NOBODY);
+        worker = std::process::Command::new(program);
+        worker.args(arguments).current_dir(dir.path(".")).uid(NOBODY).gid(NOBODY);
+    }
+    worker.env("LONGSHORE_SMTP_PASSWORD", "hunter2");
+    assert!(worker.status().unwrap().success());
+    let unit = dir.unit(&id);
+    let out = unit["result"]["stdout"].as_str().unwrap_or_else(|| panic!("{unit}"));
     assert!(!out.contains("hunter2"), "{out}");
-    assert!(out.contains("LC_TIME=C") && out.contains("PATH="), "{out}");
+    assert!(unit["result"]["stderr"].as_str().unwrap().contains("Permission denied"), "{unit}");
+    assert!(out.contains("NoNewPrivs:\t1"), "{out}");
+}
+
+#[test]
+fn a_root_worker_runs_commands_as_another_user_if_it_is_told_to() {
+    let dir = TestDir::new();
+    if !dir.is_root() {
+        dir.run(&["worker", "--exec-user", "nobody"]).ends(1).says("does not run as root");
+        return;
+    }
+    dir.give_to(NOBODY);
+    let id = dir.submit_script("id -u; id -G; echo $USER; cat /proc/$PPID/environ", &["--max-attempts", "1"]);
+    dir.run(&["worker", "--until-idle", "--exec-user", "nobody"]).ok();
+    let unit = dir.unit(&id);
+    assert_eq!(failure_code(&unit), "exit-code", "the worker's environment is not readable");
+    let id = dir.submit_script("id -u; id -G; echo $USER", &[]);
+    dir.run(&["worker", "--until-idle", "--exec-user", "nobody"]).ok();
+    let unit = dir.unit(&id);
+    let nobody = NOBODY.to_string();
+    assert_eq!(unit["result"]["stdout"], format!("{nobody}\n{nobody}\nnobody\n"), "{unit}");
+    dir.run(&["worker", "--exec-user", "no-such-user"]).ends(1).says("no user `no-such-user`");
+}
+
+/// A group has its leader's id. If the leader were reaped first, the id could belong to another group
+/// by the time the rest of the group is killed.
+#[test]
+fn a_command_is_reaped_after_its_group_was_killed() {
+    let dir = TestDir::new();
+    // `sleep` keeps the output open, so that the worker waits for the rest of it.
+    let id = dir.submit_script("sleep 600 & echo $! > left; echo $$ > leader", &[]);
+    let _worker = dir.start(&["worker", "--slots", "1"]);
+    eventually(TIMEOUT, || dir.read("leader").ends_with('\n').then_some(()));
+    let (leader, left) = (dir.read("leader"), dir.read("left"));
+    let leader = std::path::Path::new("/proc").join(leader.trim());
+    eventually(TIMEOUT, || (!leader.exists()).then_some(()));
+    // A killed process needs a moment to end. A worker that reaps first waits two seconds for the output.
+    eventually(Duration::from_millis(500), || (!is_alive(left.trim())).then_some(()));
+    eventually(TIMEOUT, || (dir.unit(&id)["state"] == "done").then_some(()));
+    assert!(!leader.exists());
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn without_a_master_key_nothing_is_sealed_and_no_secret_is_asked_for() {
     dir.run(&["key", "init"]).ends(1).says("exists already").says("never overwritten");
     let open = std::fs::Permissions::from_mode(0o644);
     std::fs::set_permissions(dir.path("longshore.key"), open).unwrap();
-    add_key(&dir, "k").ends(1).says("may be read by others").says("chmod 600");
+    add_key(&dir, "k").ends(1).says("is accessible to other users").says("chmod 600");
 }
 
 #[test]

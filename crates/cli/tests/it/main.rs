@@ -79,6 +79,8 @@ mod doctor;
 #[cfg(test)]
 mod exec;
 #[cfg(test)]
+mod exhaustion;
+#[cfg(test)]
 mod external_workers;
 #[cfg(test)]
 mod faults;
@@ -89,11 +91,15 @@ mod keys;
 #[cfg(test)]
 mod mail;
 #[cfg(test)]
+mod operator_kinds;
+#[cfg(test)]
 mod pg_batch_storm;
 #[cfg(test)]
 mod pg_storm;
 #[cfg(test)]
 mod pool_permits;
+#[cfg(test)]
+mod private_files;
 #[cfg(test)]
 mod profiles;
 #[cfg(test)]

@@ -105,15 +105,22 @@ fn what_is_doubtful_is_done_with_a_warning() {
 fn a_profile_extends_a_template_of_the_house_and_does_not_show_its_key() {
     let dir = TestDir::new();
     let house = ["profile", "add", "house", "--template", "--provider", "openai", "--key", "env:HOUSE"];
-    dir.run(&[&house[..], &["--rpm", "500", "--price-input", "1", "--price-output", "2"]].concat()).ok();
+    let prices = ["--price-input", "1", "--price-output", "2", "--also-model", "large-4.1=5/25"];
+    dir.run(&[&house[..], &["--model", "mini", "--rpm", "500"], &prices].concat()).ok();
     let draft = ["profile", "add", "draft", "--tenant", "acme", "--extends", "house"];
-    dir.run(&[&draft[..], &["--model", "mini", "--tpm", "1k"]].concat()).ok();
+    let huge = dir.run(&[&draft[..], &["--model", "huge"]].concat()).ends(2);
+    huge.says("it names: large-4.1, mini").says("--also-model huge=IN/OUT");
+    let own = ["--also-model", "huge=0/0"];
+    dir.run(&[&draft[..], &own].concat()).ends(2).says("`models` of its own");
+    dir.run(&[&draft[..], &["--also-model", "huge=1"]].concat()).ends(2).says("IN/OUT, as 5/25");
+    dir.run(&[&draft[..], &["--model", "large-4.1", "--tpm", "1k"]].concat()).ok();
     let draft = dir.run(&["profile", "show", "draft", "--tenant", "acme", "--json"]).ok().json();
     assert_eq!(draft["whole"]["provider"], "openai");
     assert_eq!(draft["whole"]["limits"], json!({ "requests": 500, "tokens": 1000 }));
     assert_eq!(draft["whole"]["key"], Value::Null);
     let shown = dir.run(&["profile", "show", "draft", "--tenant", "acme"]).ok().out;
     assert!(shown.contains("its template's") && !shown.contains("env:HOUSE"), "{shown}");
+    assert!(shown.contains("prices of large-4.1") && shown.contains("in $5, out $25"), "{shown}");
     let cheaper = ["profile", "set", "draft", "--tenant", "acme", "--price-input", "0"];
     let refused = dir.run(&[&cheaper[..], &["--price-output", "0"]].concat()).ends(2);
     refused.says("the template's prices").says("a key of your own");

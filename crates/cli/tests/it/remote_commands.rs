@@ -39,7 +39,9 @@ impl RemoteFixture {
         CliOutput::of(self.command(args, token).spawn().unwrap())
     }
 
+    /// A token of a tenant that may run commands.
     fn add_token(&self, of: &str, role: &str) -> String {
+        let _ = self.dir.run(&["tenant", "add", of, "--allow-kind", "exec"]);
         let run = self.dir.run(&["token", "add", "--for", of, "--role", role, "--json"]).ok();
         run.json()["secret"].as_str().unwrap().to_owned()
     }
@@ -373,7 +375,8 @@ fn a_certificate_of_ones_own_is_trusted_by_name() {
     let server = ServeProcess::start(&dir, &tls);
     let url = format!("https://{}", server.address);
     let client = TestDir::new();
-    client.run(&["queue", "list", "--server", &url, "--ca-file", cert]).ok();
+    let mut list = client.command(&["queue", "list", "--server", &url, "--ca-file", cert]);
+    CliOutput::of(list.env("LONGSHORE_TOKEN", server.token.as_ref().unwrap()).spawn().unwrap()).ok();
     client.run(&["queue", "list", "--server", &url]).ends(1).says("no secure connection").says("--ca-file");
     client.run(&["queue", "list", "--server", &url, "--ca-file", key]).ends(2).says("no certificate");
     server.stop();

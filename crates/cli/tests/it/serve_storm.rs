@@ -14,17 +14,17 @@ use serde_json::json;
 use crate::serve::ServeProcess;
 use crate::support::{TIMEOUT, TestDir, eventually, pick_size, stretch};
 
-const MIB: u64 = 1024 * 1024;
+pub const MIB: u64 = 1024 * 1024;
 
 impl ServeProcess {
     /// The peak memory of the server process.
-    fn peak_memory(&self) -> u64 {
+    pub fn peak_memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
     }
 
-    fn connect(&self, words: &str) -> TcpStream {
+    pub fn connect(&self, words: &str) -> TcpStream {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.write_all(words.as_bytes()).unwrap();
         stream
@@ -36,7 +36,7 @@ impl ServeProcess {
         assert_eq!(self.send("GET", "/api/v1/queues", None, "").0, 200);
     }
 
-    fn assert_growth_below(&self, what: &str, before: u64, most: u64) {
+    pub fn assert_growth_below(&self, what: &str, before: u64, most: u64) {
         let now = self.peak_memory();
         eprintln!("{what}: {} MiB before, {} MiB at most", before / MIB, now / MIB);
         assert!(now < before + most, "{what}: {} MiB more", (now - before) / MIB);
@@ -103,8 +103,8 @@ fn a_thousand_who_listen_all_hear_of_a_change_and_others_are_answered() {
     raise_file_limit(count);
     let (dir, server) = start_server("");
     let before = server.peak_memory();
-    let ask = "GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
-    let mut listening: Vec<TcpStream> = (0..count).map(|_| server.connect(ask)).collect();
+    let ask = format!("GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n{}\r\n", server.authorization());
+    let mut listening: Vec<TcpStream> = (0..count).map(|_| server.connect(&ask)).collect();
     for stream in &mut listening {
         read_until(stream, ": open");
     }
@@ -140,7 +140,7 @@ fn huge_bodies_are_refused_or_streamed_and_never_held() {
         for _ in 0..many {
             scope.spawn(|| {
                 let mut stream =
-                    server.connect(&request_head("/api/v1/units", "application/json", 100 * MIB));
+                    server.connect(&request_head(&server, "/api/v1/units", "application/json", 100 * MIB));
                 let piece = vec![b'x'; 1024 * 1024];
                 let took = (0..100).take_while(|_| stream.write_all(&piece).is_ok()).count();
                 assert!(took < 100, "the server closes before the whole body arrives");
@@ -154,6 +154,7 @@ fn huge_bodies_are_refused_or_streamed_and_never_held() {
     let payload = json!({ "argv": ["true", "x".repeat(pick_size(500, 5_000))] });
     let line = json!({ "kind": "exec", "payload": payload }).to_string() + "\n";
     let mut stream = server.connect(&request_head(
+        &server,
         "/api/v1/units/stream",
         "application/x-ndjson",
         units * line.len() as u64,
@@ -170,9 +171,10 @@ fn huge_bodies_are_refused_or_streamed_and_never_held() {
     server.stop();
 }
 
-fn request_head(path: &str, kind: &str, length: u64) -> String {
+fn request_head(server: &ServeProcess, path: &str, kind: &str, length: u64) -> String {
+    let authorization = server.authorization();
     format!(
-        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{authorization}\
          content-type: {kind}\r\ncontent-length: {length}\r\n\r\n"
     )
 }

@@ -1,6 +1,7 @@
 //! A test directory with a store, and the binary run in it.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -32,7 +33,25 @@ impl TestDir {
     pub fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, content).unwrap();
+        if name.ends_with(".toml") {
+            // A configuration with a secret is for its owner only.
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        }
         path
+    }
+
+    /// Whether the test runs as root, by the owner of its directory.
+    pub fn is_root(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        std::fs::metadata(self.root.path()).unwrap().uid() == 0
+    }
+
+    /// Changes the owner of the directory and of the files in it.
+    pub fn give_to(&self, uid: u32) {
+        let files = std::fs::read_dir(self.root.path()).unwrap().map(|file| file.unwrap().path());
+        for path in files.chain([self.root.path().to_owned()]) {
+            std::os::unix::fs::chown(path, Some(uid), Some(uid)).unwrap();
+        }
     }
 
     pub fn read(&self, name: &str) -> String {

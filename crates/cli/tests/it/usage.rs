@@ -152,11 +152,11 @@ fn what_makes_no_sense_for_usage_is_refused() {
 #[test]
 fn costs_are_computed_anew_at_the_prices_of_the_calls_time() {
     let dir = dir_with_calls();
-    let house = ["profile", "add", "house", "--template", "--provider", "anthropic"];
+    let house = ["profile", "add", "house", "--template", "--provider", "anthropic", "--model", "haiku"];
     let prices = ["--price-input", "1", "--price-output", "5", "--price-cache-read", "0.1"];
     dir.run(&[&house[..], &prices].concat()).ok();
     for tenant in ["acme", "other"] {
-        let add = ["profile", "add", "fast", "--extends", "house", "--model", "haiku"];
+        let add = ["profile", "add", "fast", "--extends", "house"];
         dir.run(&[&add[..], &["--tenant", tenant]].concat()).ok();
     }
     let dry = dir.run(&["usage", "recost", "--dry-run", "--json"]).ok().json();

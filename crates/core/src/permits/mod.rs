@@ -64,11 +64,11 @@ pub enum AcquireResult {
     Granted(PermitGrant),
     /// The request waits in the queue.
     Waiting {
-        /// How many waiters are before it.
-        before: u32,
+        /// How many waiters are before it: 0 for the first.
+        position: u32,
         /// When to ask again even without a hint: for the first waiter the next expiry of a lease,
         /// for others the next expiry of a place before them.
-        look_again: Duration,
+        retry_after: Duration,
     },
     /// The pool is full, and the request does not wait.
     Full,

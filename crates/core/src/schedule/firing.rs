@@ -8,13 +8,18 @@ use crate::time::Timestamp;
 use crate::unit::{Dedup, DedupWindow, NewUnit, OnDuplicate, Payload};
 
 impl UnitTemplate {
-    /// The unit that `schedule` sends at `now` for the time `at`.
-    pub fn unit(&self, tenant: &TenantId, schedule: &ScheduleName, at: Timestamp, now: Timestamp) -> NewUnit {
+    /// The unit that `schedule`, added at `created_at`, sends at `now` for the time `at`.
+    pub fn unit(
+        &self,
+        (tenant, schedule, created_at): (&TenantId, &ScheduleName, Timestamp),
+        at: Timestamp,
+        now: Timestamp,
+    ) -> NewUnit {
         // Shows people where the unit came from; the id alone would deduplicate.
         let key = format!("cron:{schedule}-{}", stamp(at));
         let dedup = Dedup { key, window: DedupWindow::WhileKept, on_duplicate: OnDuplicate::Existing };
         NewUnit {
-            id: firing_unit_id(tenant, schedule, at),
+            id: firing_unit_id(tenant, schedule, created_at, at),
             tenant: tenant.clone(),
             queue: self.queue.clone(),
             priority: self.priority,
@@ -43,30 +48,31 @@ impl UnitTemplate {
     }
 }
 
-/// The id of the unit that a schedule sends for a time: the same in every process.
-pub fn firing_unit_id(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> UnitId {
-    firing_id(tenant, schedule, at).at_millis(at.as_micros().max(0).unsigned_abs() / 1_000)
+/// The id of the unit that a schedule sends for a time: the same in every process. Other tenants do
+/// not know when the schedule was added, so they cannot guess the id and send a unit with it first.
+pub fn firing_unit_id(
+    tenant: &TenantId,
+    schedule: &ScheduleName,
+    created_at: Timestamp,
+    at: Timestamp,
+) -> UnitId {
+    firing_id(tenant, schedule, created_at, at).at_millis(at.as_micros().max(0).unsigned_abs() / 1_000)
 }
 
-/// The name of the batch that a schedule opens for a time. Batch names are unique in the whole
-/// store, so the name contains the tenant, unless it is the default one.
+/// The full name of the batch that a schedule opens for a time.
 pub fn firing_batch_id(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> BatchId {
     let stamp = stamp(at);
-    let name = if *tenant == TenantId::default() {
-        format!("{schedule}-{stamp}")
-    } else {
-        format!("{tenant}:{schedule}-{stamp}")
-    };
-    // Two long names and a time may exceed the longest name.
-    BatchId::new(name).unwrap_or_else(|_| {
-        let id = *firing_id(tenant, schedule, at).as_bytes();
+    // A long name and a time may exceed the longest name.
+    let name = BatchId::new(format!("{schedule}-{stamp}")).unwrap_or_else(|_| {
+        let id = *firing_id(tenant, schedule, Timestamp::ZERO, at).as_bytes();
         BatchId::from_number("cron", u128::from_be_bytes(id))
-    })
+    });
+    name.of_tenant(tenant)
 }
 
-fn firing_id(tenant: &TenantId, schedule: &ScheduleName, at: Timestamp) -> UnitId {
+fn firing_id(tenant: &TenantId, schedule: &ScheduleName, created_at: Timestamp, at: Timestamp) -> UnitId {
     // Names contain no zero byte, so different parts cannot give the same name.
-    let name = format!("{tenant}\0{schedule}\0{}", at.as_micros());
+    let name = format!("{tenant}\0{schedule}\0{}\0{}", created_at.as_micros(), at.as_micros());
     UnitId::from_name(b"longshore firing", name.as_bytes())
 }
 

@@ -123,6 +123,7 @@ pub fn read_tenant(row: &impl SqlRow) -> Result<Tenant> {
         created_at: row.time(6)?,
         counts: read_counts(row, 7)?,
         bytes: row.number(14)?,
+        allowed_kinds: row.json(15)?.unwrap_or_default(),
     })
 }
 

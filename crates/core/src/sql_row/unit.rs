@@ -4,7 +4,7 @@ use super::{SqlRow, damaged, parse_json};
 use crate::error::Result;
 use crate::name::{BatchId, Kind, QueueName, SessionId, TenantId, UnitId};
 use crate::priority::Priority;
-use crate::sql_encoding::{UnitAttributes, decode_state, flag, state_code};
+use crate::sql_encoding::{UnitAttributes, decode_rights, decode_state, flag, state_code};
 use crate::time::Timestamp;
 use crate::unit::{Payload, Unit, UnitState};
 use crate::unit_state::TransitionInput;
@@ -39,7 +39,7 @@ pub struct UnitRow<K> {
     pub deadline: Option<i64>,
     /// Bits of [`crate::sql_encoding::flag`].
     pub flags: i64,
-    /// The length of its payload.
+    /// Its [`crate::NewUnit::stored_bytes`].
     pub bytes: i64,
     /// Its cap key, unique to its lane.
     pub cap_key: Option<K>,
@@ -150,6 +150,7 @@ impl<K> UnitRow<K> {
             cap: spec.cap,
             policy: spec.policy,
             trace: spec.trace,
+            rights: decode_rights(self.flags),
             progress: parts.progress.as_deref().map(parse_json).transpose()?,
             failure: parts.failure.as_deref().map(parse_json).transpose()?,
             cancel_requested: self.flags & flag::CANCEL_REQUESTED != 0,

@@ -62,7 +62,7 @@ pub struct UnitActionResult {
 pub struct Capacity {
     /// Units; `None` is unbounded.
     pub units: Option<u64>,
-    /// Bytes of payload; `None` is unbounded.
+    /// Bytes of the units ([`crate::NewUnit::stored_bytes`]); `None` is unbounded.
     pub bytes: Option<u64>,
 }
 

@@ -36,7 +36,7 @@ pub enum SendRejection {
         bound: CapacityScope,
         /// Live units now.
         live: u64,
-        /// Their payload bytes.
+        /// Their stored bytes.
         bytes: u64,
         /// The limit, for people.
         limit: String,
@@ -44,6 +44,17 @@ pub enum SendRejection {
     /// It depends on a unit that does not exist.
     #[error("it waits for unit {0}, which does not exist")]
     UnknownDependency(UnitId),
+    /// Its id cannot be used: another tenant's unit has it.
+    #[error("its id {0} cannot be used: send it with a new one")]
+    IdTaken(UnitId),
+    /// It would be the first one of a queue or kind, and its tenant has too many of these.
+    #[error("its tenant has {limit} {what}, the limit: {what} that are not used are removed in time")]
+    TooMany {
+        /// What there are too many of, for people.
+        what: String,
+        /// The limit.
+        limit: u64,
+    },
     /// Its tenant is suspended. Waiting helps only if an operator resumes it.
     #[error("tenant `{0}` is suspended")]
     Suspended(TenantId),
@@ -53,7 +64,7 @@ impl SendRejection {
     /// Whether it rejects the whole chunk of a batch: its rows must be sent again, so the cursor
     /// must not pass them.
     pub fn rejects_chunk(&self) -> bool {
-        matches!(self, Self::Full { .. } | Self::Suspended(_))
+        matches!(self, Self::Full { .. } | Self::Suspended(_) | Self::TooMany { .. })
     }
 }
 

@@ -41,7 +41,7 @@ pub struct PromoteResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Retention {
-    /// Done and cancelled units.
+    /// Done and cancelled units; and queues, lanes and kinds without units and settings.
     #[serde(with = "duration")]
     pub done: Duration,
     /// Failed units.
@@ -76,6 +76,8 @@ pub struct PruneResult {
     pub batches: u64,
     /// Entries of the audit log.
     pub audit_entries: u64,
+    /// Lanes of queues.
+    pub lanes: u64,
     /// Whether more work is left.
     pub more: bool,
 }

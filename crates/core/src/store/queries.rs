@@ -63,7 +63,7 @@ pub struct QueueInfo {
     pub lane_capacity: Capacity,
     /// The lane's units by state.
     pub counts: Counts,
-    /// Payload bytes of its live units.
+    /// Stored bytes of its live units.
     pub bytes: u64,
     /// When its oldest ready unit became ready.
     pub oldest_ready: Option<Timestamp>,

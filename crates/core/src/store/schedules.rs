@@ -82,7 +82,7 @@ impl Firing {
     /// A firing of `schedule` as it was read.
     pub fn of(schedule: &Schedule, step: ScheduleStep, now: Timestamp) -> Self {
         let Schedule { tenant, name, plan, .. } = schedule;
-        let unit = |at| plan.template.unit(tenant, name, at, now);
+        let unit = |at| plan.template.unit((tenant, name, schedule.created_at), at, now);
         Self {
             tenant: tenant.clone(),
             name: name.clone(),

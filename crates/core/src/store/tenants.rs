@@ -1,13 +1,15 @@
 //! Tenants: settings that apply to all lanes of a customer, over all queues.
 //!
-//! A tenant needs no record: without one it has weight 1 and no cap or capacity. A record changes
-//! its weight, limits it, or suspends it.
+//! A tenant needs no record: without one it has weight 1, no cap or capacity, and no kind that needs
+//! the operator's rights. A record changes its weight, limits it, suspends it, or opens such kinds.
+
+use std::collections::BTreeSet;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use crate::counts::Counts;
-use crate::name::{Scope, TenantId};
+use crate::name::{Kind, Scope, TenantId};
 use crate::store::Capacity;
 use crate::time::Timestamp;
 use crate::{Error, Result};
@@ -27,16 +29,20 @@ pub struct Tenant {
     pub capacity: Capacity,
     /// Whether claims skip its lanes and its sends are rejected.
     pub suspended: bool,
+    /// The kinds that need the operator's rights ([`Kind::needs_operator`]) and that its tokens may
+    /// send all the same.
+    #[serde(default)]
+    pub allowed_kinds: BTreeSet<Kind>,
     /// When its record was created.
     pub created_at: Timestamp,
     /// Its units by state, over all queues.
     pub counts: Counts,
-    /// Payload bytes of its live units.
+    /// Stored bytes of its live units.
     pub bytes: u64,
 }
 
 /// A change of a tenant's record; `None` leaves a setting unchanged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TenantChange {
     /// Its weight relative to other tenants; at least 1.
     pub weight: Option<u32>,
@@ -46,6 +52,8 @@ pub struct TenantChange {
     pub capacity: Option<Capacity>,
     /// Whether it is suspended.
     pub suspended: Option<bool>,
+    /// All kinds that are opened to it, in place of the previous ones.
+    pub allowed_kinds: Option<BTreeSet<Kind>>,
 }
 
 impl Tenant {
@@ -57,6 +65,7 @@ impl Tenant {
             cap: None,
             capacity: Capacity::default(),
             suspended: false,
+            allowed_kinds: BTreeSet::new(),
             created_at,
             counts: Counts::default(),
             bytes: 0,
@@ -77,16 +86,20 @@ impl Tenant {
     }
 
     /// Applies `change`. Check it first.
-    pub fn apply(&mut self, change: TenantChange) {
+    pub fn apply(&mut self, change: &TenantChange) {
         self.weight = change.weight.unwrap_or(self.weight);
         self.cap = change.cap.unwrap_or(self.cap);
         self.capacity = change.capacity.unwrap_or(self.capacity);
         self.suspended = change.suspended.unwrap_or(self.suspended);
+        if let Some(kinds) = &change.allowed_kinds {
+            self.allowed_kinds.clone_from(kinds);
+        }
     }
 }
 
 impl TenantChange {
-    /// Rejects a weight or cap of 0: to let nothing run, suspend the tenant.
+    /// Rejects a weight or cap of 0 (to let nothing run, suspend the tenant), and kinds that are open
+    /// to every tenant.
     pub fn check(&self) -> Result<()> {
         if self.weight == Some(0) {
             return Err(Error::Invalid("a tenant's weight must be at least 1".to_owned()));
@@ -95,7 +108,10 @@ impl TenantChange {
             let words = "a tenant's cap must be at least 1: to let nothing run, suspend the tenant";
             return Err(Error::Invalid(words.to_owned()));
         }
-        Ok(())
+        match self.allowed_kinds.iter().flatten().find(|kind| !kind.needs_operator()) {
+            Some(open) => Err(Error::Invalid(format!("kind `{open}` is open to every tenant"))),
+            None => Ok(()),
+        }
     }
 }
 

@@ -95,7 +95,8 @@ pub struct ClaimResult {
     pub units: Vec<LeasedUnit>,
     /// A unit that must run alone waits: claim again when no unit is held.
     pub alone_waiting: bool,
-    /// The first unit is heavier than what is free: slots are reserved for it.
+    /// The next unit is heavier than what is free, or needs a free slot and cannot be prefetched:
+    /// slots are reserved for it.
     pub heavy_waiting: bool,
 }
 
@@ -242,7 +243,7 @@ pub trait WorkerApi: Send + Sync + 'static {
     /// Stores the checkpoint of a run, adds `sums` to its batch's, and writes its `calls`: all or
     /// nothing. False if the lease is lost. If the stored checkpoint is identical, this is a
     /// repeat, and adds nothing.
-    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: CheckpointRequest) -> Result<bool>;
+    async fn checkpoint(&self, session: SessionId, lease: Lease, request: CheckpointRequest) -> Result<bool>;
 
     /// Records the ends of runs; counters, dependants and callbacks are updated in the same
     /// transaction. Finishing a unit that was claimed ahead and not started counts its attempt now.

@@ -132,7 +132,7 @@ fn a_batch_that_could_not_call_back_is_refused() {
     let calling = |queue: &str, bytes| {
         let data = serde_json::Value::String("x".repeat(bytes));
         let (queue, kind) = (queue.parse().unwrap(), "report".parse().unwrap());
-        NewBatch { callback: Some(Callback { queue, kind, data }), ..NewBatch::new("b".parse().unwrap()) }
+        NewBatch { callback: Some(Callback::new(queue, kind, data)), ..NewBatch::new("b".parse().unwrap()) }
     };
     assert!(calling("after", 10).check().is_ok());
     assert!(calling("default/after", 10).check().is_ok());

@@ -65,6 +65,7 @@ fn decisions(claim: &ClaimRequest, lane_capped: bool, units: &[Candidate]) -> (V
 fn each_candidate_gets_its_decision() {
     let worker = claim(2, 4, (1, 2), 1);
     let full = claim(0, 4, (1, 2), 1);
+    let one = claim(1, 4, (1, 2), 1);
     let gpu = |n| (1, n, None, false);
     for (what, claim, capped, units, expected) in [
         ("slots, then ahead", &worker, false, vec![PLAIN; 4], vec![Start, Start, Ahead, LeaveLane]),
@@ -74,8 +75,16 @@ fn each_candidate_gets_its_decision() {
         ("a resource in use", &worker, false, vec![gpu(1), gpu(1)], vec![Start, Stop]),
         ("late", &worker, false, vec![(5, 0, Some(1), true)], vec![Expire]),
         ("caps", &worker, false, vec![(1, 0, Some(1), false), (1, 0, Some(2), false)], vec![Park, Start]),
-        ("a cap is not taken ahead", &full, false, vec![(1, 0, Some(2), false), PLAIN], vec![Skip, Ahead]),
-        ("a resource is not taken ahead", &full, false, vec![gpu(1), PLAIN], vec![Skip, Ahead]),
+        (
+            "a cap is not taken ahead",
+            &one,
+            false,
+            vec![PLAIN, (1, 0, Some(2), false), PLAIN],
+            vec![Start, Skip, Ahead],
+        ),
+        ("a resource is not taken ahead", &one, false, vec![PLAIN, gpu(1), PLAIN], vec![Start, Skip, Ahead]),
+        ("a cap is not overtaken for ever", &full, false, vec![(1, 0, Some(2), false)], vec![Stop]),
+        ("a resource is not overtaken for ever", &full, false, vec![gpu(1)], vec![Stop]),
         ("a resource in use, no slot free", &full, false, vec![gpu(2), PLAIN], vec![Stop, Ahead]),
         ("heavy, no slot free", &full, false, vec![(2, 0, None, false)], vec![Stop]),
     ] {

@@ -7,5 +7,6 @@ mod batch;
 mod batch_actions;
 mod claim;
 mod schedule;
+mod stride;
 mod unit_state;
 mod unit_state_laws;

@@ -164,15 +164,16 @@ fn firings_have_names_of_their_own() {
     let (a, b) = (TenantId::new("a").unwrap(), TenantId::new("b").unwrap());
     let (x, y) = (ScheduleName::new("x").unwrap(), ScheduleName::new("y").unwrap());
     let ids = [(&a, &x, 0), (&b, &x, 0), (&a, &y, 0), (&a, &x, 1)]
-        .map(|(tenant, name, second)| firing_unit_id(tenant, name, at(second)));
+        .map(|(tenant, name, second)| firing_unit_id(tenant, name, at(9), at(second)));
     for (i, id) in ids.iter().enumerate() {
         assert!(!ids[..i].contains(id));
         assert_eq!(id.to_string().as_bytes()[14], b'7', "laid out as a UUIDv7: {id}");
     }
-    assert_eq!(firing_unit_id(&a, &x, at(0)), ids[0]);
+    assert_eq!(firing_unit_id(&a, &x, at(9), at(0)), ids[0]);
+    assert_ne!(firing_unit_id(&a, &x, at(8), at(0)), ids[0], "others cannot guess it");
     assert!(ids[3] > ids[0], "by time");
     assert_eq!(firing_batch_id(&TenantId::default(), &x, at(0)).as_str(), "x-20260101T000000Z");
-    assert_eq!(firing_batch_id(&a, &x, at(0)).as_str(), "a:x-20260101T000000Z");
+    assert_eq!(firing_batch_id(&a, &x, at(0)).as_str(), "a/x-20260101T000000Z");
     let long = ScheduleName::new("l".repeat(128)).unwrap();
     assert_ne!(firing_batch_id(&a, &long, at(0)), firing_batch_id(&a, &long, at(1)));
 }

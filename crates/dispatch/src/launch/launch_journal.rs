@@ -8,9 +8,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use longshore::SessionId;
+use longshore_trusted_path::write_private;
 use serde::{Deserialize, Serialize};
 
-use crate::access::{remove_partial_writes, write_atomically};
+use crate::access::remove_partial_writes;
 
 const FILE: &str = "launches.json";
 
@@ -61,7 +62,7 @@ impl LaunchJournal {
         let from = self.record.to + 1;
         let record = JournalRecord { from, to: self.record.to + u64::from(count), ..self.record.clone() };
         if let Some(file) = &self.file {
-            write_atomically(file, &serde_json::to_vec(&record).map_err(io::Error::other)?)?;
+            write_private(file, &serde_json::to_vec(&record).map_err(io::Error::other)?)?;
         }
         self.record = record;
         Ok(self.last_numbers())

@@ -210,7 +210,7 @@ fn what_waits_at_a_busy_worker_is_asked_back_for_an_idle_one() {
     let busy = scheduler.on_register(NOW, quick("a", 1), &[]).0;
     let leases: Vec<Lease> = (0..2).map(|rank| task(&mut scheduler, rank, 1)).collect();
     assert_eq!(assign(&mut scheduler, NOW).len(), 2);
-    assert!(scheduler.tasks_to_retract().is_empty(), "nobody is idle");
+    assert!(scheduler.tasks_to_retract().is_empty(), "no worker is idle");
     let idle = worker(&mut scheduler, 1);
     assert_eq!(scheduler.tasks_to_retract(), [Assignment { worker: busy, unit: leases[1].unit }]);
     scheduler.on_task_returned(NOW, busy, leases[1]);
@@ -252,7 +252,7 @@ fn what_is_slow_is_claimed_only_for_who_is_free() {
     scheduler.on_task_done(NOW, id, first, SLOW).unwrap();
     let _wide = task(&mut scheduler, 2, 3);
     assign(&mut scheduler, NOW);
-    assert_eq!(scheduler.threads_to_claim(), 2, "what fits nowhere keeps nobody from what does");
+    assert_eq!(scheduler.threads_to_claim(), 2, "a task that fits nowhere blocks no other");
 }
 
 /// An event of the simulation.

@@ -184,6 +184,10 @@ pub(super) async fn prepare(
 ) -> ClaimedTasks {
     let mut claimed = ClaimedTasks::default();
     for held in units {
+        if let Some(outcome) = store.refuse_closed_kind(&held.unit).await {
+            claimed.rejected.push((held.lease, outcome));
+            continue;
+        }
         let (task, definition) = match prepare_task(&held.unit, held.lease, held.alone) {
             Ok(task) => task,
             Err(problem) => {

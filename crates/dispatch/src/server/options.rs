@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use longshore::store::Retention;
 use longshore::{Error, Store};
+use longshore_trusted_path::PathError;
 
 use crate::access::AccessError;
 use crate::launch::JobTemplate;
@@ -96,6 +97,12 @@ pub enum ServerError {
     /// Writing the access file failed.
     #[error(transparent)]
     Access(#[from] AccessError),
+    /// Another user could read or replace the state of the server.
+    #[error("the state of the pool is not safe from other users")]
+    State(#[source] PathError),
+    /// Another user could replace the files in the pool's folder.
+    #[error("the folder of the pool is not safe from other users")]
+    Folder(#[source] PathError),
     /// TLS could not be set up.
     #[error("cannot set up TLS: {0}")]
     Tls(#[from] rustls::Error),

@@ -11,10 +11,11 @@ use std::path::Path;
 
 use longshore::worker_session::Lease;
 use longshore::{SessionId, UnitId};
+use longshore_trusted_path::write_private;
 use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};
 
-use crate::access::{remove_partial_writes, write_atomically};
+use crate::access::remove_partial_writes;
 use crate::launch::SubmittedJob;
 use crate::tls::ServerIdentity;
 
@@ -114,7 +115,7 @@ impl ServerState {
 
     pub(super) fn save(&self, folder: &Path) -> io::Result<()> {
         let bytes = serde_json::to_vec(self).map_err(io::Error::other)?;
-        write_atomically(&folder.join(FILE), &bytes)
+        write_private(&folder.join(FILE), &bytes)
     }
 
     pub(super) fn secret(&self) -> SecretSlice<u8> {

@@ -6,6 +6,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longshore_trusted_path::PathError;
+
 use crate::connection::ConnectError;
 
 /// Configuration of a worker.
@@ -27,9 +29,11 @@ pub struct WorkerOptions {
     pub server_lost: Duration,
     /// Maximum duration of a drain.
     pub drain: Duration,
-    /// Every script must be inside one of these folders; empty to use only the submission's own
-    /// root.
+    /// Every script, its working directory and its output must be inside one of these folders. If
+    /// empty, the submitter is the operator: only the submission's own root is checked.
     pub roots: Vec<PathBuf>,
+    /// Environment variables that submitters may set, if there are roots.
+    pub allowed_env: Vec<String>,
     /// Environment that scripts inherit.
     pub env: Vec<(OsString, OsString)>,
     /// Scripts to run before the first and after the last task.
@@ -85,6 +89,12 @@ pub enum DispatchWorkerError {
     /// `bash` was not found.
     #[error("there is no `bash` in PATH, /bin or /usr/bin")]
     NoBash,
+    /// A root cannot be used, or other users can write to it.
+    #[error("root {} cannot be used", .0.display())]
+    Root(PathBuf, #[source] PathError),
+    /// The variable makes bash or the loader run other code.
+    #[error("submitters cannot be allowed to set {0}: it changes what a script runs")]
+    ForbiddenVariable(String),
     /// The hook before the first task failed.
     #[error("the hook before the first script failed: {0}: {1}")]
     Hook(PathBuf, String),

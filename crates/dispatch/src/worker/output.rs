@@ -1,6 +1,6 @@
 //! Connects and captures a script's output.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,9 @@ use longshore_process::BoundedOutput;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
-use super::stream_writer::{OutputStreams, StreamSink};
+use super::boundary::ExistingContent;
+use super::script_run::WorkerContext;
+use super::stream_writer::StreamSink;
 use crate::script::{OutputLocation, ScriptOutput};
 use crate::stream::OutputChannel;
 use crate::wire::TaskOrder;
@@ -33,18 +35,21 @@ impl Destination {
     pub(super) fn open(
         output: &ScriptOutput,
         order: &TaskOrder,
-        (streams, batch): (&OutputStreams, Option<&str>),
+        batch: Option<&str>,
+        context: &WorkerContext,
     ) -> Result<Self, String> {
         let open = |path: &Path| {
             let path = expand_placeholders(path, order);
-            open(&path).map_err(|error| format!("{}: {error}", path.display()))
+            let file = context.boundary.open_output(&path, ExistingContent::Truncate);
+            file.map_err(|error| format!("{}: {error}", path.display()))
         };
         match output {
             ScriptOutput::Nothing => Ok(Self::Nothing),
             ScriptOutput::Tail => Ok(Self::Tail),
-            ScriptOutput::Stream(folder) => {
-                streams.sink(folder, order, batch).map(|sink| Self::Stream(Some(sink)))
-            }
+            ScriptOutput::Stream(folder) => context
+                .streams
+                .sink(folder, order, batch, &context.boundary)
+                .map(|sink| Self::Stream(Some(sink))),
             ScriptOutput::Files { stdout, stderr } => {
                 let out = open(stdout)?;
                 let err = match stderr {
@@ -84,14 +89,6 @@ impl Destination {
             }
         }
     }
-}
-
-/// Opens a file for output and creates its folder.
-fn open(path: &Path) -> io::Result<File> {
-    if let Some(folder) = path.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    OpenOptions::new().create(true).write(true).truncate(true).open(path)
 }
 
 /// Replaces `%u`, `%i` and `%a` in a path.

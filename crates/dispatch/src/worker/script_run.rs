@@ -20,9 +20,9 @@ use longshore_process::{Exit, ExitWatcher, OutputReader, ProcessGroup, Subreaper
 use tokio::time::{sleep_until, timeout};
 use wait4::{ResUse, Wait4};
 
+use super::boundary::Boundary;
 use super::cancel::{CancelSignal, StopReason};
 use super::output::{Destination, OutputCapture};
-use super::script_check::check;
 use super::sentinel_files::SentinelFiles;
 use super::stream_writer::OutputStreams;
 use super::task_table::TaskStart;
@@ -39,8 +39,8 @@ const CHECK_TTL: Duration = Duration::from_secs(1);
 pub(super) struct WorkerContext {
     pub(super) host: String,
     pub(super) bash: PathBuf,
-    /// Every script must be inside one of these folders, in addition to the submission's own root.
-    pub(super) roots: Vec<PathBuf>,
+    /// Restricts the paths and variables of scripts.
+    pub(super) boundary: Boundary,
     /// Environment that scripts inherit, with the orphan reaper's mark.
     pub(super) env: Vec<(OsString, OsString)>,
     pub(super) clock: Arc<dyn Clock>,
@@ -156,12 +156,13 @@ impl ScriptRun<'_> {
     }
 
     async fn perform(&self, cancel: &CancelSignal) -> RunResult {
-        let path = match self.script.checked(|| self.check()) {
+        let path = match self.script.checked(|| self.context.boundary.check(self.script())) {
             Ok(path) => path,
             Err(problem) => return RunResult::new(RunEnd::Refused(problem)),
         };
         let mut remarks = Vec::new();
-        let sentinels = SentinelFiles::for_script(self.script(), self.start.order.index);
+        let boundary = &self.context.boundary;
+        let sentinels = SentinelFiles::for_script(self.script(), self.start.order.index, boundary);
         if let Some(sentinels) = &sentinels {
             remarks.extend(sentinels.remove_old());
         }
@@ -173,22 +174,9 @@ impl ScriptRun<'_> {
         ended
     }
 
-    fn check(&self) -> Result<PathBuf, String> {
-        let script = self.script();
-        let own: Vec<PathBuf> = script.root.iter().cloned().collect();
-        let path = check(&script.path, &own)?;
-        if !self.context.roots.is_empty() {
-            check(&script.path, &self.context.roots)?;
-        }
-        if !script.dir.is_dir() {
-            return Err(format!("there is no working directory {}", script.dir.display()));
-        }
-        Ok(path)
-    }
-
     async fn spawn_and_supervise(&self, path: PathBuf, cancel: &CancelSignal) -> RunResult {
-        let streams = (&self.context.streams, self.script.definition.batch.as_deref());
-        let destination = Destination::open(&self.script().output, &self.start.order, streams);
+        let batch = self.script.definition.batch.as_deref();
+        let destination = Destination::open(&self.script().output, &self.start.order, batch, self.context);
         let mut destination = match destination {
             Ok(destination) => destination,
             Err(problem) => return RunResult::new(RunEnd::NotStarted(problem)),

@@ -3,39 +3,54 @@
 //! `EXIT_CODE_JOB_<n>` contains the exit code; `JOB_FINISHED_<n>` exists only if the code is 0.
 //! Both are written atomically, and files of an earlier run are removed before the script starts.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::boundary::Boundary;
 use crate::script::{RunEnd, Script};
 
 /// Added to the number of a signal that ended the script, as shells do.
 const SIGNAL_EXIT_BASE: i32 = 128;
 
 /// The files of one run.
-pub(super) struct SentinelFiles {
-    finished: PathBuf,
-    exit_code: PathBuf,
+pub(super) struct SentinelFiles<'a> {
+    folder: &'a Path,
+    boundary: &'a Boundary,
+    finished: String,
+    exit_code: String,
 }
 
-impl SentinelFiles {
+impl<'a> SentinelFiles<'a> {
     /// The files that the script asks for, if it does.
-    pub(super) fn for_script(script: &Script, index: Option<u64>) -> Option<Self> {
+    pub(super) fn for_script(script: &'a Script, index: Option<u64>, boundary: &'a Boundary) -> Option<Self> {
         let folder = script.sentinels.as_ref()?;
         let suffix = match (index, &script.name) {
             (Some(index), _) => index.to_string(),
             (None, Some(name)) => name.clone(),
             (None, None) => "1".to_owned(),
         };
-        let file = |prefix: &str| folder.join(format!("{prefix}_{suffix}"));
-        Some(Self { finished: file("JOB_FINISHED"), exit_code: file("EXIT_CODE_JOB") })
+        let file = |prefix: &str| format!("{prefix}_{suffix}");
+        Some(Self { folder, boundary, finished: file("JOB_FINISHED"), exit_code: file("EXIT_CODE_JOB") })
     }
 
     /// Removes the files of an earlier run. Returns errors.
     pub(super) fn remove_old(&self) -> Vec<String> {
-        let errors = [&self.finished, &self.exit_code].map(|path| match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Some(describe_error(path, &error)),
-            _ => None,
+        let folder = match self.boundary.open_folder(self.folder) {
+            // The script may create the folder.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
+            Err(error) => return vec![self.describe("", &error)],
+            Ok(folder) => folder,
+        };
+        let errors = [&self.finished, &self.exit_code].map(|name| {
+            match unlinkat(&folder, name.as_str(), AtFlags::empty()) {
+                Err(error) if error != Errno::NOENT => Some(self.describe(name, &error.into())),
+                _ => None,
+            }
         });
         errors.into_iter().flatten().collect()
     }
@@ -51,10 +66,14 @@ impl SentinelFiles {
                 return Vec::new();
             }
         };
+        let folder = match self.boundary.open_folder(self.folder) {
+            Ok(folder) => folder,
+            Err(error) => return vec![self.describe("", &error)],
+        };
         let mut remarks = Vec::new();
-        let mut write = |path: &Path, text: &str| {
-            if let Err(error) = replace_file(path, text) {
-                remarks.push(describe_error(path, &error));
+        let mut write = |name: &str, text: &str| {
+            if let Err(error) = replace_file(&folder, name, text) {
+                remarks.push(self.describe(name, &error));
             }
         };
         write(&self.exit_code, &format!("{code}\n"));
@@ -63,15 +82,17 @@ impl SentinelFiles {
         }
         remarks
     }
+
+    fn describe(&self, name: &str, error: &io::Error) -> String {
+        format!("{}: {error}", self.folder.join(name).display())
+    }
 }
 
-/// Writes a temporary file beside `path` and renames it.
-fn replace_file(path: &Path, text: &str) -> io::Result<()> {
-    let temporary = path.with_extension(format!("{}.new", std::process::id()));
-    fs::write(&temporary, text)?;
-    fs::rename(&temporary, path)
-}
-
-fn describe_error(path: &Path, error: &io::Error) -> String {
-    format!("{}: {error}", path.display())
+/// Writes a temporary file beside the file and renames it.
+fn replace_file(folder: &OwnedFd, name: &str, text: &str) -> io::Result<()> {
+    let temporary = format!("{name}.{}.new", std::process::id());
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = openat(folder, &temporary, flags, Mode::from_raw_mode(0o666))?;
+    File::from(file).write_all(text.as_bytes())?;
+    Ok(renameat(folder, &temporary, folder, name)?)
 }

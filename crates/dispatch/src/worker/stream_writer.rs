@@ -5,7 +5,7 @@
 //! successful one ended, so a partial write is overwritten.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::boundary::{Boundary, ExistingContent};
 use crate::script::OutputLocation;
 use crate::stream::{DATA_EXTENSION, INDEX_EXTENSION, IndexEntry, OutputChannel, batch_hash};
 use crate::wire::TaskOrder;
@@ -39,7 +40,7 @@ impl OutputStreams {
     }
 
     /// Opens the files in this folder, or returns the open ones.
-    fn stream(&self, folder: &Path) -> io::Result<Arc<StreamFiles>> {
+    fn stream(&self, folder: &Path, boundary: &Boundary) -> io::Result<Arc<StreamFiles>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stream) = open.get(folder) {
             return Ok(Arc::clone(stream));
@@ -47,7 +48,7 @@ impl OutputStreams {
         if open.len() >= MAX_OPEN_FOLDERS {
             open.retain(|_, stream| Arc::strong_count(stream) > 1);
         }
-        let stream = Arc::new(StreamFiles::open(folder, &self.worker)?);
+        let stream = Arc::new(StreamFiles::open(folder, &self.worker, boundary)?);
         open.insert(folder.to_path_buf(), Arc::clone(&stream));
         Ok(stream)
     }
@@ -59,8 +60,9 @@ impl OutputStreams {
         folder: &Path,
         order: &TaskOrder,
         batch: Option<&str>,
+        boundary: &Boundary,
     ) -> Result<StreamSink, String> {
-        let stream = match self.stream(folder) {
+        let stream = match self.stream(folder, boundary) {
             Ok(stream) => Ok(stream),
             Err(error) if is_full(&error) => Err(error.to_string()),
             Err(error) => return Err(format!("{}: {error}", folder.display())),
@@ -117,11 +119,10 @@ struct AppendPosition {
 }
 
 impl StreamFiles {
-    fn open(folder: &Path, worker: &str) -> io::Result<Self> {
-        std::fs::create_dir_all(folder)?;
+    fn open(folder: &Path, worker: &str, boundary: &Boundary) -> io::Result<Self> {
         let open = |end: &str| {
             let path = folder.join(worker).with_added_extension(end);
-            let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path)?;
+            let file = boundary.open_output(&path, ExistingContent::Keep)?;
             let length = file.metadata()?.len();
             io::Result::Ok((path, file, length))
         };
@@ -246,6 +247,10 @@ mod tests {
 
     use super::*;
 
+    fn unbounded() -> Boundary {
+        Boundary::new(&[], &[]).unwrap()
+    }
+
     fn order() -> TaskOrder {
         TaskOrder {
             lease: Lease { unit: UnitId::new(), fence: 1 },
@@ -265,7 +270,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/dev/full", folder.path().join("w.out")).unwrap();
         let streams = OutputStreams::new("w".into());
-        let mut sink = streams.sink(folder.path(), &order(), None).unwrap();
+        let mut sink = streams.sink(folder.path(), &order(), None, &unbounded()).unwrap();
         for _ in 0..3 {
             sink.take(OutputChannel::Stdout, &vec![b'x'; WRITE_SIZE]);
             assert!(sink.bytes.capacity() < 3 * WRITE_SIZE, "nothing is gathered in vain");
@@ -282,14 +287,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let streams = OutputStreams::new("w".into());
         let write = |text: &str| {
-            let mut sink = streams.sink(folder.path(), &order(), None).unwrap();
+            let mut sink = streams.sink(folder.path(), &order(), None, &unbounded()).unwrap();
             sink.take(OutputChannel::Stdout, text.as_bytes());
             sink.finish().0.unwrap()
         };
         write("first");
         // As a partial write would leave it.
         let index = folder.path().join("w.idx");
-        let file = OpenOptions::new().write(true).open(index).unwrap();
+        let file = File::options().write(true).open(index).unwrap();
         file.write_all_at(b"half", IndexEntry::LENGTH as u64).unwrap();
         let location = write("second");
         assert_eq!((location.entry, location.bytes), (1, 6));

@@ -50,7 +50,7 @@ async fn a_client_that_finds_a_crowd_at_the_socket_comes_by_network() {
     let mut crowd = Vec::new();
     while let Ok(one) = tokio::net::UnixStream::connect(format!("\0{name}")).await {
         crowd.push(one);
-        assert!(crowd.len() < 100_000, "there is room for everybody");
+        assert!(crowd.len() < 100_000, "the connection limit was not reached");
     }
     let crowded = Access { local_socket: Some(name), ..access(&pool) };
     let link = connect(&crowded, PeerRole::Client).await.unwrap();
@@ -81,5 +81,5 @@ async fn a_pool_has_one_server() {
     let second_server = pool.second_server().await.err().expect("it should have been refused");
     assert!(matches!(second_server, ServerError::AlreadyServed(_)), "{second_server}");
     pool.kill_server().await;
-    pool.second_server().await.expect("what is left of a dead server is in nobody's way");
+    pool.second_server().await.expect("the socket of a dead server does not block a new one");
 }

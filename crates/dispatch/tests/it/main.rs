@@ -3,6 +3,10 @@
 #[cfg(test)]
 mod admin;
 #[cfg(test)]
+mod boundary;
+#[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod local_socket;
 #[cfg(test)]
 mod pool;

@@ -162,6 +162,7 @@ pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::WorkerOptio
         server_lost: LONG,
         drain: LONG,
         roots: Vec::new(),
+        allowed_env: Vec::new(),
         env: std::env::vars_os().filter(|(name, _)| name == "PATH").collect(),
         hooks: Hooks::default(),
         kills_orphans: false,
@@ -205,9 +206,9 @@ pub(crate) fn once(script: Script) -> (UnitId, Submission) {
 pub(crate) fn array(script: Script, name: &str, first: u64, last: u64) -> Submission {
     let items = Items::Each {
         batch: BatchId::new(name).unwrap(),
-        of: ArrayItems::Ranges(vec![(first, last)]),
-        at_most: None,
-        max_fails: None,
+        items: ArrayItems::Ranges(vec![(first, last)]),
+        max_running: None,
+        max_failures: None,
         first: None,
     };
     Submission { items, ..once(script).1 }

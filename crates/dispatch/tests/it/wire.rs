@@ -146,16 +146,16 @@ async fn a_crowd_of_strangers_keeps_nobody_out() {
     let _worker = pool.worker(1);
     let address = access(&pool).addresses[0];
     // More connections than concurrent handshakes, which send nothing or half a message.
-    let mut crowd = Vec::new();
+    let mut idle = Vec::new();
     for n in 0..400 {
-        let mut stranger = TcpStream::connect(address).await.unwrap();
+        let mut stream = TcpStream::connect(address).await.unwrap();
         if n % 2 == 0 {
-            stranger.write_all(&[22, 3]).await.unwrap();
+            stream.write_all(&[22, 3]).await.unwrap();
         }
-        crowd.push(stranger);
+        idle.push(stream);
     }
     assert_works(&pool).await;
-    drop(crowd);
+    drop(idle);
     assert_works(&pool).await;
     pool.drain().await;
 }

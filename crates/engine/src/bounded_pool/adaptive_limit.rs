@@ -1,6 +1,6 @@
 //! Adaptive maximum of a pool.
 //!
-//! [`longshore_core::adaptive`] decides the limit. One process adjusts it: the holder of the single
+//! [`longshore_core::concurrency_limit`] decides the limit. One process adjusts it: the holder of the single
 //! permit of a second pool, `NAME:adaptive`. It measures its own permits.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};

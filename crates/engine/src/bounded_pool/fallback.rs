@@ -30,7 +30,9 @@ impl BackendOutage {
     pub(super) fn new(on_outage: &OnOutage) -> Self {
         let local = match on_outage {
             OnOutage::FailClosed => None,
-            OnOutage::FailOpen { most } => Some((Arc::new(Semaphore::new(*most as usize)), *most)),
+            OnOutage::FailOpen { max_weight } => {
+                Some((Arc::new(Semaphore::new(*max_weight as usize)), *max_weight))
+            }
         };
         Self { is_active: AtomicBool::new(false), since: Mutex::default(), local }
     }
@@ -42,9 +44,9 @@ impl BackendOutage {
 
     /// The maximum weight of local permits and the weight in use, if the pool fails open.
     pub(super) fn local_usage(&self) -> Option<(u32, u32)> {
-        let (local, most) = self.local.as_ref()?;
+        let (local, max_weight) = self.local.as_ref()?;
         let free = u32::try_from(local.available_permits()).unwrap_or(u32::MAX);
-        Some((*most, most.saturating_sub(free)))
+        Some((*max_weight, max_weight.saturating_sub(free)))
     }
 
     /// Ends the outage: the backend answered.
@@ -65,8 +67,8 @@ impl BackendOutage {
     }
 
     async fn acquire_local(&self, weight: u32, wait: Duration) -> Option<OwnedSemaphorePermit> {
-        let (local, most) = self.local.as_ref()?;
-        let weight = weight.min(*most);
+        let (local, max_weight) = self.local.as_ref()?;
+        let weight = weight.min(*max_weight);
         timeout(wait, Arc::clone(local).acquire_many_owned(weight)).await.ok()?.ok()
     }
 }

@@ -213,7 +213,7 @@ impl PoolInner {
         }
         match answer {
             Ok(AcquireResult::Granted(grant)) => Ok(Ok(Permit::of_pool(self, ask.id, grant, sent))),
-            Ok(AcquireResult::Waiting { look_again: ask_again_in, .. }) => {
+            Ok(AcquireResult::Waiting { retry_after: ask_again_in, .. }) => {
                 self.alert(PoolAlertKind::AtCapacity, "");
                 Ok(Err(ask_again_in))
             }

@@ -21,11 +21,11 @@ pub enum OnOutage {
     /// outage. Held permits are kept until the backend reports them lost.
     FailOpen {
         /// Maximum weight of this process's local permits.
-        most: u32,
+        max_weight: u32,
     },
 }
 
-/// An adaptive maximum. `longshore_core::adaptive` decides it from how long permits are held and
+/// An adaptive maximum. `longshore_core::concurrency_limit` decides it from how long permits are held and
 /// how the work went ([`super::Permit::set_outcome`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdaptiveMax {

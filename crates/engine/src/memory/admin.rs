@@ -12,7 +12,7 @@ use longshore_core::{
 };
 
 use super::MemoryStore;
-use super::record::UnitRecord;
+use super::record::{LaneKey, UnitRecord};
 use super::state::State;
 
 #[async_trait]
@@ -32,6 +32,7 @@ impl Admin for MemoryStore {
     async fn apply_batch_action(&self, scope: &Scope, batch: &BatchId, action: BatchAction) -> Result<Batch> {
         self.write(|state, now| {
             let found = state.batch_mut(scope, batch)?.clone();
+            let batch = &found.id.clone();
             let retry = if action == BatchAction::RetryFailed { state.retryable(batch) } else { vec![] };
             let acted = apply_action(state.batch_mut(scope, batch)?, &action);
             acted?;
@@ -69,16 +70,15 @@ impl Admin for MemoryStore {
 
 impl MemoryStore {
     fn change_queue(&self, scope: &Scope, queue: &QueueName, change: QueueChange) -> Result<()> {
-        scope.check_queue_change(queue)?;
+        let owner = scope.check_queue_change(queue)?;
         self.write(|state, _| {
             let found = state.queues.entry(queue.clone()).or_default();
             found.paused = change.paused.unwrap_or(found.paused);
             found.capacity = change.capacity.unwrap_or(found.capacity);
-            if change.paused == Some(false) {
-                let lanes = state.lanes.iter_mut().filter(|(key, _)| key.0 == *queue);
-                lanes.for_each(|(_, lane)| lane.rejoins = true);
-            }
-            state.mark_queue_changed(queue);
+            // Only the tenants with a lane may learn the queue's name.
+            let lanes: Vec<LaneKey> = state.lanes.keys().filter(|key| key.0 == *queue).cloned().collect();
+            state.mark_lane_changed((queue.clone(), owner));
+            lanes.into_iter().for_each(|lane| state.mark_lane_changed(lane));
         });
         Ok(())
     }
@@ -92,21 +92,20 @@ impl MemoryStore {
     ) -> Result<()> {
         scope.check_lane_change(queue, &tenant, &change)?;
         self.write(|state, _| {
-            let lane = state.lanes.entry((queue.clone(), tenant)).or_default();
-            lane.rejoins |= change.paused == Some(false);
+            let lane = state.lanes.entry((queue.clone(), tenant.clone())).or_default();
             lane.paused = change.paused.unwrap_or(lane.paused);
             lane.weight = change.weight.unwrap_or(lane.weight);
             lane.cap = change.cap.unwrap_or(lane.cap);
             lane.capacity = change.capacity.unwrap_or(lane.capacity);
-            state.mark_queue_changed(queue);
+            state.mark_lane_changed((queue.clone(), tenant));
         });
         Ok(())
     }
 }
 
 impl State {
-    fn mark_queue_changed(&mut self, queue: &QueueName) {
-        self.dirty.queues.insert(queue.clone());
+    fn mark_lane_changed(&mut self, lane: LaneKey) {
+        self.dirty.queues.insert(lane);
         self.dirty.claimable = true;
     }
 

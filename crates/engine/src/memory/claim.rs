@@ -10,10 +10,10 @@ use std::convert::Infallible;
 
 use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
 use longshore_core::store::{ClaimRequest, ClaimResult, LeasedUnit};
-use longshore_core::stride_scheduler::{LaneShare, StrideCursor, effective_weight, entry_level, entry_pass};
+use longshore_core::stride_scheduler::{ClaimFilterHash, LaneShare, StrideCursor, TenantShare};
 use longshore_core::unit_state::{Event, runs_alone};
 use longshore_core::worker_session::Lease;
-use longshore_core::{BatchId, Error, Kind, Result, Timestamp, UnitId, UnitState};
+use longshore_core::{BatchId, Error, Kind, QueueName, Result, Timestamp, UnitId, UnitState};
 
 use super::record::{LaneKey, UnitRecord};
 use super::state::{LaneState, State};
@@ -23,13 +23,11 @@ impl State {
         if !self.sessions.contains_key(&claim.session) {
             return Err(Error::SessionGone(claim.session));
         }
-        let selection = Picker::new(self, claim, now).pick();
+        let filter = ClaimFilterHash::of(claim);
+        let (selection, stride) = Picker::new(self, filter, claim, now).pick();
+        self.stride.save(filter, &stride, &claim.excluded_tenants);
         for id in selection.expired {
             _ = self.apply_event(id, &Event::Expired, now);
-        }
-        for (key, pass) in selection.passes {
-            let lane = self.lanes.entry(key).or_default();
-            (lane.pass, lane.rejoins) = (pass, false);
         }
         let take = |(id, started)| self.lease(id, claim, started, now);
         let units = selection.units.into_iter().filter_map(take).collect();
@@ -69,7 +67,6 @@ struct Selection {
     /// Each with whether it starts.
     units: Vec<(UnitId, bool)>,
     expired: Vec<UnitId>,
-    passes: Vec<(LaneKey, u64)>,
     claimed: ClaimResult,
 }
 
@@ -79,7 +76,7 @@ struct Picker<'a> {
     now: Timestamp,
     kinds: BTreeSet<&'a Kind>,
     lanes: Vec<LaneCursor<'a>>,
-    stride: StrideCursor,
+    stride: StrideCursor<QueueName>,
     budget: ClaimBudget<'a>,
     selection: Selection,
 }
@@ -94,33 +91,32 @@ struct LaneCursor<'a> {
 }
 
 impl<'a> Picker<'a> {
-    fn new(state: &'a State, claim: &'a ClaimRequest, now: Timestamp) -> Self {
+    fn new(state: &'a State, filter: ClaimFilterHash, claim: &'a ClaimRequest, now: Timestamp) -> Self {
         let active = state.lanes.iter().filter(|(key, lane)| {
             claim.covers_lane(key.0.as_str(), key.1.as_str())
                 && !lane.ready.is_empty()
                 && state.is_lane_active(key)
         });
-        let active: Vec<(&LaneKey, &LaneState)> = active.collect();
-        let level = entry_level(active.iter().map(|(_, lane)| (lane.pass, lane.rejoins)));
-        let (mut lanes, mut shares, mut allowed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut lanes, mut tenants, mut shares) = (Vec::new(), Vec::new(), Vec::new());
         let mut index_by_tenant = BTreeMap::new();
         for (key, lane) in active {
-            let tenant = state.tenant_room(&key.1).map(|room| {
-                *index_by_tenant.entry(&key.1).or_insert_with(|| {
-                    allowed.push(room);
-                    allowed.len() - 1
-                })
+            let tenant = *index_by_tenant.entry(&key.1).or_insert_with(|| {
+                let weight = state.tenants.get(&key.1).map_or(1, |tenant| tenant.weight);
+                let allowed = state.tenant_room(&key.1).unwrap_or(u64::MAX);
+                tenants.push(TenantShare { allowed, ..TenantShare::new(key.1.clone(), weight) });
+                tenants.len() - 1
             });
-            let weight = state.tenants.get(&key.1).map_or(1, |tenant| tenant.weight);
             let cap = lane.cap.map_or(u64::MAX, u64::from);
-            shares.push(LaneShare {
-                pass: if lane.rejoins { entry_pass(lane.pass, level) } else { lane.pass },
-                weight: effective_weight(lane.weight, weight),
-                available: cap.saturating_sub(lane.counts.leased).min(lane.ready.len() as u64),
-                tenant,
+            let available = cap.saturating_sub(lane.counts.leased).min(lane.ready.len() as u64);
+            shares.push(LaneShare { available, ..LaneShare::new(key.0.clone(), tenant, lane.weight) });
+            let capped = lane.cap.is_some() || tenants[tenant].allowed < u64::MAX;
+            lanes.push(LaneCursor {
+                key,
+                lane,
+                ready: lane.ready.iter(),
+                capped,
+                taken_by_key: BTreeMap::new(),
             });
-            let (ready, capped) = (lane.ready.iter(), lane.cap.is_some() || tenant.is_some());
-            lanes.push(LaneCursor { key, lane, ready, capped, taken_by_key: BTreeMap::new() });
         }
         Self {
             state,
@@ -128,24 +124,17 @@ impl<'a> Picker<'a> {
             now,
             kinds: claim.kinds.iter().collect(),
             lanes,
-            stride: StrideCursor::new(shares, allowed),
+            stride: state.stride.cursor(filter, claim.session, tenants, shares),
             budget: ClaimBudget::new(claim),
             selection: Selection::default(),
         }
     }
 
-    fn pick(mut self) -> Selection {
+    fn pick(mut self) -> (Selection, StrideCursor<QueueName>) {
         if !self.pick_alone() {
             self.pick_by_stride();
         }
-        if let ([only], [share]) = (&self.lanes[..], &mut self.stride.shares[..]) {
-            // A single lane competes with no other; its pass need not move.
-            share.pass = only.lane.pass;
-        }
-        let passes = self.lanes.iter().zip(&self.stride.shares);
-        let moved = passes.filter(|(cursor, share)| cursor.lane.rejoins || cursor.lane.pass != share.pass);
-        let passes = moved.map(|(cursor, share)| (cursor.key.clone(), share.pass)).collect();
-        Selection { passes, claimed: self.budget.claimed, ..self.selection }
+        (Selection { claimed: self.budget.claimed, ..self.selection }, self.stride)
     }
 
     /// Gives an idle worker a unit that must run alone before any other.
@@ -156,7 +145,7 @@ impl<'a> Picker<'a> {
         for record in in_order {
             let lane = record.lane();
             let position = self.lanes.iter().position(|cursor| *cursor.key == lane);
-            let open = |at: &usize| self.stride.shares[*at].available > 0;
+            let open = |at: &usize| self.stride.is_open(*at);
             let position = position.filter(open).filter(|_| self.is_candidate(record));
             let Some(at) = position else { continue };
             let (cursor, needs) = (&self.lanes[at], UnitNeeds::from(&record.unit));
@@ -165,6 +154,7 @@ impl<'a> Picker<'a> {
             match fit {
                 FitDecision::Start => {
                     self.selection.units.push((record.unit.id, true));
+                    self.stride.serve(at);
                     return true;
                 }
                 FitDecision::Stop => return false,
@@ -197,8 +187,11 @@ impl<'a> Picker<'a> {
                     }
                     self.selection.units.push((*id, fit == FitDecision::Start));
                 }
-                FitDecision::Expire => self.selection.expired.push(*id),
-                FitDecision::Skip | FitDecision::Park => {}
+                FitDecision::Expire => {
+                    self.selection.expired.push(*id);
+                    self.stride.pass_over(at);
+                }
+                FitDecision::Skip | FitDecision::Park => self.stride.pass_over(at),
                 FitDecision::LeaveLane => self.stride.close(at),
                 FitDecision::Stop => return,
             }

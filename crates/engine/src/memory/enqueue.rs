@@ -24,7 +24,9 @@ use super::state::{BatchRecord, State};
 impl Enqueue for MemoryStore {
     async fn send(&self, scope: &Scope, units: Vec<NewUnit>) -> Result<Vec<SendResult>> {
         scope.check_units(&units)?;
-        Ok(self.write(|state, now| units.into_iter().map(|unit| state.enqueue(unit, None, now)).collect()))
+        Ok(self.write(|state, now| {
+            units.into_iter().map(|unit| state.enqueue(scope, unit, None, now)).collect()
+        }))
     }
 
     async fn open_batch(&self, scope: &Scope, batch: NewBatch) -> Result<OpenBatchResult> {
@@ -39,9 +41,18 @@ impl Enqueue for MemoryStore {
 
 impl State {
     /// Enqueues one unit, or returns why not.
-    pub(super) fn enqueue(&mut self, unit: NewUnit, batch: Option<&BatchId>, now: Timestamp) -> SendResult {
-        if self.units.contains_key(&unit.id) {
-            return SendResult::Created(unit.id);
+    pub(super) fn enqueue(
+        &mut self,
+        scope: &Scope,
+        unit: NewUnit,
+        batch: Option<&BatchId>,
+        now: Timestamp,
+    ) -> SendResult {
+        if let Some(found) = self.units.get(&unit.id) {
+            return match found.unit.tenant == unit.tenant {
+                true => SendResult::Created(unit.id),
+                false => SendResult::Refused(SendRejection::IdTaken(unit.id)),
+            };
         }
         if self.is_suspended(&unit.tenant) {
             return SendResult::Refused(SendRejection::Suspended(unit.tenant));
@@ -58,6 +69,12 @@ impl State {
             Ok(dependencies) => dependencies,
             Err(unknown) => return SendResult::Refused(unknown),
         };
+        let lane = (unit.queue.clone(), unit.tenant.clone());
+        let is_new = !self.lanes.contains_key(&lane);
+        let too_many = || scope.check_new_queue(self.lanes_of(&unit.tenant).count() as u64);
+        if let Some(refusal) = is_new.then(too_many).flatten() {
+            return SendResult::Refused(refusal);
+        }
         if let Some(refusal) = self.capacity_refusal(&unit) {
             return SendResult::Refused(refusal);
         }
@@ -86,7 +103,7 @@ impl State {
 
     /// Whether the lane, the queue or the tenant has no capacity for this unit.
     fn capacity_refusal(&self, unit: &NewUnit) -> Option<SendRejection> {
-        let add = unit.payload.len() as u64;
+        let add = unit.stored_bytes();
         let lane = self.lanes.get(&(unit.queue.clone(), unit.tenant.clone()));
         let of_lane = lane.and_then(|lane| {
             let (live, bytes) = (lane.counts.live(), lane.bytes);
@@ -113,10 +130,8 @@ impl State {
     fn open_batch(&mut self, scope: &Scope, new: NewBatch, now: Timestamp) -> Result<OpenBatchResult> {
         new.check()?;
         scope.require(&new.tenant)?;
+        let new = NewBatch { id: new.full_id(), ..new };
         if let Some(found) = self.batches.get(&new.id) {
-            if found.batch.tenant != new.tenant {
-                return Err(Error::Invalid(format!("the batch name `{}` is taken", new.id)));
-            }
             return Ok(OpenBatchResult::Existing(found.batch.clone()));
         }
         let definition = new.definition.clone();
@@ -136,12 +151,13 @@ impl State {
         now: Timestamp,
     ) -> Result<AddChunkResult> {
         let batch = self.batch_mut(scope, id)?;
+        let id = &batch.id.clone();
         if let Some(moved) = batch.check_chunk(&chunk)? {
             return Ok(moved);
         }
         let known = chunk.units.iter().filter(|unit| self.units.contains_key(&unit.id));
         let known: BTreeSet<UnitId> = known.map(|unit| unit.id).collect();
-        let enqueue = |unit| self.enqueue(unit, Some(id), now);
+        let enqueue = |unit| self.enqueue(scope, unit, Some(id), now);
         let mut answers: Vec<SendResult> = chunk.units.into_iter().map(enqueue).collect();
         if let Some(full) = answers.iter().find(|sent| sent.keeps_chunk_out()).cloned() {
             self.roll_back_chunk(&mut answers, &full, &known);
@@ -169,7 +185,7 @@ impl State {
 
     /// The batch, if it is within `scope`.
     pub(super) fn batch_mut(&mut self, scope: &Scope, id: &BatchId) -> Result<&mut Batch> {
-        let found = self.batches.get_mut(id).map(|record| &mut record.batch);
+        let found = self.batches.get_mut(&scope.batch_id(id)).map(|record| &mut record.batch);
         found.filter(|batch| scope.covers(&batch.tenant)).ok_or_else(|| Error::not_found("batch", id))
     }
 

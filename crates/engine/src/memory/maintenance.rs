@@ -112,9 +112,19 @@ impl State {
             done.units += self.prune_batch(&id);
             done.batches += 1;
         }
+        done.lanes = self.prune_lanes();
         done.audit_entries = self.ledger.prune_audit_log(now - retention.audit_log, limit);
         done.more |= done.audit_entries == limit as u64;
         done
+    }
+
+    /// Removes lanes and queues without units and settings.
+    fn prune_lanes(&mut self) -> u64 {
+        let before = self.lanes.len();
+        self.queues.retain(|_, queue| queue.has_settings());
+        let queues = &self.queues;
+        self.lanes.retain(|(queue, _), lane| lane.is_needed() || queues.contains_key(queue));
+        (before - self.lanes.len()) as u64
     }
 
     /// Removes a unit's record; its batch still counts it.

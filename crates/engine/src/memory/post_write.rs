@@ -5,15 +5,16 @@ use std::collections::BTreeSet;
 use longshore_core::batch::advance;
 use longshore_core::store::Topic;
 use longshore_core::unit_state::Event;
-use longshore_core::{Batch, BatchId, QueueName, SessionId, TenantId, Timestamp, UnitId, UnitState};
+use longshore_core::{Batch, BatchId, SessionId, TenantId, Timestamp, UnitId, UnitState};
 
-use super::record::UnitRecord;
+use super::record::{LaneKey, UnitRecord};
 use super::state::State;
 
 /// What a write changed.
 #[derive(Default)]
 pub(super) struct DirtySet {
-    pub(super) queues: BTreeSet<QueueName>,
+    /// Queues, with the tenant of the changed lane.
+    pub(super) queues: BTreeSet<LaneKey>,
     pub(super) batches: BTreeSet<BatchId>,
     pub(super) sessions: BTreeSet<SessionId>,
     /// Changed settings by name, with their tenant.
@@ -96,9 +97,8 @@ impl State {
     fn publish(&mut self) -> CommitNotice {
         let before = self.feed.newest();
         let dirty = std::mem::take(&mut self.dirty);
-        for queue in dirty.queues {
-            let owner = queue.owner().and_then(|owner| TenantId::new(owner).ok());
-            self.feed.push(Topic::Queue(queue), owner);
+        for (queue, tenant) in dirty.queues {
+            self.feed.push(Topic::Queue(queue), Some(tenant));
         }
         for batch in dirty.advanced_batches {
             let owner = self.batches.get(&batch).map(|record| record.batch.tenant.clone());

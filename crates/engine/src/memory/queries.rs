@@ -34,7 +34,8 @@ impl Queries for MemoryStore {
             let rest = newest_first.filter(|found| found.unit.id < after.id);
             let listed = rest.filter(|found| is_listed(&found.unit, scope, filter));
             let units = listed.map(|found| shown(&found.unit));
-            Page::first(units, limit, |unit| UnitCursor::by_id(unit.id).to_string())
+            let cursor = |unit: &Unit| UnitCursor::by_id(unit.id).to_string();
+            Page::first(units, limit, cursor).within_bytes(|_, unit| cursor(unit))
         }))
     }
 
@@ -51,14 +52,15 @@ impl Queries for MemoryStore {
 
     async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
         self.read(|state, _| {
-            let found = state.batches.get(id).map(|record| record.batch.clone());
+            let found = state.batches.get(&scope.batch_id(id)).map(|record| record.batch.clone());
             found.filter(|batch| scope.covers(&batch.tenant)).ok_or_else(|| Error::not_found("batch", id))
         })
     }
 
     async fn definition(&self, scope: &Scope, id: &BatchId) -> Result<Option<Payload>> {
         self.read(|state, _| {
-            let found = state.batches.get(id).filter(|found| scope.covers(&found.batch.tenant));
+            let found =
+                state.batches.get(&scope.batch_id(id)).filter(|found| scope.covers(&found.batch.tenant));
             let found = found.ok_or_else(|| Error::not_found("batch", id))?;
             Ok(found.definition.clone())
         })
@@ -81,9 +83,8 @@ impl Queries for MemoryStore {
                     .is_none_or(|(at, id)| (batch.initiated_at, batch.id.as_str()) < (*at, id.as_str()));
                 rest && scope.covers(&batch.tenant) && status.is_none_or(|s| s == batch.status)
             });
-            Page::first(listed.cloned(), limit, |batch| {
-                format!("{}/{}", batch.initiated_at.as_micros(), batch.id)
-            })
+            let cursor = |batch: &Batch| format!("{}/{}", batch.initiated_at.as_micros(), batch.id);
+            Page::first(listed.cloned(), limit, cursor).within_bytes(|_, batch| cursor(batch))
         }))
     }
 
@@ -153,7 +154,7 @@ fn is_listed(unit: &Unit, scope: &Scope, filter: &UnitFilter) -> bool {
         && filter.state.is_none_or(|state| state == unit.state)
         && filter.queue.as_ref().is_none_or(|queue| *queue == unit.queue)
         && filter.kind.as_ref().is_none_or(|kind| *kind == unit.kind)
-        && (filter.batch.is_none() || filter.batch == unit.batch)
+        && (filter.batch.is_none() || filter.batch.as_ref().map(|id| scope.batch_id(id)) == unit.batch)
 }
 
 /// A unit as lists show it: without its potentially large parts.

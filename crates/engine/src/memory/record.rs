@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use longshore_core::outcome::KEPT_FAILURES;
 use longshore_core::store::UnitFailure;
 use longshore_core::unit::{DedupWindow, OnDependencyFailure};
 use longshore_core::unit_state::{Event, InvalidTransition, Transition, TransitionInput, transition};
@@ -16,6 +17,8 @@ pub(super) type LaneKey = (QueueName, TenantId);
 #[derive(Debug, Clone)]
 pub(super) struct UnitRecord {
     pub(super) unit: Unit,
+    /// [`NewUnit::stored_bytes`].
+    pub(super) bytes: u64,
     /// Rank when ready, due time when scheduled, end when final.
     pub(super) sort_key: Timestamp,
     pub(super) window: DedupWindow,
@@ -36,6 +39,7 @@ impl UnitRecord {
         waits_for: BTreeSet<UnitId>,
         now: Timestamp,
     ) -> Self {
+        let bytes = new.stored_bytes();
         let (window, key) = match new.dedup {
             Some(dedup) => (dedup.window, Some(dedup.key)),
             None => (DedupWindow::default(), None),
@@ -61,6 +65,7 @@ impl UnitRecord {
             cap: new.cap,
             policy: new.policy,
             trace: new.trace,
+            rights: new.rights,
             progress: None,
             failure: None,
             cancel_requested: false,
@@ -70,7 +75,7 @@ impl UnitRecord {
         };
         let (not_before, on_failure) = (new.not_before, new.dependencies.on_failure);
         let (failures, awaited) = (Vec::new(), new.awaited);
-        Self { unit, sort_key: now, window, not_before, waits_for, on_failure, failures, awaited }
+        Self { unit, bytes, sort_key: now, window, not_before, waits_for, on_failure, failures, awaited }
     }
 
     pub(super) fn lane(&self) -> LaneKey {
@@ -161,6 +166,9 @@ impl UnitRecord {
         if matches!(event, Event::Finished(_) | Event::Lost) {
             let (attempt, session) = (unit.attempt, unit.session);
             self.failures.push(UnitFailure { attempt, at: now, session, failure: failure.clone() });
+            if self.failures.len() > KEPT_FAILURES.first + KEPT_FAILURES.last {
+                self.failures.remove(KEPT_FAILURES.first);
+            }
         }
     }
 }

@@ -106,7 +106,7 @@ impl State {
         let known: Vec<_> = firing.units.iter().map(|unit| self.units.contains_key(&unit.id)).collect();
         let mut answers = Vec::new();
         for unit in &firing.units {
-            answers.push(self.enqueue(unit.clone(), None, now));
+            answers.push(self.enqueue(scope, unit.clone(), None, now));
         }
         if let Some(refusal) = answers.iter().find_map(SendResult::refusal).cloned() {
             // All units or none; nothing is published.
@@ -133,7 +133,8 @@ impl State {
         };
         let rest = self.schedules.range::<ScheduleKey, _>((start, Bound::Unbounded));
         let items = rest.map(|(_, schedule)| schedule).filter(|schedule| wanted(schedule));
-        Ok(Page::first(items.cloned(), limit, schedule_cursor))
+        let page = Page::first(items.cloned(), limit, schedule_cursor);
+        Ok(page.within_bytes(|_, schedule| schedule_cursor(schedule)))
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longshore_core::store::{Capacity, Tenant};
+use longshore_core::stride_scheduler::StrideState;
 use longshore_core::unit_state::{Event, InvalidTransition, runs_alone};
 use longshore_core::worker_session::{NewSession, WorkerCommand};
 use longshore_core::{
@@ -27,6 +28,7 @@ pub(super) struct State {
     pub(super) units: BTreeMap<UnitId, UnitRecord>,
     pub(super) queues: BTreeMap<QueueName, QueueState>,
     pub(super) lanes: BTreeMap<LaneKey, LaneState>,
+    pub(super) stride: StrideState<QueueName>,
     pub(super) batches: BTreeMap<BatchId, BatchRecord>,
     /// Without counts: they are summed over the lanes on demand.
     pub(super) tenants: BTreeMap<TenantId, Tenant>,
@@ -50,17 +52,27 @@ pub(super) struct LaneState {
     pub(super) weight: u32,
     pub(super) cap: Option<u32>,
     pub(super) capacity: Capacity,
-    pub(super) pass: u64,
-    /// The lane was inactive: the next claim adjusts its pass to those of the lanes it competes
-    /// with.
-    pub(super) rejoins: bool,
     pub(super) counts: Counts,
-    /// Payload bytes of live units.
+    /// Stored bytes of live units.
     pub(super) bytes: u64,
     /// Ready units by rank.
     pub(super) ready: BTreeSet<(Timestamp, UnitId)>,
     /// The number of leased units per cap key.
     pub(super) capped: BTreeMap<String, u32>,
+}
+
+impl QueueState {
+    pub(super) fn has_settings(&self) -> bool {
+        self.paused || self.capacity != Capacity::default()
+    }
+}
+
+impl LaneState {
+    /// Whether it has units or settings.
+    pub(super) fn is_needed(&self) -> bool {
+        let is_set = self.paused || self.weight != 1 || self.cap.is_some();
+        is_set || self.capacity != Capacity::default() || self.counts.total() > 0
+    }
 }
 
 impl Default for LaneState {
@@ -70,8 +82,6 @@ impl Default for LaneState {
             weight: 1,
             cap: None,
             capacity: Capacity::default(),
-            pass: 0,
-            rejoins: true,
             counts: Counts::default(),
             bytes: 0,
             ready: BTreeSet::new(),
@@ -172,10 +182,9 @@ fn dedup_key(record: &UnitRecord) -> Option<(TenantId, QueueName, String)> {
 impl LaneState {
     pub(super) fn add(&mut self, record: &UnitRecord) {
         let unit = &record.unit;
-        self.rejoins |= unit.state == UnitState::Ready && self.ready.is_empty();
         *self.counts.counter_mut(unit.state) += 1;
         if !unit.state.is_final() {
-            self.bytes += unit.payload.len() as u64;
+            self.bytes += record.bytes;
         }
         match (unit.state, &unit.cap) {
             (UnitState::Ready, _) => _ = self.ready.insert((record.sort_key, unit.id)),
@@ -190,7 +199,7 @@ impl LaneState {
         let unit = &record.unit;
         *self.counts.counter_mut(unit.state) -= 1;
         if !unit.state.is_final() {
-            self.bytes -= unit.payload.len() as u64;
+            self.bytes -= record.bytes;
         }
         match (unit.state, &unit.cap) {
             (UnitState::Ready, _) => _ = self.ready.remove(&(record.sort_key, unit.id)),
@@ -299,7 +308,7 @@ impl State {
         self.index.add(record);
         self.dirty.claimable |= unit.state == UnitState::Ready;
         self.lanes.entry(record.lane()).or_default().add(record);
-        self.dirty.queues.insert(unit.queue.clone());
+        self.dirty.queues.insert(record.lane());
         if let Some(session) = unit.session.and_then(|id| self.sessions.get_mut(&id)) {
             session.held.insert(unit.id);
         }
@@ -324,7 +333,7 @@ impl State {
             self.dirty.claimable |= capped && unit.state == UnitState::Leased;
             lane.remove(record);
         }
-        self.dirty.queues.insert(unit.queue.clone());
+        self.dirty.queues.insert(record.lane());
         if let Some(session) = unit.session.and_then(|id| self.sessions.get_mut(&id)) {
             session.held.remove(&unit.id);
         }

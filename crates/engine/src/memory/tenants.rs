@@ -16,12 +16,8 @@ impl Tenants for MemoryStore {
         Ok(self.write(|state, now| {
             let new = || Tenant::new(id.clone(), now);
             let tenant = state.tenants.entry(id.clone()).or_insert_with(new);
-            let resumed = tenant.suspended && change.suspended == Some(false);
-            tenant.apply(change);
+            tenant.apply(&change);
             let tenant = tenant.clone();
-            if resumed {
-                state.lanes_of_mut(id).for_each(|lane| lane.rejoins = true);
-            }
             state.mark_tenant_changed(id);
             state.with_counts(&tenant)
         }))
@@ -51,7 +47,6 @@ impl Tenants for MemoryStore {
 impl LaneState {
     fn reset_settings(&mut self) {
         let Self { paused, weight, cap, capacity, .. } = Self::default();
-        self.rejoins |= self.paused;
         (self.paused, self.weight, self.cap, self.capacity) = (paused, weight, cap, capacity);
     }
 }
@@ -74,7 +69,7 @@ impl State {
         (counts, self.lanes_of(id).map(|(_, lane)| lane.bytes).sum())
     }
 
-    fn lanes_of(&self, id: &TenantId) -> impl Iterator<Item = (&LaneKey, &LaneState)> {
+    pub(super) fn lanes_of(&self, id: &TenantId) -> impl Iterator<Item = (&LaneKey, &LaneState)> {
         self.lanes.iter().filter(move |(key, _)| key.1 == *id)
     }
 

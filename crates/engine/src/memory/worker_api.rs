@@ -56,8 +56,8 @@ impl WorkerApi for MemoryStore {
         Ok(())
     }
 
-    async fn checkpoint(&self, session: SessionId, lease: Lease, kept: CheckpointRequest) -> Result<bool> {
-        let CheckpointRequest { state: payload, sums, calls } = kept;
+    async fn checkpoint(&self, session: SessionId, lease: Lease, request: CheckpointRequest) -> Result<bool> {
+        let CheckpointRequest { state: payload, sums, calls } = request;
         check_size("checkpoint", &payload)?;
         check_calls(&calls)?;
         Ok(self.write(|state, now| {

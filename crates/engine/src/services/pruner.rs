@@ -37,6 +37,7 @@ impl Service for Pruner {
     async fn run_once(&mut self, _now: Instant) -> Result<ServiceReport> {
         let pruned = self.store.prune(self.retention, MAX_BATCH).await?;
         let next = pruned.more.then_some(BATCH_PAUSE);
-        Ok(ServiceReport { moved: pruned.units + pruned.batches + pruned.audit_entries, more: false, next })
+        let moved = pruned.units + pruned.batches + pruned.audit_entries + pruned.lanes;
+        Ok(ServiceReport { moved, more: false, next })
     }
 }

@@ -152,7 +152,7 @@ async fn previous(store: &dyn Store, schedule: &Schedule) -> Result<PreviousFiri
     };
     let Schedule { tenant, name, plan, .. } = schedule;
     let scope = Scope::Tenant(tenant.clone());
-    let unit = match store.unit(&scope, firing_unit_id(tenant, name, at)).await {
+    let unit = match store.unit(&scope, firing_unit_id(tenant, name, schedule.created_at, at)).await {
         Ok(unit) if !unit.state.is_final() => return Ok(PreviousFiring::Live),
         Ok(unit) => PreviousFiring::Ended(unit.since),
         Err(Error::NotFound { .. }) => PreviousFiring::Absent,

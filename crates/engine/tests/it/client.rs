@@ -162,10 +162,10 @@ async fn a_chunk_whose_answer_was_lost_is_not_added_twice() {
     let batch = writer.seal().await.unwrap();
     assert_eq!(batch.counts.total(), 2);
 
-    let mut stranger = harness.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
-    let mut other = harness.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
-    stranger.add(vec![unit(&Script::Cancel)], "1".into()).await.unwrap();
-    let error = other.add(vec![unit(&Script::Cancel)], "1".into()).await.unwrap_err();
+    let mut first = harness.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
+    let mut second = harness.client.open_batch(NewBatch::new(BatchId::new("c").unwrap())).await.unwrap();
+    second.add(vec![unit(&Script::Cancel)], "1".into()).await.unwrap();
+    let error = first.add(vec![unit(&Script::Cancel)], "1".into()).await.unwrap_err();
     assert!(matches!(error, SendError::CursorMoved(at) if at == "1"));
 }
 

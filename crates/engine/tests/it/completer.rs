@@ -39,8 +39,8 @@ async fn a_single_end_is_recorded_at_once() {
 async fn repeated_calls_do_no_harm() {
     let harness = Harness::new();
     harness.send_all(60, Script::Sleep(3)).await;
-    for verb in ["finish", "start", "release"] {
-        harness.store.set_default_fault(verb, Some(Fault::Duplicate));
+    for method in ["finish", "start", "release"] {
+        harness.store.set_default_fault(method, Some(Fault::Duplicate));
     }
     let report = harness.worker(4).until_idle(true).build().unwrap().run().await.unwrap();
     assert_eq!((report.done, report.lost, harness.log.runs()), (60, 0, 60));

@@ -27,7 +27,7 @@ mod every_repeatable_verb_twice {
 
 fn doubling(store: Arc<dyn Store>) -> FaultyStore {
     let store = FaultyStore::new(store);
-    for verb in [
+    for method in [
         "send",
         "apply_batch_action",
         "open_session",
@@ -41,7 +41,7 @@ fn doubling(store: Arc<dyn Store>) -> FaultyStore {
         "put_tenant",
         "command_worker",
     ] {
-        store.set_default_fault(verb, Some(Fault::Duplicate));
+        store.set_default_fault(method, Some(Fault::Duplicate));
     }
     store
 }

@@ -194,14 +194,14 @@ impl Harness {
         Self::with_faults(&[])
     }
 
-    /// A store that breaks call number `nth` of a verb.
+    /// A store that breaks call number `nth` of a method.
     pub(crate) fn with_faults(faults: &[(&'static str, u64, Fault)]) -> Self {
         let began = tokio::time::Instant::now();
         let clock = Arc::new(TokioClock { began, base: ManualClock::default() });
         let memory = MemoryStore::new(Arc::clone(&clock) as _);
         let mut store = FaultyStore::new(Arc::new(memory));
-        for (verb, nth, fault) in faults {
-            store = store.with_fault(verb, *nth, *fault);
+        for (method, nth, fault) in faults {
+            store = store.with_fault(method, *nth, *fault);
         }
         let store = Arc::new(store);
         let client = Client::new(Arc::clone(&store) as _);

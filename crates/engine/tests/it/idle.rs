@@ -58,7 +58,7 @@ async fn an_idle_worker_asks_for_little() {
     let control = worker.control();
     let watcher = async {
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let calls = |verbs: &[&str]| verbs.iter().map(|verb| harness.store.calls(verb)).sum();
+        let calls = |methods: &[&str]| methods.iter().map(|method| harness.store.calls(method)).sum();
         let before: [u64; 2] = [calls(&["claim"]), calls(&ALL)];
         tokio::time::sleep(Duration::from_secs(60)).await;
         let claims = calls(&["claim"]) - before[0];

@@ -9,6 +9,7 @@ mod cron;
 mod elector;
 mod fairness;
 mod faults;
+mod fuzz;
 mod harness;
 mod idle;
 mod limits;

@@ -17,5 +17,5 @@ longshore_testkit::permits_suite!(memory);
 async fn bounded_on_several_threads() {
     let permits = Arc::new(MemoryPermits::default());
     let world = PermitsFixture::new(permits.clone(), permits);
-    longshore_testkit::conformance::run_permits("permits_storm::bounded", &world).await;
+    longshore_testkit::conformance::run_permits("permits_chaos::bounded", &world).await;
 }

@@ -253,10 +253,11 @@ async fn a_batch_that_was_started_is_live_until_it_has_ended() {
     tokio::time::sleep(secs(60)).await;
     assert_eq!(harness.round().await, 1);
     let (tenant, s) = (TenantId::default(), name("s"));
-    let at = harness.look("s").await.last_fire.unwrap();
+    let schedule = harness.look("s").await;
+    let at = schedule.last_fire.unwrap();
     let id = firing_batch_id(&tenant, &s, at);
     harness.store.open_batch(&ALL, NewBatch::new(id.clone())).await.unwrap();
-    let unit = firing_unit_id(&tenant, &s, at);
+    let unit = firing_unit_id(&tenant, &s, schedule.created_at, at);
     let cancel = longshore::store::UnitAction::Cancel;
     let units = longshore::store::UnitSelection::Ids(vec![unit]);
     harness.store.apply_unit_action(&ALL, units, cancel).await.unwrap();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::unit::Weight;
-use longshore::{Prefetch, UnitState};
+use longshore::unit::{ConcurrencyCap, Weight};
+use longshore::{NewUnit, Prefetch, UnitState};
 use serde_json::json;
 
 use crate::harness::{Harness, Script, unit};
@@ -56,6 +56,23 @@ async fn a_heavy_unit_gets_its_slots_although_light_ones_keep_coming() {
     let place = |id| order.iter().position(|run| *run == id).unwrap();
     assert!(place(heavy) < 24, "it came after the earlier ones, place {}", place(heavy));
     assert!(light.iter().filter(|id| place(**id) < place(heavy)).count() <= 4);
+    harness.assert_clean().await;
+}
+
+/// A worker that keeps its buffer filled claims without free slots, and capped units are not
+/// prefetched.
+#[tokio::test(start_paused = true)]
+async fn a_capped_unit_gets_a_slot_although_others_keep_the_buffer_filled() {
+    let harness = Harness::new();
+    harness.send_all(100, Script::Sleep(5)).await;
+    let cap = Some(ConcurrencyCap { key: "host".to_owned(), limit: 1 });
+    let capped = NewUnit { cap, ..unit(&Script::Sleep(5)) };
+    let capped = harness.client.send(capped).await.unwrap();
+    harness.send_all(900, Script::Sleep(5)).await;
+    let worker = harness.worker(4).until_idle(true).build().unwrap();
+    assert_eq!(worker.run().await.unwrap().done, 1_001);
+    let place = harness.log.order().iter().position(|run| *run == capped).unwrap();
+    assert!((90..400).contains(&place), "it is unit 101, and ran as unit {place}");
     harness.assert_clean().await;
 }
 

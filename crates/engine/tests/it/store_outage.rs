@@ -17,9 +17,9 @@ async fn an_outage_loses_nothing_and_does_not_spin() {
     let driver = async {
         harness.until(async || harness.log.runs() > 40).await;
         harness.store.set_outage(true);
-        let verbs =
+        let methods =
             ["claim", "start", "finish", "heartbeat", "release", "acquire_leadership", "totals", "sessions"];
-        let calls = || verbs.iter().map(|verb| harness.store.calls(verb)).sum::<u64>();
+        let calls = || methods.iter().map(|method| harness.store.calls(method)).sum::<u64>();
         let before = calls();
         tokio::time::sleep(Duration::from_secs(60)).await;
         let made = calls() - before;

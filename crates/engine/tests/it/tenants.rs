@@ -1,8 +1,9 @@
 //! Senders and batches of tenants that are at capacity or suspended.
 
-use longshore::store::{Capacity, SendRejection, TenantChange};
+use longshore::store::{Capacity, Queries, SendRejection, TenantChange, UnitFilter};
 use longshore::{
-    BatchId, Client, Enqueue, NewBatch, NewUnit, QueueName, Scope, SendError, TenantId, Tenants, WhenFull,
+    BatchId, Client, Enqueue, NewBatch, NewUnit, QueueName, Rights, Scope, SendError, TenantId, Tenants,
+    UnitState, WhenFull,
 };
 use serde_json::json;
 
@@ -108,4 +109,47 @@ async fn a_batch_whose_sender_does_not_wait_is_refused_at_once() {
     let error = writer.add(chunk, "2".into()).await.unwrap_err();
     assert!(matches!(error, SendError::Refused(SendRejection::Full { .. })), "{error}");
     writer.add(vec![theirs("one")], "1".into()).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_runs_a_tenants_unit_of_a_closed_kind_only_while_the_kind_is_allowed() {
+    let harness = Harness::new();
+    let by_tenant = || NewUnit { rights: Rights::Tenant, ..theirs("one") };
+    let run = async |unit: NewUnit| {
+        let id = unit.id;
+        harness.store.send(&Scope::All, vec![unit]).await.unwrap();
+        harness.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
+        (harness.log.runs_of(id), harness.unit(id).await)
+    };
+    assert!(crate::harness::kind().needs_operator());
+    assert_eq!(run(theirs("one")).await.0, 1, "the operator's own");
+    let (runs, unit) = run(by_tenant()).await;
+    assert_eq!((runs, unit.state), (0, UnitState::Failed));
+    assert_eq!(unit.failure.unwrap().code, "kind-closed");
+    let allow = |kinds: &[_]| TenantChange {
+        allowed_kinds: Some(kinds.iter().cloned().collect()),
+        ..TenantChange::default()
+    };
+    put(&harness, allow(&[crate::harness::kind()])).await;
+    assert_eq!(run(by_tenant()).await.0, 1);
+    put(&harness, allow(&[])).await;
+    assert_eq!(run(by_tenant()).await.0, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_tenants_unit_sends_has_no_more_rights_than_the_unit() {
+    let harness = Harness::new();
+    put(
+        &harness,
+        TenantChange { allowed_kinds: Some([crate::harness::kind()].into()), ..TenantChange::default() },
+    )
+    .await;
+    for (rights, queue) in [(Rights::Tenant, "sent-by-tenant"), (Rights::Operator, "sent-by-operator")] {
+        let unit = NewUnit { rights, tenant: acme(), ..unit(&Script::Send(queue.to_owned())) };
+        harness.store.send(&Scope::All, vec![unit]).await.unwrap();
+        harness.worker(1).until_idle(true).build().unwrap().run().await.unwrap();
+        let filter = UnitFilter { queue: Some(QueueName::new(queue).unwrap()), ..UnitFilter::default() };
+        let sent = harness.store.units(&Scope::All, &filter, None, 10).await.unwrap().items;
+        assert_eq!(sent.iter().map(|unit| unit.rights).collect::<Vec<_>>(), [rights]);
+    }
 }

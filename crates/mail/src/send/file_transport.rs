@@ -1,6 +1,8 @@
 //! Writes mail to a folder: for trials and for examples that run offline.
 
-use std::io;
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
@@ -13,9 +15,9 @@ use crate::spool::{DeliveryOutcome, SpooledMessage};
 pub struct FileTransport(PathBuf);
 
 impl FileTransport {
-    /// Creates the folder if it is missing.
+    /// Creates the folder with mode 0700 if it is missing.
     pub fn new(path: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(path)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         Ok(Self(path.to_path_buf()))
     }
 }
@@ -33,7 +35,7 @@ impl MailTransaction for FileTransport {
         let name = format!("{}.eml", message.message_id.replace(['/', '\0'], "_"));
         let (path, part) = (self.0.join(&name), self.0.join(format!(".{name}.part")));
         // Rename when complete, so that readers never see a partial message.
-        let written = std::fs::write(&part, &message.body).and_then(|()| std::fs::rename(&part, &path));
+        let written = write_private(&part, &message.body).and_then(|()| std::fs::rename(&part, &path));
         match written {
             Ok(()) => DeliveryOutcome::Accepted { answer: format!("written to {name}") },
             Err(error) => {
@@ -41,4 +43,10 @@ impl MailTransaction for FileTransport {
             }
         }
     }
+}
+
+/// Writes a file with mode 0600: a message is for its recipient.
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = File::options();
+    options.create(true).write(true).truncate(true).mode(0o600).open(path)?.write_all(bytes)
 }

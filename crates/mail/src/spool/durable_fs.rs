@@ -3,23 +3,26 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use longshore::Timestamp;
+use longshore_trusted_path::{PathError, create_private, create_private_dir};
 
 use super::error::{IoContext, SpoolError};
 
-/// Creates a folder and its parents.
+/// Creates a folder and its parents, or checks that the existing one is private.
 pub(super) fn make_folder(path: &Path) -> Result<(), SpoolError> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path).context("make", path)
+    create_private_dir(path).map_err(|error| match error {
+        PathError::Io { path, error } => SpoolError::Io { operation: "make", path, source: error },
+        error => SpoolError::Untrusted(error),
+    })
 }
 
 /// Writes a new file with mode 0600. It is not durable until it is synced.
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<File, SpoolError> {
-    let open = || OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
-    let mut file = open().context("write", path)?;
+    let mut file = create_private(path).context("write", path)?;
     let written = file.write_all(bytes).context("write", path);
     // A partial file is useless.
     written.inspect_err(|_| _ = fs::remove_file(path)).map(|()| file)

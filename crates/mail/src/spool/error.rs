@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use longshore_trusted_path::PathError;
 use rustix::io::Errno;
 
 use super::filename::MessageKeyError;
@@ -22,6 +23,9 @@ pub enum SpoolError {
         #[source]
         source: io::Error,
     },
+    /// Other users can read or replace the messages.
+    #[error("the spool is not safe from other users")]
+    Untrusted(#[source] PathError),
     /// A file of the spool cannot be parsed.
     #[error("{} is no message: {why}", path.display())]
     Damaged {
@@ -51,7 +55,7 @@ impl SpoolError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Io { .. } | Self::Locked { .. } | Self::WriterCrashed => true,
-            Self::Damaged { .. } | Self::Key(_) => false,
+            Self::Untrusted(_) | Self::Damaged { .. } | Self::Key(_) => false,
         }
     }
 }
@@ -62,7 +66,7 @@ impl SpoolError {
         match self {
             Self::Damaged { .. } => true,
             Self::Io { source, .. } => Errno::from_io_error(source).is_some_and(is_file_specific),
-            Self::Locked { .. } | Self::WriterCrashed | Self::Key(_) => false,
+            Self::Untrusted(_) | Self::Locked { .. } | Self::WriterCrashed | Self::Key(_) => false,
         }
     }
 

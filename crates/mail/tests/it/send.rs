@@ -1,5 +1,6 @@
 //! Sends from the spool to a real mail server.
 
+mod fuzz;
 mod message_builder;
 mod sender;
 mod smtp;

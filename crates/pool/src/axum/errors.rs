@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn kinds() -> Vec<(ErrorKind, u16)> {
-        let (after, fate) = (std::time::Duration::from_secs(1), CancelEffect::Killed);
+        let (after, effect) = (std::time::Duration::from_secs(1), CancelEffect::Killed);
         let data = Some(serde_json::json!({"password": secret()}));
         vec![
             (ErrorKind::UnknownOperation { known: vec![secret()] }, 404),
@@ -153,9 +153,9 @@ mod tests {
             (ErrorKind::BadResult { message: secret() }, 500),
             (ErrorKind::WorkerDied { exit: Some(3), signal: None, stderr: secret() }, 502),
             (ErrorKind::Protocol { message: secret() }, 502),
-            (ErrorKind::Timeout { after, fate }, 504),
+            (ErrorKind::Timeout { after, effect }, 504),
             (ErrorKind::Full { depth: 1, limit: 1 }, 503),
-            (ErrorKind::Cancelled { fate }, 503),
+            (ErrorKind::Cancelled { effect }, 503),
             (ErrorKind::StartFailed { message: secret(), stderr: secret() }, 503),
             (ErrorKind::ShuttingDown, 503),
         ]

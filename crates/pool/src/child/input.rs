@@ -127,7 +127,7 @@ impl Input {
         }
         if let Some(index) = self.calls.iter().position(|call| call.id == id) {
             self.calls.remove(index);
-            let error = ErrorKind::Cancelled { fate: CancelEffect::NotStarted };
+            let error = ErrorKind::Cancelled { effect: CancelEffect::NotStarted };
             output.put(&FromWorker::Error { id, error })?;
         }
         Ok(())

@@ -38,7 +38,7 @@ const IMPLICIT_COMMIT_VERBS: [&str; 17] = [
 
 /// Checks a URL.
 pub(super) fn check(url: &str) -> Result<(), DbError> {
-    connection_url::read(url, 0).map(drop).map_err(|error| error::of_address(&error))
+    connection_url::parse_url(url, 0).map(drop).map_err(|error| error::of_address(&error))
 }
 
 pub(super) fn connect(
@@ -46,7 +46,7 @@ pub(super) fn connect(
     config: &ConnectionConfig,
     deadline: &Deadline,
 ) -> Result<Box<dyn Connection>, DbError> {
-    let opts = connection_url::read(url, config.statements);
+    let opts = connection_url::parse_url(url, config.statements);
     let opts = opts.map_err(|error| error::of_address(&error))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =

@@ -15,7 +15,7 @@ use super::row::ResultTable;
 use super::row_collector::{Fetch, ResultLimits, RowCollector, RowsWanted};
 use super::statement::Statement;
 use super::value::Value;
-use connection_string::Target;
+use connection_string::ConnectionString;
 use dialect::Dialect;
 use value::ColumnKind;
 
@@ -33,12 +33,12 @@ pub(super) fn connect(
     config: &ConnectionConfig,
     deadline: &Deadline,
 ) -> Result<Box<dyn Connection>, DbError> {
-    let target = Target::new(string);
+    let connection_string = ConnectionString::new(string);
     let timeout = deadline.remaining().map_or(CONNECT_TIMEOUT, |left| left.min(CONNECT_TIMEOUT));
-    let connection = target.connect(seconds(timeout));
-    let connection = connection.map_err(|error| target.redact_error(error::of_connect(&error)))?;
-    let mut connection = Odbc { connection: Some(connection), target, dialect: Dialect::Standard };
-    connection.configure_session(config).map_err(|error| connection.target.redact_error(error))?;
+    let connection = connection_string.connect(seconds(timeout));
+    let connection = connection.map_err(|error| connection_string.redact_error(error::of_connect(&error)))?;
+    let mut connection = Odbc { connection: Some(connection), connection_string, dialect: Dialect::Standard };
+    connection.configure_session(config).map_err(|error| connection.connection_string.redact_error(error))?;
     Ok(Box::new(connection))
 }
 
@@ -50,7 +50,7 @@ fn seconds(time: Duration) -> u32 {
 struct Odbc {
     /// `Some` until it is dropped.
     connection: Option<OdbcConnection<'static>>,
-    target: Target,
+    connection_string: ConnectionString,
     dialect: Dialect,
 }
 
@@ -213,7 +213,7 @@ impl Connection for Odbc {
 impl Odbc {
     /// Reports an error on a lost connection as `Lost`: it is not the statement's fault.
     fn classify(&self, error: DbError) -> DbError {
-        let error = self.target.redact_error(error);
+        let error = self.connection_string.redact_error(error);
         match self.is_closed() && error.reason == Reason::Sql {
             true => DbError { code: error.code, native: error.native, ..DbError::lost(error.message) },
             false => error,

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use futures_util::{StreamExt, pin_mut};
-use longshore_postgres_address::{PostgresUrl, parse};
+use longshore_postgres_url::{PostgresUrl, parse};
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio_postgres::{CancelToken, Client};

@@ -34,7 +34,7 @@ pub fn outcome(error: &CallError) -> Outcome {
         }
         ErrorKind::Full { .. }
         | ErrorKind::ShuttingDown
-        | ErrorKind::Timeout { fate: CancelEffect::NotStarted, .. } => Outcome::Snooze(FULL_SNOOZE),
+        | ErrorKind::Timeout { effect: CancelEffect::NotStarted, .. } => Outcome::Snooze(FULL_SNOOZE),
         ErrorKind::StartFailed { .. } => {
             tracing::warn!(%error, "no worker can be started; the unit is snoozed");
             Outcome::Snooze(NO_WORKER_SNOOZE)

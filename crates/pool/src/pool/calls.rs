@@ -118,7 +118,7 @@ struct CallRequest<'a> {
 impl Drop for CallRequest<'_> {
     fn drop(&mut self) {
         if !self.counted {
-            self.count(Some(&ErrorKind::Cancelled { fate: CancelEffect::LeftRunning }));
+            self.count(Some(&ErrorKind::Cancelled { effect: CancelEffect::LeftRunning }));
         }
     }
 }

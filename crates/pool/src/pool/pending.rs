@@ -109,10 +109,10 @@ impl<'a, T: Send + 'static> PendingCall<'a, T> {
     /// Cancels the call. `None` if it was answered meanwhile.
     fn cancel(&self, reason: CancelReason) -> Option<CallFailure> {
         let CallWaiter { ticket, call_state, deadline, .. } = &self.waiter;
-        let fate = self.shared.cancel(*ticket, call_state, *deadline, reason)?;
+        let effect = self.shared.cancel(*ticket, call_state, *deadline, reason)?;
         let kind = match reason {
-            CancelReason::Timeout => ErrorKind::Timeout { after: self.waiter.limit, fate },
-            CancelReason::Caller => ErrorKind::Cancelled { fate },
+            CancelReason::Timeout => ErrorKind::Timeout { after: self.waiter.limit, effect },
+            CancelReason::Caller => ErrorKind::Cancelled { effect },
         };
         Some((kind, self.worker()))
     }

@@ -227,3 +227,13 @@ fn a_ready_may_be_short() {
     assert_eq!((ready.encoding, ready.concurrency), (Encoding::Json, 1));
     assert_eq!(ready.operations[0].name, "double");
 }
+
+#[test]
+fn fuzz_worker_messages() {
+    longshore_testkit::fuzz(env!("CARGO_MANIFEST_DIR"), "protocol", |bytes| {
+        for encoding in [Encoding::Json, Encoding::Binary] {
+            let _ = decode::<FromWorker>(encoding, bytes, &[5]);
+            let _ = decode::<ToWorker>(encoding, bytes, &[]);
+        }
+    });
+}

@@ -63,7 +63,7 @@ async fn one_that_ends_in_a_call_is_replaced_and_its_caller_told_why() {
         assert!(matches!(error.kind, ErrorKind::Protocol { .. }), "{language}: {error}");
         let options = CallOptions::default().timeout(Duration::from_millis(300));
         let error = pool.call_with::<_, ()>("nothing", &(), options).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::Killed, .. }), "{error}");
+        assert!(matches!(error.kind, ErrorKind::Timeout { effect: CancelEffect::Killed, .. }), "{error}");
         assert_eq!(pool.call::<_, u32>("count", &()).await.unwrap(), 1, "{language}");
         let counted = BTreeMap::from([("died", 2), ("protocol", 1), ("timeout", 1)]);
         eventually("their ends are counted", || pool.stats().ended == counted).await;

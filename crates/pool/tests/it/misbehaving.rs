@@ -144,7 +144,7 @@ async fn a_call_that_takes_too_long_has_its_worker_killed_and_replaced() {
         let pid: u32 = pool.call("pid", &()).await.unwrap();
         let options = CallOptions::default().timeout(Duration::from_millis(200));
         let error = pool.call_with::<_, ()>(operation, &(), options).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::Killed, .. }), "{error}");
+        assert!(matches!(error.kind, ErrorKind::Timeout { effect: CancelEffect::Killed, .. }), "{error}");
         assert_eq!(error.worker.and_then(|worker| worker.pid), Some(pid));
         assert_eq!(pool.call::<_, u32>("count", &()).await.unwrap(), 1);
         eventually("it is gone", || !exists(pid)).await;
@@ -161,7 +161,7 @@ async fn a_call_that_takes_too_long_goes_on_where_that_is_wished_and_its_late_an
     let pid: u32 = pool.call("pid", &()).await.unwrap();
     let options = CallOptions::default().timeout(Duration::from_millis(50));
     let error = pool.call_with::<_, ()>("sleep", &3.0, options).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::LeftRunning, .. }), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Timeout { effect: CancelEffect::LeftRunning, .. }), "{error}");
     assert_eq!(pool.call::<_, u32>("pid", &()).await.unwrap(), pid);
 }
 
@@ -175,7 +175,7 @@ async fn a_call_taken_back_that_does_not_stop_has_its_worker_killed_after_a_whil
     token.cancel();
     let options = CallOptions::default().cancelled_by(token);
     let error = pool.call_with::<_, ()>("nothing", &(), options).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Cancelled { fate: CancelEffect::Asked }), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Cancelled { effect: CancelEffect::Asked }), "{error}");
     assert_ne!(pool.call::<_, u32>("pid", &()).await.unwrap(), pid);
     let counted = BTreeMap::from([("timeout", 1)]);
     eventually("its end is counted", || pool.stats().ended == counted).await;
@@ -362,7 +362,7 @@ async fn one_call_that_hangs_does_not_take_along_those_beside_it() {
     let hangs = pool.call_with::<_, ()>("nothing", &(), options);
     let beside = pool.call::<_, f64>("sleep", &1.5);
     let (hangs, beside) = tokio::join!(hangs, beside);
-    assert!(matches!(hangs.unwrap_err().kind, ErrorKind::Timeout { fate: CancelEffect::Asked, .. }));
+    assert!(matches!(hangs.unwrap_err().kind, ErrorKind::Timeout { effect: CancelEffect::Asked, .. }));
     assert_eq!(beside.unwrap(), 1.5);
     eventually("it is replaced", || !exists(first)).await;
     let counted = BTreeMap::from([("timeout", 1)]);

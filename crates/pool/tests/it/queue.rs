@@ -78,7 +78,7 @@ async fn a_queued_call_whose_time_is_over_is_never_begun() {
     let options = CallOptions::default().timeout(Duration::from_millis(10));
     let error = pool.call_with::<_, u64>("gate", &1_u64, options).await.unwrap_err();
     let after = Duration::from_millis(10);
-    assert_eq!(error.kind, ErrorKind::Timeout { after, fate: CancelEffect::NotStarted });
+    assert_eq!(error.kind, ErrorKind::Timeout { after, effect: CancelEffect::NotStarted });
     assert_eq!((pool.stats().queue_depth, pool.stats().abandoned), (0, 0));
     gate.open();
     pool.call::<_, ()>("noop", &()).await.unwrap();

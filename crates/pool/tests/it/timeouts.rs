@@ -20,7 +20,7 @@ async fn a_call_that_takes_too_long_releases_its_caller_and_its_thread_is_replac
     let (pool, gate) = gated(|settings| (settings.min, settings.max) = (1, 1)).await;
     let error = pool.call_with::<_, u64>("gate", &1_u64, short_timeout()).await.unwrap_err();
     let after = Duration::from_millis(20);
-    assert_eq!(error.kind, ErrorKind::Timeout { after, fate: CancelEffect::LeftRunning });
+    assert_eq!(error.kind, ErrorKind::Timeout { after, effect: CancelEffect::LeftRunning });
     assert_eq!(error.worker.map(|worker| worker.id), Some(1));
     assert_eq!(pool.stats().abandoned, 1);
     assert!(pool.health().is_serving() && pool.health() != longshore_pool::Health::Ok);
@@ -44,8 +44,8 @@ async fn no_more_threads_are_given_up_than_may_be() {
         loop {
             let error = pool.call_with::<_, u64>("gate", &id, short_timeout()).await.unwrap_err();
             match error.kind {
-                ErrorKind::Timeout { fate: CancelEffect::LeftRunning, .. } => break,
-                ErrorKind::Timeout { fate: CancelEffect::NotStarted, .. } => {}
+                ErrorKind::Timeout { effect: CancelEffect::LeftRunning, .. } => break,
+                ErrorKind::Timeout { effect: CancelEffect::NotStarted, .. } => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -53,7 +53,7 @@ async fn no_more_threads_are_given_up_than_may_be() {
     }
     assert_eq!((pool.stats().abandoned, pool.stats().busy), (1, 1));
     let error = pool.call_with::<_, ()>("noop", &(), short_timeout()).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::NotStarted, .. }), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Timeout { effect: CancelEffect::NotStarted, .. }), "{error}");
     gate.open();
     pool.call::<_, ()>("noop", &()).await.unwrap();
     eventually("all is well again", || pool.health() == longshore_pool::Health::Ok).await;
@@ -83,7 +83,7 @@ async fn an_operation_has_a_time_limit_of_its_own_unless_the_caller_says_otherwi
         });
     let pool = WorkerPool::threads("slow", operations, PoolSettings::default()).await.unwrap();
     let error = pool.call::<_, ()>("slow", &1_u64).await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Timeout { after: limit, fate: CancelEffect::LeftRunning });
+    assert_eq!(error.kind, ErrorKind::Timeout { after: limit, effect: CancelEffect::LeftRunning });
     let (caller, patient) = (pool.clone(), CallOptions::default().timeout(Duration::MAX));
     let call =
         tokio::task::JoinSet::from_iter([
@@ -117,7 +117,7 @@ async fn a_call_taken_back_can_see_it_and_its_worker_is_kept() {
     };
     let (answer, ()) = tokio::join!(call, cancel);
     let kind = answer.unwrap_err().kind;
-    assert_eq!(kind, ErrorKind::Cancelled { fate: CancelEffect::LeftRunning });
+    assert_eq!(kind, ErrorKind::Cancelled { effect: CancelEffect::LeftRunning });
     eventually("the worker is free again", || pool.stats().busy == 0).await;
     assert_eq!((pool.stats().abandoned, pool.stats().ended.len()), (0, 0));
 }

@@ -1,12 +1,10 @@
 //! The streams that a claim may take units from.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_core::store::{ClaimRequest, Queues};
-use longshore_core::stride_scheduler::effective_weight;
-use longshore_core::{BatchId, Error, Kind, QueueName, Result, TenantId};
+use longshore_core::{Error, Kind, QueueName, Result, TenantId};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -23,8 +21,6 @@ pub(super) struct ClaimCandidates {
     /// How long the server scanned.
     pub(super) cost: Duration,
     pub(super) sources: Vec<CandidateStream>,
-    /// Lanes with ready units of tenants that this claim excludes.
-    pub(super) excluded_lanes: BTreeSet<i64>,
 }
 
 /// A stream with ready units, and the limits that apply to it.
@@ -32,6 +28,7 @@ pub(super) struct CandidateStream {
     pub(super) stream: Arc<Stream>,
     pub(super) weight: u32,
     pub(super) cap: Option<u64>,
+    pub(super) tenant_weight: u32,
     pub(super) tenant_cap: Option<u64>,
     /// Whether it has units that must run alone.
     pub(super) alone: bool,
@@ -51,7 +48,7 @@ pub(super) struct ClaimParams<'c> {
     kinds: Vec<&'c str>,
     queues: Vec<&'c str>,
     tenant: Option<&'c str>,
-    batch: Option<&'c str>,
+    batch: Option<String>,
     resumed: Vec<i64>,
     all_queues: bool,
     mode: i32,
@@ -72,7 +69,7 @@ impl<'c> ClaimParams<'c> {
                 Queues::Named(names) => names.iter().map(QueueName::as_str).collect(),
             },
             tenant: claim.scope.tenant().map(TenantId::as_str),
-            batch: claim.batch.as_ref().map(BatchId::as_str),
+            batch: claim.batch.as_ref().map(|id| claim.scope.batch_id(id).into()),
             resumed,
             all_queues: claim.queues == Queues::All,
             mode,
@@ -99,13 +96,9 @@ pub(super) async fn find_candidates(
     for row in &rows {
         cost = cost.max(count(row, 1)?);
     }
-    let (mut sources, mut excluded_lanes) = (sources(tx, &rows).await?, BTreeSet::new());
-    sources.retain(|source| {
-        let excluded = claim.excluded_tenants.contains(&source.stream.tenant);
-        excluded_lanes.extend((excluded && !source.exhausted).then_some(source.stream.lane));
-        !excluded
-    });
-    Ok(ClaimCandidates { session, cost: Duration::from_micros(cost), sources, excluded_lanes })
+    let mut sources = sources(tx, &rows).await?;
+    sources.retain(|source| !claim.excluded_tenants.contains(&source.stream.tenant));
+    Ok(ClaimCandidates { session, cost: Duration::from_micros(cost), sources })
 }
 
 async fn sources(tx: &mut Tx<'_>, rows: &[Row]) -> Result<Vec<CandidateStream>> {
@@ -123,8 +116,9 @@ async fn sources(tx: &mut Tx<'_>, rows: &[Row]) -> Result<Vec<CandidateStream>> 
         cache.set_capped(stream.lane, lane_cap.is_some() || tenant_cap.is_some());
         sources.push(CandidateStream {
             stream: Arc::clone(stream),
-            weight: effective_weight(small(row, 5)?, small(row, 7)?),
+            weight: small(row, 5)?,
             cap: lane_cap,
+            tenant_weight: small(row, 7)?,
             tenant_cap,
             alone: value(row, 4)?,
             after: (value::<Option<i64>>(row, 9)?.unwrap_or(i64::MIN), Uuid::nil()),

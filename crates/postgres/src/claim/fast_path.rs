@@ -2,15 +2,14 @@
 //!
 //! Condition: one stream has ready units, no cap limits it, no unit must run alone, and all units
 //! found are plain. Then a server function claims what the full claim would. From its reply this
-//! process updates the same state as the full claim: stride passes, scan starts, and what to
-//! recheck.
+//! process updates the same state as the full claim: scan starts, and what to recheck.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_core::store::{ClaimRequest, ClaimResult};
-use longshore_core::stride_scheduler::effective_weight;
+use longshore_core::stride_scheduler::ClaimFilterHash;
 use longshore_core::{Error, Result};
 use tokio_postgres::Row;
 
@@ -18,10 +17,10 @@ use super::MAX_CLAIM;
 use super::candidate_streams::ClaimParams;
 use super::rows::CandidateUnit;
 use crate::error::damaged;
-use crate::row::{count, small, value};
+use crate::row::{count, value};
 use crate::store::StoreInner;
 use crate::streams::Stream;
-use crate::stride::{ClaimFilterHash, ScanMode};
+use crate::stride::ScanMode;
 use crate::tx::PostCommit;
 use crate::typed_params::SqlParam;
 
@@ -79,7 +78,6 @@ struct ClaimReply {
 
 struct ClaimedStream {
     num: i64,
-    weight: u32,
     /// Where the server's scan started.
     first: Option<i64>,
 }
@@ -111,12 +109,11 @@ impl ClaimReply {
         if value::<i32>(first, SUMMARY_COLUMNS)? > 1 {
             return Ok(None);
         }
-        let cost = Duration::from_micros(count(first, SUMMARY_COLUMNS + 5)?);
+        let cost = Duration::from_micros(count(first, SUMMARY_COLUMNS + 3)?);
         let Some(num) = value::<Option<i64>>(first, SUMMARY_COLUMNS + 1)? else {
             return Ok(Some(Self { wanted, cost, source: None, units: Vec::new() }));
         };
-        let weight = effective_weight(small(first, SUMMARY_COLUMNS + 2)?, small(first, SUMMARY_COLUMNS + 3)?);
-        let source = Some(ClaimedStream { num, weight, first: value(first, SUMMARY_COLUMNS + 4)? });
+        let source = Some(ClaimedStream { num, first: value(first, SUMMARY_COLUMNS + 2)? });
         let units = rows.iter().map(|row| CandidateUnit::read_from(row, 0));
         let mut units = units.collect::<Result<Vec<CandidateUnit>>>()?;
         units.sort_by_key(CandidateUnit::key);
@@ -124,7 +121,7 @@ impl ClaimReply {
         Ok(plain.then_some(Self { wanted, cost, source, units }))
     }
 
-    /// Records where the units were and charges the lane, then returns the units.
+    /// Records where the units were, and returns them. With one stream there are no shares to charge.
     async fn record(
         self,
         inner: &StoreInner,
@@ -138,10 +135,7 @@ impl ClaimReply {
             let streams = self.source.iter().map(|source| source.num).collect();
             stride.scan_starts.record_full_scan(filter, self.cost, streams, Instant::now());
         }
-        let Some(source) = self.source else {
-            stride.set_open(filter, BTreeSet::new());
-            return Ok((ClaimResult::default(), after));
-        };
+        let Some(source) = self.source else { return Ok((ClaimResult::default(), after)) };
         let last = self.units.last().map(|unit| unit.rank).or(source.first);
         let last = last.filter(|last| *last != i64::MIN);
         stride.scan_starts.record_claim(
@@ -153,10 +147,6 @@ impl ClaimReply {
         let missing = || damaged("a unit without its stream");
         let stream = streams.remove(&source.num).ok_or_else(missing)?;
         inner.streams.set_capped(stream.lane, false);
-        stride.join(filter, &[stream.lane]);
-        stride.charge(stream.lane, source.weight, claimed_units);
-        let more = (claimed_units >= self.wanted).then_some(stream.lane);
-        stride.set_open(filter, more.into_iter().collect());
         if *mode == ScanMode::Full {
             // There were ready units a moment ago, and other transactions hold some or all of them.
             after.skipped = claimed_units == 0;

@@ -1,9 +1,9 @@
 //! The lanes of a claim: how many units each has, and how many its caps allow.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
-use longshore_core::Result;
-use longshore_core::stride_scheduler::{LaneShare, StrideCursor};
+use longshore_core::stride_scheduler::{LaneShare, TenantShare};
+use longshore_core::{Result, TenantId};
 
 use super::candidate_streams::{CandidateStream, cap};
 use super::plan::RoundPlan;
@@ -17,8 +17,8 @@ use crate::tx::Tx;
 pub(super) struct ClaimLanes {
     pub(super) lanes: Vec<ClaimLane>,
     pub(super) sources: Vec<CandidateStream>,
-    /// How many more units each capped tenant may lease, over all its lanes.
-    pub(super) tenant_remaining: Vec<u64>,
+    /// The tenants of the lanes, and how many more units each may lease over all its lanes.
+    pub(super) tenants: Vec<TenantShare>,
 }
 
 /// One lane of a claim.
@@ -29,8 +29,8 @@ pub(super) struct ClaimLane {
     pub(super) capped: bool,
     /// How many more units the lane's own cap allows.
     pub(super) remaining: u64,
-    /// Index of the tenant in [`ClaimLanes::tenant_remaining`], if it has a cap.
-    pub(super) tenant: Option<usize>,
+    /// Index of the tenant in [`ClaimLanes::tenants`].
+    pub(super) tenant: usize,
     /// Indexes of its streams in [`ClaimLanes::sources`].
     pub(super) sources: Vec<usize>,
     /// The streams of its next units, in the order of their ranks.
@@ -39,17 +39,23 @@ pub(super) struct ClaimLane {
 
 impl ClaimLanes {
     pub(super) fn new(scan_starts: &ScanStarts, mode: &ScanMode, mut sources: Vec<CandidateStream>) -> Self {
-        let mut lanes: Vec<ClaimLane> = Vec::new();
+        let (mut lanes, mut tenants): (Vec<ClaimLane>, Vec<TenantShare>) = (Vec::new(), Vec::new());
         let mut index: HashMap<i64, usize> = HashMap::new();
+        let mut index_by_tenant: HashMap<TenantId, usize> = HashMap::new();
         for (at, source) in sources.iter_mut().enumerate() {
             source.after.0 = source.after.0.max(scan_starts.start(mode, source.stream.num));
             let lane = *index.entry(source.stream.lane).or_insert_with(|| {
-                lanes.push(ClaimLane::new(source));
+                let id = &source.stream.tenant;
+                let tenant = *index_by_tenant.entry(id.clone()).or_insert_with(|| {
+                    tenants.push(TenantShare::new(id.clone(), source.tenant_weight));
+                    tenants.len() - 1
+                });
+                lanes.push(ClaimLane::new(source, tenant));
                 lanes.len() - 1
             });
             lanes[lane].sources.push(at);
         }
-        Self { lanes, sources, tenant_remaining: Vec::new() }
+        Self { lanes, sources, tenants }
     }
 
     /// The numbers of the streams.
@@ -63,11 +69,6 @@ impl ClaimLanes {
         let plain =
             |source: &CandidateStream| source.cap.is_none() && source.tenant_cap.is_none() && !source.alone;
         self.sources.len() <= 1 && self.sources.iter().all(plain)
-    }
-
-    /// The numbers of the lanes.
-    pub(super) fn nums(&self) -> Vec<i64> {
-        self.lanes.iter().map(|lane| lane.num).collect()
     }
 
     /// Counts leased units where a cap applies, under the cap's lock. Other claims under the same
@@ -107,46 +108,32 @@ impl ClaimLanes {
         let (mut by_lane, mut by_tenant) = (HashMap::new(), HashMap::new());
         for row in tx.query(sql, &[&nums, &tenants]).await? {
             let (lane, leased): (i64, u64) = (value(&row, 0)?, count(&row, 2)?);
-            by_lane.insert(lane, leased);
             *by_tenant.entry(value::<String>(&row, 1)?).or_insert(0) += leased;
-            for source in self.sources.iter_mut().filter(|source| source.stream.lane == lane) {
+            by_lane.insert(lane, (leased, cap(&row, 3)?, cap(&row, 4)?));
+        }
+        for source in &mut self.sources {
+            if let Some((_, lane_cap, tenant_cap)) = by_lane.get(&source.stream.lane) {
                 // A cap that is new applies from the next claim on: its lock is not held.
-                source.cap = source.cap.and(cap(&row, 3)?);
-                source.tenant_cap = source.tenant_cap.and(cap(&row, 4)?);
+                source.cap = source.cap.and(*lane_cap);
+                source.tenant_cap = source.tenant_cap.and(*tenant_cap);
             }
         }
-        self.bound(&by_lane, &by_tenant);
-        Ok(())
-    }
-
-    fn bound(&mut self, by_lane: &HashMap<i64, u64>, by_tenant: &HashMap<String, u64>) {
-        let mut index: HashMap<&str, usize> = HashMap::new();
         for lane in &mut self.lanes {
             let Some(source) = lane.sources.first().map(|at| &self.sources[*at]) else { continue };
             if let Some(cap) = source.cap {
-                lane.remaining = cap.saturating_sub(by_lane.get(&lane.num).copied().unwrap_or(0));
+                lane.remaining = cap.saturating_sub(by_lane.get(&lane.num).map_or(0, |(leased, ..)| *leased));
             }
             if let Some(cap) = source.tenant_cap {
-                let tenant = source.stream.tenant.as_str();
-                let tenant_remaining = &mut self.tenant_remaining;
-                lane.tenant = Some(*index.entry(tenant).or_insert_with(|| {
-                    let leased = by_tenant.get(tenant).copied().unwrap_or(0);
-                    tenant_remaining.push(cap.saturating_sub(leased));
-                    tenant_remaining.len() - 1
-                }));
+                let leased = by_tenant.get(source.stream.tenant.as_str()).copied().unwrap_or(0);
+                self.tenants[lane.tenant].allowed = cap.saturating_sub(leased);
             }
         }
+        Ok(())
     }
 
     /// How many more units the caps of a lane and its tenant allow.
     pub(super) fn remaining(&self, lane: &ClaimLane) -> u64 {
-        let tenants = lane.tenant.map_or(u64::MAX, |tenant| self.tenant_remaining[tenant]);
-        lane.remaining.min(tenants)
-    }
-
-    /// A cursor over these shares of the lanes, within the tenants' caps.
-    pub(super) fn stride_cursor(&self, shares: Vec<LaneShare>) -> StrideCursor {
-        StrideCursor::new(shares, self.tenant_remaining.clone())
+        lane.remaining.min(self.tenants[lane.tenant].allowed)
     }
 
     /// Finds the streams of the next `wanted` units. With only one stream no statement is needed.
@@ -155,11 +142,10 @@ impl ClaimLanes {
             .filter(|at| self.remaining(&self.lanes[*at]) > 0 && self.is_open(&self.lanes[*at]))
             .collect();
         self.lanes.iter_mut().for_each(|lane| lane.window.clear());
-        let weights: u64 = open.iter().map(|at| u64::from(self.lanes[*at].weight)).sum();
+        let limits = self.fair_limits(&open, wanted);
         let mut asked = Vec::new();
         for at in &open {
-            let lane = &self.lanes[*at];
-            let limit = fair_limit(wanted, u64::from(lane.weight), weights);
+            let (lane, limit) = (&self.lanes[*at], limits[at]);
             let more = lane.sources.iter().filter(|source| !self.sources[**source].exhausted);
             asked.extend(more.map(|source| (*at, *source, limit)));
         }
@@ -181,11 +167,27 @@ impl ClaimLanes {
         for (lane, mut window) in windows {
             // A stable sort keeps units of equal rank in the order of their stream.
             window.sort_by_key(|(place, _)| *place);
-            let limit = fair_limit(wanted, u64::from(self.lanes[lane].weight), weights);
-            window.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+            window.truncate(usize::try_from(limits[&lane]).unwrap_or(usize::MAX));
             self.lanes[lane].window = window.into_iter().map(|(_, source)| source).collect();
         }
         Ok(())
+    }
+
+    /// How many units to read from each lane: twice its share, because other lanes may have fewer,
+    /// and a few more. A lane's share is a part of its tenant's.
+    fn fair_limits(&self, open: &[usize], wanted: u64) -> HashMap<usize, u64> {
+        let weight = |at: &usize| u128::from(self.lanes[*at].weight);
+        let mut lane_weights = vec![0; self.tenants.len()];
+        open.iter().for_each(|at| lane_weights[self.lanes[*at].tenant] += weight(at));
+        let present = self.tenants.iter().zip(&lane_weights).filter(|(_, lanes)| **lanes > 0);
+        let tenant_weights: u128 = present.map(|(tenant, _)| u128::from(tenant.weight)).sum();
+        let limit = |at: &usize| {
+            let tenant = self.lanes[*at].tenant;
+            let part = u128::from(wanted) * u128::from(self.tenants[tenant].weight) * weight(at);
+            let share = part / (tenant_weights * lane_weights[tenant]).max(1);
+            (*at, wanted.min(u64::try_from(share * 2 + 8).unwrap_or(u64::MAX)))
+        };
+        open.iter().map(limit).collect()
     }
 
     fn is_open(&self, lane: &ClaimLane) -> bool {
@@ -216,13 +218,6 @@ impl ClaimLanes {
         }
     }
 
-    /// The lanes that still have units, as far as this claim could see.
-    pub(super) fn still_open(&self) -> BTreeSet<i64> {
-        let open = |at: &usize| !self.sources[*at].exhausted || self.sources[*at].lowest_skipped.is_some();
-        let lanes = self.lanes.iter().filter(|lane| lane.sources.iter().any(open));
-        lanes.map(|lane| lane.num).collect()
-    }
-
     /// Records where in each stream the next claim may start.
     pub(super) fn record_starts(&self, scan_starts: &ScanStarts, mode: &ScanMode, units: usize) {
         let found = self.sources.iter().filter(|source| source.after.0 != i64::MIN);
@@ -231,28 +226,21 @@ impl ClaimLanes {
     }
 }
 
-/// How many units to read from a lane: twice its share, because other lanes may have fewer, and a
-/// few more.
-fn fair_limit(wanted: u64, weight: u64, weights: u64) -> u64 {
-    let share = u128::from(wanted) * u128::from(weight) / u128::from(weights.max(1));
-    wanted.min(u64::try_from(share * 2 + 8).unwrap_or(u64::MAX))
-}
-
 impl ClaimLane {
-    fn new(source: &CandidateStream) -> Self {
+    fn new(source: &CandidateStream, tenant: usize) -> Self {
         Self {
             num: source.stream.lane,
             weight: source.weight,
             capped: source.cap.is_some() || source.tenant_cap.is_some(),
             remaining: u64::MAX,
-            tenant: None,
+            tenant,
             sources: Vec::new(),
             window: Vec::new(),
         }
     }
 
     /// The lane's stride share with `available` units.
-    pub(super) fn share(&self, available: u64) -> LaneShare {
-        LaneShare { pass: 0, weight: self.weight, available, tenant: self.tenant }
+    pub(super) fn share(&self, available: u64) -> LaneShare<i64> {
+        LaneShare { available, ..LaneShare::new(self.num, self.tenant, self.weight) }
     }
 }

@@ -1,13 +1,46 @@
 //! Divides a round of a claim among streams.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use longshore_core::stride_scheduler::{LaneShare, StrideCursor};
+use longshore_core::store::ClaimRequest;
+use longshore_core::stride_scheduler::{ClaimFilterHash, StrideCursor};
 
-use super::lanes::ClaimLanes;
+use super::lanes::{ClaimLane, ClaimLanes};
 use super::rows::CandidateUnit;
 use super::selection::RoundResult;
 use crate::stride::StrideState;
+
+/// The stride schedule of claims with one filter.
+pub(super) struct Schedule<'c> {
+    pub(super) stride: &'c StrideState,
+    pub(super) filter: ClaimFilterHash,
+    pub(super) claim: &'c ClaimRequest,
+}
+
+impl Schedule<'_> {
+    /// Lets `plan` take units of these lanes, and charges them. The lanes' available units are those
+    /// that `available` returns. Also returns the cursor from before.
+    fn plan<T>(
+        &self,
+        lanes: &ClaimLanes,
+        available: impl Fn(&ClaimLane) -> u64,
+        plan: impl FnOnce(&mut StrideCursor<i64>) -> T,
+    ) -> (T, StrideCursor<i64>) {
+        let shares = lanes.lanes.iter().map(|lane| lane.share(available(lane))).collect();
+        self.stride.with(|state| {
+            let before = state.cursor(self.filter, self.claim.session, lanes.tenants.clone(), shares);
+            let mut cursor = before.clone();
+            let planned = plan(&mut cursor);
+            state.save(self.filter, &cursor, &self.claim.excluded_tenants);
+            (planned, before)
+        })
+    }
+
+    /// Charges a lane for a unit that was claimed before all others.
+    pub(super) fn charge(&self, lanes: &ClaimLanes, at: usize) {
+        self.plan(lanes, |_| 1, |cursor| cursor.serve(at));
+    }
+}
 
 /// What one round claims.
 pub(super) struct RoundPlan {
@@ -16,7 +49,7 @@ pub(super) struct RoundPlan {
     /// How many units to claim from each stream.
     pub(super) quotas: Vec<StreamQuota>,
     /// The lanes' shares before the round.
-    pub(super) before: Vec<LaneShare>,
+    pub(super) before: StrideCursor<i64>,
 }
 
 /// How many units to claim from one stream.
@@ -32,34 +65,31 @@ pub(super) struct StreamQuota {
 impl RoundPlan {
     /// Divides `wanted` units, of which the first `free` can start, plus `spare` more, by the
     /// lanes' shares.
-    pub(super) fn make(stride: &StrideState, lanes: &ClaimLanes, free: u64, wanted: u64, spare: u64) -> Self {
-        let shares = lanes.lanes.iter().map(|lane| {
+    pub(super) fn make(
+        schedule: &Schedule<'_>,
+        lanes: &ClaimLanes,
+        free: u64,
+        wanted: u64,
+        spare: u64,
+    ) -> Self {
+        let available = |lane: &ClaimLane| {
             let window = u64::try_from(lane.window.len()).unwrap_or(u64::MAX);
-            let remaining = match lanes.remaining(lane) {
+            match lanes.remaining(lane) {
                 0 => 0,
-                remaining => remaining.saturating_add(spare),
-            };
-            (lane.num, lane.share(window.min(remaining)))
-        });
-        let mut shares: Vec<(i64, LaneShare)> = shares.collect();
-        stride.plan(&mut shares, |shares| {
-            let before: Vec<LaneShare> = shares.iter().map(|(_, share)| *share).collect();
-            let mut cursor = lanes.stride_cursor(before.clone());
-            let order = order(&mut cursor, lanes, free, wanted, spare);
-            for ((_, share), after) in shares.iter_mut().zip(&cursor.shares) {
-                share.pass = after.pass;
+                remaining => window.min(remaining.saturating_add(spare)),
             }
-            Self { quotas: quotas(lanes, &order, free), order, before }
-        })
+        };
+        let (order, before) =
+            schedule.plan(lanes, available, |cursor| order(cursor, lanes, free, wanted, spare));
+        Self { quotas: quotas(lanes, &order, free), order, before }
     }
 
     /// Streams that returned some units but fewer than requested: either they have no more, or
     /// other transactions hold the rest.
     pub(super) fn partial_streams(&self, lanes: &ClaimLanes, rows: &[CandidateUnit]) -> Vec<i64> {
-        let short = |quota: &&StreamQuota| {
-            let found = rows.iter().filter(|row| row.source == quota.source).count() as u64;
-            found > 0 && found < quota.units
-        };
+        let mut found: HashMap<usize, u64> = HashMap::new();
+        rows.iter().for_each(|row| *found.entry(row.source).or_default() += 1);
+        let short = |quota: &&StreamQuota| found.get(&quota.source).is_some_and(|found| *found < quota.units);
         let short = self.quotas.iter().filter(short);
         short.map(|quota| lanes.sources[quota.source].stream.num).collect()
     }
@@ -67,26 +97,34 @@ impl RoundPlan {
     /// Refunds the stride charge of units that were planned and not claimed.
     pub(super) fn refund_unclaimed(
         &self,
-        stride: &StrideState,
+        schedule: &Schedule<'_>,
         lanes: &mut ClaimLanes,
         result: &RoundResult,
     ) {
+        let mut unclaimed: Vec<u64> = vec![0; lanes.lanes.len()];
+        self.order.iter().for_each(|at| unclaimed[*at] += 1);
         for (at, lane) in lanes.lanes.iter_mut().enumerate() {
-            let planned = self.order.iter().filter(|one| **one == at).count();
-            let planned = u64::try_from(planned).unwrap_or(u64::MAX);
             let claimed = result.units[at];
+            let tenant = &mut lanes.tenants[lane.tenant];
             lane.remaining = lane.remaining.saturating_sub(claimed);
-            if let Some(tenant) = lane.tenant {
-                lanes.tenant_remaining[tenant] = lanes.tenant_remaining[tenant].saturating_sub(claimed);
-            }
-            if planned > claimed {
-                stride.refund(lane.num, lane.weight, planned - claimed);
-            }
+            tenant.allowed = tenant.allowed.saturating_sub(claimed);
+            unclaimed[at] = unclaimed[at].saturating_sub(claimed);
         }
+        schedule.stride.with(|state| {
+            for (at, units) in unclaimed.iter().enumerate().filter(|(_, units)| **units > 0) {
+                state.refund(schedule.filter, &self.before, at, *units);
+            }
+        });
     }
 }
 
-fn order(cursor: &mut StrideCursor, lanes: &ClaimLanes, free: u64, wanted: u64, spare: u64) -> Vec<usize> {
+fn order(
+    cursor: &mut StrideCursor<i64>,
+    lanes: &ClaimLanes,
+    free: u64,
+    wanted: u64,
+    spare: u64,
+) -> Vec<usize> {
     let total = wanted + spare;
     // Nothing is claimed ahead from a capped lane. How many slots the spare units would need is
     // unknown.

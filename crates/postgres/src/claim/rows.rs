@@ -5,6 +5,8 @@
 //! from before the crash would pass for the new one. So a claim sets the fence to the time, or to
 //! the last fence plus one if that is greater.
 
+use std::collections::HashMap;
+
 use longshore_core::store::{ClaimRequest, LeasedUnit};
 use longshore_core::worker_session::Lease;
 use longshore_core::{Result, UnitState};
@@ -42,10 +44,14 @@ impl CandidateUnit {
         (self.source, self.rank)
     }
 
-    fn read(row: &Row, sources: &[CandidateStream]) -> Result<Self> {
-        let stream: i64 = value(row, 1)?;
-        let source = sources.iter().position(|source| source.stream.num == stream);
-        Self::read_from(row, source.ok_or_else(|| damaged("a unit of an unexpected stream"))?)
+    fn read_all(rows: &[Row], sources: &[CandidateStream]) -> Result<Vec<Self>> {
+        let index: HashMap<i64, usize> =
+            sources.iter().enumerate().map(|(at, source)| (source.stream.num, at)).collect();
+        let read = |row| {
+            let source = index.get(&value(row, 1)?).copied();
+            Self::read_from(row, source.ok_or_else(|| damaged("a unit of an unexpected stream"))?)
+        };
+        rows.iter().map(read).collect()
     }
 
     /// Reads a unit of a known source.
@@ -134,7 +140,7 @@ pub(super) async fn claim(
     let now = tx.now.as_micros();
     let rows =
         tx.query(sql, &[&streams, &units, &started, &places, &ids, &now, &session, &lock_only]).await?;
-    rows.iter().map(|row| CandidateUnit::read(row, sources)).collect()
+    CandidateUnit::read_all(&rows, sources)
 }
 
 /// Units that must run alone, a few of each stream; locked if they may be claimed.
@@ -156,7 +162,7 @@ pub(super) async fn alone(
         spare = super::SPARE
     );
     let rows = tx.query(&sql, &[&streams]).await?;
-    rows.iter().map(|row| CandidateUnit::read(row, sources)).collect()
+    CandidateUnit::read_all(&rows, sources)
 }
 
 /// Leases locked units to a session. The flag says whether the unit has a slot and starts.

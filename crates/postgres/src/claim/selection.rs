@@ -136,20 +136,21 @@ impl<'c> Selection<'c> {
         Ok(())
     }
 
-    /// Claims a unit that must run alone, if there is one and the worker holds nothing.
-    pub(super) async fn take_alone(&mut self, tx: &mut Tx<'_>, lanes: &ClaimLanes) -> Result<bool> {
+    /// Claims a unit that must run alone, if there is one and the worker holds nothing. Returns the
+    /// index of its lane.
+    pub(super) async fn take_alone(&mut self, tx: &mut Tx<'_>, lanes: &ClaimLanes) -> Result<Option<usize>> {
         let open = lanes.lanes.iter().filter(|lane| lanes.remaining(lane) > 0);
         let sources = open.flat_map(|lane| &lane.sources).copied();
         let sources_alone: Vec<usize> = sources.filter(|at| lanes.sources[*at].alone).collect();
         if sources_alone.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
         let empty_handed = self.claim.holds_nothing;
         let rows = rows::alone(tx, &lanes.sources, &sources_alone, empty_handed).await?;
         tx.after.skipped |= rows.is_empty();
         self.keys.count(tx, rows.iter().filter_map(|row| row.row.cap_key.as_deref())).await?;
         let mut expired = Vec::new();
-        let mut claimed_one = false;
+        let mut claimed_lane = None;
         for mut row in rows {
             let spec = UnitAttributes::parse(row.row.spec.as_deref())?;
             let needs = UnitNeeds::from_columns(&spec, row.row.deadline);
@@ -158,8 +159,8 @@ impl<'c> Selection<'c> {
                 FitDecision::Start => {
                     rows::lease(tx, self.session, &[(uuid(row.row.id), true)]).await?;
                     row.lease(tx.now.as_micros(), true);
+                    claimed_lane = lanes.lanes.iter().position(|lane| lane.sources.contains(&row.source));
                     self.push(tx, lanes, row, true)?;
-                    claimed_one = true;
                     break;
                 }
                 FitDecision::Stop => break,
@@ -169,7 +170,7 @@ impl<'c> Selection<'c> {
             }
         }
         finish::apply(tx, expired).await?;
-        Ok(claimed_one)
+        Ok(claimed_lane)
     }
 
     fn fit(&mut self, row: &UnitRow, lane_capped: bool, now: Timestamp) -> Result<FitDecision> {
@@ -206,13 +207,18 @@ fn by_lane(lanes: &ClaimLanes, mut rows: Vec<CandidateUnit>) -> Vec<VecDeque<Can
 }
 
 /// A cursor that starts where the plan did, limited to the rows that were read.
-fn resume_cursor(lanes: &ClaimLanes, plan: &RoundPlan, waiting: &[VecDeque<CandidateUnit>]) -> StrideCursor {
-    let share = |(at, before): (usize, &LaneShare)| {
+fn resume_cursor(
+    lanes: &ClaimLanes,
+    plan: &RoundPlan,
+    waiting: &[VecDeque<CandidateUnit>],
+) -> StrideCursor<i64> {
+    let share = |(at, before): (usize, &LaneShare<i64>)| {
         let there = u64::try_from(waiting[at].len()).unwrap_or(u64::MAX);
         let available = there.min(lanes.remaining(&lanes.lanes[at]));
-        LaneShare { available, ..*before }
+        LaneShare { available, ..before.clone() }
     };
-    lanes.stride_cursor(plan.before.iter().enumerate().map(share).collect())
+    let shares = plan.before.lanes().iter().enumerate().map(share).collect();
+    StrideCursor::new(plan.before.tenants().to_vec(), shares)
 }
 
 fn expire(tx: &Tx<'_>, row: UnitRow) -> Result<UnitChange> {

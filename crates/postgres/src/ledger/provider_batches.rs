@@ -1,4 +1,4 @@
-//! Parked requests, and the shipments that send them to a provider as one batch.
+//! Parked requests, and the provider batches in which they are sent.
 
 use longshore_accounts::rows::{
     PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
@@ -62,7 +62,7 @@ pub(crate) async fn list(
     rows.iter().map(|row| read_pending_request(&Columns(row))).collect()
 }
 
-/// Seals, ships or closes a shipment.
+/// Seals, ships or closes a provider batch.
 pub(crate) async fn change_provider_batch(
     tx: &mut Tx<'_>,
     batch: &BatchId,
@@ -76,7 +76,7 @@ pub(crate) async fn change_provider_batch(
     }
 }
 
-/// Moves waiting requests into a new shipment.
+/// Moves waiting requests into a new provider batch.
 async fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<()> {
     let new = tx
         .execute(
@@ -97,8 +97,8 @@ async fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> R
     Ok(())
 }
 
-/// The shipments that are not closed, and the number of requests.
-pub(crate) async fn shipments(
+/// The provider batches that are not closed, and the number of requests.
+pub(crate) async fn provider_batches(
     tx: &mut Tx<'_>,
     batch: &BatchId,
 ) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
@@ -111,7 +111,7 @@ pub(crate) async fn shipments(
     Ok((open, counts(tx, batch).await?))
 }
 
-/// Records a shipment's ticket, the provider's id of the batch.
+/// Records a provider batch's ticket, the provider's id of the batch.
 async fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
     let sql = "UPDATE longshore_provider_batch SET provider_id = $3 WHERE batch = $1 AND name = $2";
     tx.execute(sql, &[&batch.as_str(), &mark, &ticket]).await?;
@@ -134,7 +134,7 @@ async fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[BatchAnswer]) -
     Ok(units)
 }
 
-/// Closes a shipment. Its unanswered requests wait again.
+/// Closes a provider batch. Its unanswered requests wait again.
 async fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: CloseReason) -> Result<()> {
     let tried = i64::from(how == CloseReason::NoAnswer);
     tx.execute(

@@ -2,7 +2,8 @@
 
 use longshore_accounts::rows::{AUDIT_COLUMNS, TOKEN_COLUMNS, read_audit_entry, read_token};
 use longshore_accounts::{
-    AuditEntry, NewAuditEntry, NewToken, TokenChange, TokenHash, TokenRecord, page_cursor,
+    AuditEntry, BrowserSession, MAX_SESSIONS, NewAuditEntry, NewToken, TokenChange, TokenHash, TokenRecord,
+    page_cursor,
 };
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
@@ -19,11 +20,13 @@ fn uuid(id: TokenId) -> Uuid {
     Uuid::from_bytes(*id.as_bytes())
 }
 
-/// Adds or revokes a token.
+/// Changes a token or its browser sessions.
 pub(crate) async fn change(tx: &mut Tx<'_>, scope: &Scope, change: &TokenChange) -> Result<TokenRecord> {
     match change {
         TokenChange::Add(token) => add(tx, scope, token).await,
         TokenChange::Revoke(id) => revoke(tx, scope, *id).await,
+        TokenChange::BeginSession(session) => begin_session(tx, scope, session).await,
+        TokenChange::EndSession(hash) => end_session(tx, scope, *hash).await,
     }
 }
 
@@ -56,6 +59,34 @@ async fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenReco
     one(tx, scope, id).await
 }
 
+async fn begin_session(tx: &mut Tx<'_>, scope: &Scope, session: &BrowserSession) -> Result<TokenRecord> {
+    let record = one(tx, scope, session.token).await?;
+    let (token, now) = (uuid(session.token), tx.now.as_micros());
+    tx.execute("DELETE FROM longshore_browser_session WHERE expires_at <= $1", &[&now]).await?;
+    tx.execute(
+        "INSERT INTO longshore_browser_session (hash, token, expires_at) VALUES ($1, $2, $3)
+         ON CONFLICT (hash) DO NOTHING",
+        &[&session.hash.0.as_slice(), &token, &session.expires_at.as_micros()],
+    )
+    .await?;
+    tx.execute(
+        "DELETE FROM longshore_browser_session WHERE hash IN (
+             SELECT hash FROM longshore_browser_session WHERE token = $1
+             ORDER BY expires_at DESC, hash OFFSET $2)",
+        &[&token, &(MAX_SESSIONS as i64)],
+    )
+    .await?;
+    Ok(record)
+}
+
+async fn end_session(tx: &mut Tx<'_>, scope: &Scope, hash: TokenHash) -> Result<TokenRecord> {
+    let found = list(tx, scope, Some(hash), 1).await?.pop();
+    let record = found.ok_or_else(|| Error::not_found("browser session", "of this cookie"))?;
+    let sql = "DELETE FROM longshore_browser_session WHERE hash = $1";
+    tx.execute(sql, &[&hash.0.as_slice()]).await?;
+    Ok(record)
+}
+
 async fn one(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     let sql = format!(
         "SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE id = $1 AND ($2 IS NULL OR tenant =
@@ -65,7 +96,7 @@ async fn one(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord>
     row.as_ref().ok_or_else(|| Error::not_found("token", id)).and_then(|row| read_token(&Columns(row)))
 }
 
-/// Tokens, oldest first: all, or the one with this hash.
+/// Tokens, oldest first: all, or the one with this hash, or with a browser session of this hash.
 pub(crate) async fn list(
     tx: &mut Tx<'_>,
     scope: &Scope,
@@ -73,8 +104,13 @@ pub(crate) async fn list(
     limit: u32,
 ) -> Result<Vec<TokenRecord>> {
     let sql = format!(
-        "SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE ($1 IS NULL OR tenant = $1)
-         AND ($2 IS NULL OR hash = $2) ORDER BY id LIMIT $3"
+        "SELECT {TOKEN_COLUMNS} FROM longshore_api_token
+         WHERE ($1 IS NULL OR tenant = $1) AND ($2 IS NULL OR hash = $2)
+         UNION ALL
+         SELECT id, tenant, role, label, created_at, least(t.expires_at, s.expires_at), revoked_at
+         FROM longshore_browser_session s JOIN longshore_api_token t ON t.id = s.token
+         WHERE ($1 IS NULL OR tenant = $1) AND s.hash = $2
+         ORDER BY id LIMIT $3"
     );
     let hash = hash.as_ref().map(|hash| hash.0.as_slice());
     let rows = tx.query(&sql, &[&queries::tenant(scope), &hash, &i64::from(limit)]).await?;

@@ -42,8 +42,8 @@ async fn stats(inner: &StoreInner, pool: &PoolName) -> Result<Option<PoolStats>>
 fn waits(row: &Row) -> Result<WaitHistogram> {
     let counts: Vec<i64> = value(row, 4)?;
     let mut waits = WaitHistogram::default();
-    for (count, kept) in waits.0.iter_mut().zip(counts) {
-        *count = kept.unsigned_abs();
+    for (count, stored) in waits.0.iter_mut().zip(counts) {
+        *count = stored.unsigned_abs();
     }
     Ok(waits)
 }

@@ -1,6 +1,6 @@
 //! Decides on each unit of a send, in order, from data that was read and locked together.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -35,13 +35,13 @@ pub(super) enum CapacityPolicy {
 }
 
 impl CapacityPolicy {
-    fn refuse_suspended(&self, at: usize, stream: &Stream) -> Option<SendRejection> {
+    fn refuse_stream(&self, at: usize, stream: &Stream) -> Option<SendRejection> {
         match self {
             Self::Unlimited => None,
-            Self::Checked(limits) => limits.refuse_suspended(stream),
+            Self::Checked(limits) => limits.refuse_stream(stream),
             Self::Reserved(refusals) => {
                 let refusal = refusals.get(at).cloned().flatten();
-                refusal.filter(|refusal| matches!(refusal, SendRejection::Suspended(_)))
+                refusal.filter(|refusal| !matches!(refusal, SendRejection::Full { .. }))
             }
         }
     }
@@ -49,14 +49,14 @@ impl CapacityPolicy {
     fn admit(&mut self, at: usize, lane: i64, unit: &NewUnit) -> Option<SendRejection> {
         match self {
             Self::Unlimited => None,
-            Self::Checked(limits) => limits.capacity.admit(lane, unit.payload.len() as u64),
+            Self::Checked(limits) => limits.capacity.admit(lane, unit.stored_bytes()),
             Self::Reserved(refusals) => refusals.get(at).cloned().flatten(),
         }
     }
 
     fn release(&mut self, lane: i64, unit: &NewUnit) {
         if let Self::Checked(limits) = self {
-            limits.capacity.release(lane, unit.payload.len() as u64);
+            limits.capacity.release(lane, unit.stored_bytes());
         }
     }
 }
@@ -65,8 +65,8 @@ impl CapacityPolicy {
 pub(super) struct AdmissionPlan<'u> {
     now: Timestamp,
     capacity: CapacityPolicy,
-    /// Units that the store has already.
-    existing: HashSet<UnitId>,
+    /// Units that the store has already, and whether they belong to the sender's tenant.
+    existing: HashMap<UnitId, bool>,
     /// Units that units of this send may depend on.
     awaited: HashMap<UnitId, (TenantId, UnitState)>,
     holders: HashMap<Vec<u8>, KeyHolder>,
@@ -97,7 +97,7 @@ impl<'u> AdmissionPlan<'u> {
         let mut plan = Self {
             now: tx.now,
             capacity,
-            existing: HashSet::new(),
+            existing: HashMap::new(),
             awaited: HashMap::new(),
             holders: HashMap::new(),
             freed: Vec::new(),
@@ -116,9 +116,12 @@ impl<'u> AdmissionPlan<'u> {
             plan.lock_dependencies(tx, &keys, &needs).await?;
         }
         let ids = uuids(units.iter().map(|unit| &unit.id));
-        let sql = "SELECT id FROM longshore_unit WHERE id = ANY($1)";
-        for row in tx.query(sql, &[&ids]).await? {
-            plan.existing.insert(unit_id(value(&row, 0)?));
+        let tenants: Vec<&str> = units.iter().map(|unit| unit.tenant.as_str()).collect();
+        let sql = "SELECT u.id, l.tenant = n.tenant FROM unnest($1, $2) n (id, tenant)
+            JOIN longshore_unit u ON u.id = n.id JOIN longshore_stream s ON s.num = u.stream
+            JOIN longshore_lane l ON l.num = s.lane";
+        for row in tx.query(sql, &[&ids, &tenants]).await? {
+            plan.existing.insert(unit_id(value(&row, 0)?), value(&row, 1)?);
         }
         Ok(plan)
     }
@@ -165,10 +168,15 @@ impl<'u> AdmissionPlan<'u> {
 
     /// Decides on one unit. The units before it count as stored.
     pub(super) fn decide(&mut self, at: usize, unit: &'u NewUnit, stream: &Stream) -> SendResult {
-        let existing = self.existing.contains(&unit.id);
+        let existing = self.existing.get(&unit.id).copied();
+        if existing == Some(false) {
+            return SendResult::Refused(SendRejection::IdTaken(unit.id));
+        }
         // A unit that is stored already is not new, and needs no capacity.
-        if !existing && let Some(suspended) = self.capacity.refuse_suspended(at, stream) {
-            return SendResult::Refused(suspended);
+        if existing.is_none()
+            && let Some(refusal) = self.capacity.refuse_stream(at, stream)
+        {
+            return SendResult::Refused(refusal);
         }
         if let Some(dedup) = &unit.dedup
             && let Some(taken) = self.holder(&dedup_key(stream.lane, &dedup.key), dedup)
@@ -185,7 +193,7 @@ impl<'u> AdmissionPlan<'u> {
             Ok(dependencies) => dependencies,
             Err(unknown) => return SendResult::Refused(unknown),
         };
-        if existing {
+        if existing.is_some() {
             return SendResult::Created(unit.id);
         }
         if let Some(full) = self.capacity.admit(at, stream.lane, unit) {
@@ -228,7 +236,7 @@ impl<'u> AdmissionPlan<'u> {
             let ended = dependencies.failed.map(|_| self.now);
             self.holders.insert(key.clone(), KeyHolder { id: unit.id, window, ended });
         }
-        self.existing.insert(unit.id);
+        self.existing.insert(unit.id, true);
         self.awaited.insert(unit.id, (unit.tenant.clone(), state));
         self.edges.extend(dependencies.open.iter().map(|needs| (*needs, unit.id)));
         self.rows.push(row);

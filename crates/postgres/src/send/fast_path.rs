@@ -29,9 +29,10 @@ pub(crate) async fn try_fast_path(
     }
     let (store, units) = (Arc::clone(inner), Arc::clone(units));
     let task = async move {
-        let Some(after) = insert(&store, &units, &streams).await? else { return Ok(None) };
+        let (after, all) = insert(&store, &units, &streams).await?;
         store.run_post_commit(after).await?;
-        Ok(Some(created(&units)))
+        // The full send recognises the units that were inserted.
+        Ok(all.then(|| created(&units)))
     };
     inner.run_to_completion(task).await
 }
@@ -51,15 +52,14 @@ async fn insert(
     inner: &StoreInner,
     units: &[NewUnit],
     streams: &[Arc<Stream>],
-) -> Result<Option<PostCommit>> {
+) -> Result<(PostCommit, bool)> {
     let (now, lanes) = (inner.options.clock.now(), lanes(streams));
     let rows: Vec<NewRow<'_>> =
         units.iter().zip(streams).map(|(unit, stream)| NewRow::new(now, unit, stream, 0)).collect();
-    let inserted = insert::insert_plain_autocommit(inner, now, &rows, &lanes).await?;
-    let Some(inserted) = inserted else {
+    let (inserted, all) = insert::insert_plain_autocommit(inner, now, &rows, &lanes).await?;
+    if !all && inserted.is_empty() {
         inner.streams.set_gated(&lanes, true);
-        return Ok(None);
-    };
+    }
     let wake_workers = inserted.iter().any(|(_, state)| *state == UnitState::Ready);
     let nums: BTreeSet<i64> = inserted.iter().map(|(stream, _)| *stream).collect();
     let mut after = PostCommit { wake_workers, deltas: nums.len(), ..PostCommit::default() };
@@ -68,5 +68,5 @@ async fn insert(
             after.note_stream(&inner.streams, stream, false);
         }
     }
-    Ok(Some(after))
+    Ok((after, all))
 }

@@ -15,15 +15,15 @@ use crate::typed_params::{SqlParam, uuid};
 
 /// Units per statement at most.
 pub(super) const MAX_CHUNK_UNITS: usize = 5_000;
-/// Bytes of payload per statement at most. PostgreSQL accepts a gigabyte.
-const MAX_CHUNK_BYTES: usize = 32 << 20;
+/// Bytes of units per statement at most. PostgreSQL accepts a gigabyte.
+const MAX_CHUNK_BYTES: u64 = 32 << 20;
 
 /// The end of the chunk that begins at `from`.
 pub(super) fn chunk_end(units: &[NewUnit], from: usize, max_units: usize) -> usize {
     let mut bytes = 0;
     let mut end = from;
     for unit in units[from..].iter().take(max_units) {
-        bytes += unit.payload.len();
+        bytes += unit.stored_bytes();
         if end > from && bytes > MAX_CHUNK_BYTES {
             break;
         }
@@ -59,7 +59,7 @@ impl<'u> NewRow<'u> {
     }
 
     fn bytes(&self) -> i64 {
-        i64::try_from(self.unit.payload.len()).unwrap_or(i64::MAX)
+        i64::try_from(self.unit.stored_bytes()).unwrap_or(i64::MAX)
     }
 }
 
@@ -100,7 +100,7 @@ impl<'r> NewUnitColumns<'r> {
         self.deadline.push(unit.deadline.map(Timestamp::as_micros));
         self.flags.push(flags(unit));
         self.waits_for.push(i32::try_from(row.waits_for).map_err(damaged)?);
-        self.bytes.push(i32::try_from(unit.payload.len()).map_err(damaged)?);
+        self.bytes.push(i32::try_from(unit.stored_bytes()).map_err(damaged)?);
         self.dedup.push(row.dedup.as_deref());
         self.cap_key.push(row.cap_key.as_deref());
         self.spec.push(UnitAttributes::encode(unit)?);
@@ -136,29 +136,29 @@ const INSERT: &str = "INSERT INTO longshore_unit (id, stream, state, sort_key, p
 const SEND_PLAIN: &str = "SELECT * FROM longshore_enqueue_fast($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
     $11, $12, $13, $14, $15, $16)";
 
-/// Inserts rows without dedup keys, and returns true. If one of `lanes` has a limit or its tenant
-/// is suspended, it inserts nothing and returns false. An id that exists is a repeat.
+/// Inserts rows without dedup keys, and returns true. Returns false if one of `lanes` has a limit or
+/// its tenant is suspended: then nothing is inserted; or if an id exists: then the others are.
 pub(super) async fn insert_plain(tx: &mut Tx<'_>, rows: &[NewRow<'_>], lanes: &Vec<i64>) -> Result<bool> {
     let columns = NewUnitColumns::of(rows)?;
     let (now, autocommit) = (tx.now.as_micros(), false);
     let mut params = columns.params().to_vec();
     params.extend([&now as &dyn SqlParam, lanes, &autocommit]);
     let rows = tx.query(SEND_PLAIN, &params).await?;
-    let Some(inserted) = inserted_streams(&rows)? else { return Ok(false) };
+    let (inserted, all) = inserted_streams(&rows)?;
     for (stream, to) in inserted {
         tx.note_counted(stream, None, to);
     }
-    Ok(true)
+    Ok(all)
 }
 
-/// Inserts rows without dedup keys in autocommit mode, and returns the streams that received units,
-/// with their state. Returns `None` if a lane has a limit or its tenant is suspended.
+/// Inserts rows without dedup keys in autocommit mode, like [`insert_plain`]. Returns the streams that
+/// received units, with their state, and whether all rows were inserted.
 pub(super) async fn insert_plain_autocommit(
     inner: &StoreInner,
     now: Timestamp,
     rows: &[NewRow<'_>],
     lanes: &Vec<i64>,
-) -> Result<Option<Vec<(i64, UnitState)>>> {
+) -> Result<(Vec<(i64, UnitState)>, bool)> {
     let columns = NewUnitColumns::of(rows)?;
     let (now, autocommit) = (now.as_micros(), true);
     let mut params = columns.params().to_vec();
@@ -166,16 +166,16 @@ pub(super) async fn insert_plain_autocommit(
     inserted_streams(&inner.query_autocommit(SEND_PLAIN, &params).await?)
 }
 
-/// The streams that received units, with their state; `None` if a limit or a suspension applies.
-fn inserted_streams(rows: &[Row]) -> Result<Option<Vec<(i64, UnitState)>>> {
-    let mut inserted = Vec::with_capacity(rows.len());
+/// The streams that received units, with their state, and whether all rows were inserted.
+fn inserted_streams(rows: &[Row]) -> Result<(Vec<(i64, UnitState)>, bool)> {
+    let (mut inserted, mut all) = (Vec::with_capacity(rows.len()), true);
     for row in rows {
         match value(row, 0)? {
-            0 => return Ok(None),
+            0 => all = false,
             stream => inserted.push((stream, state(value(row, 1)?)?)),
         }
     }
-    Ok(Some(inserted))
+    Ok((inserted, all))
 }
 
 /// Inserts admitted rows. If a row conflicts, another transaction has taken its id or its key in
@@ -203,7 +203,7 @@ pub(super) async fn insert_admitted(tx: &mut Tx<'_>, rows: &[NewRow<'_>]) -> Res
 fn rows_end(rows: &[NewRow<'_>]) -> usize {
     let mut bytes = 0;
     let fits = |row: &&NewRow<'_>| {
-        bytes += row.unit.payload.len();
+        bytes += row.unit.stored_bytes();
         bytes <= MAX_CHUNK_BYTES
     };
     rows.iter().take(MAX_CHUNK_UNITS).take_while(fits).count().max(1)

@@ -44,7 +44,7 @@ pub(crate) async fn send_in(
     units: &[NewUnit],
 ) -> Result<TransactionResult<Vec<SendResult>>> {
     scope.check_units(units)?;
-    let (streams, reserved) = prepare(store, transaction, units).await?;
+    let (streams, reserved) = prepare(store, transaction, scope, units).await?;
     let mut tries = 0;
     loop {
         match try_send_in(store, transaction, units, &streams, &reserved).await {
@@ -58,15 +58,16 @@ pub(crate) async fn send_in(
 async fn prepare(
     store: &StoreInner,
     transaction: &Transaction<'_>,
+    scope: &Scope,
     units: &[NewUnit],
 ) -> Result<(Vec<Arc<Stream>>, ReservedCapacity)> {
     let prepared = retry_transaction!(store, Durable, tx => async {
-        let streams = streams(&mut tx, units, 0, LimitPolicy::Enforce).await?;
+        let streams = streams(&mut tx, scope, units, 0, LimitPolicy::Enforce).await?;
         let limits = QueueLimits::load(&mut tx, &lanes(&streams)).await?;
         Ok((streams, limits))
     });
     let ((streams, limits), _) = prepared.await?;
-    let refusals = streams.iter().map(|stream| limits.refuse_suspended(stream)).collect();
+    let refusals = streams.iter().map(|stream| limits.refuse_stream(stream)).collect();
     if !limits.has_limits() {
         return Ok((streams, ReservedCapacity { refusals, ..ReservedCapacity::default() }));
     }
@@ -97,11 +98,11 @@ async fn reserve(
         if refusals[at].is_some() || existing.contains(&unit.id) {
             continue;
         }
-        refusals[at] = limits.capacity.admit(stream.lane, unit.payload.len() as u64);
+        refusals[at] = limits.capacity.admit(stream.lane, unit.stored_bytes());
         if refusals[at].is_none() {
             let (units, bytes) = by_lane.entry(stream.lane).or_default();
             *units += 1;
-            *bytes += i64::try_from(unit.payload.len()).unwrap_or(i64::MAX);
+            *bytes += i64::try_from(unit.stored_bytes()).unwrap_or(i64::MAX);
         }
     }
     let reservations = write_reservations(tx, &by_lane, xid).await?;
@@ -167,8 +168,9 @@ async fn insert(
 ) -> Result<Vec<SendResult>> {
     if units.iter().all(is_plain) && refusals.iter().all(Option::is_none) {
         // Capacity is reserved already, so it is not checked again.
-        send_plain(tx, units, streams, false).await?;
-        return Ok(created(units));
+        if send_plain(tx, units, streams, false).await? == units.len() {
+            return Ok(created(units));
+        }
     }
     send_with_admission(tx, units, streams, CapacityPolicy::Reserved(refusals.to_vec())).await
 }

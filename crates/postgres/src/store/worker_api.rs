@@ -55,10 +55,10 @@ operations! { WorkerApi {
             operation!(self, Relaxed, tx => session::release(&mut tx, id, leases))
         }
 
-        async fn checkpoint(&self, id: SessionId, lease: Lease, kept: CheckpointRequest) -> Result<bool> {
-            check_size("checkpoint", &kept.state)?;
-            kept.calls.iter().try_for_each(CallRecord::check)?;
-            operation!(self, Durable, tx => checkpoint::save(&mut tx, id, &lease, &kept))
+        async fn checkpoint(&self, id: SessionId, lease: Lease, request: CheckpointRequest) -> Result<bool> {
+            check_size("checkpoint", &request.state)?;
+            request.calls.iter().try_for_each(CallRecord::check)?;
+            operation!(self, Durable, tx => checkpoint::save(&mut tx, id, &lease, &request))
         }
 
         async fn finish(&self, id: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>> {

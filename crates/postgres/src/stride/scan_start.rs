@@ -13,7 +13,9 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{ClaimFilterHash, MAX_REMEMBERED};
+use longshore_core::stride_scheduler::ClaimFilterHash;
+
+use super::MAX_REMEMBERED;
 
 /// Below this cost every claim scans fully.
 const CHEAP_SCAN: Duration = Duration::from_millis(1);
@@ -120,10 +122,16 @@ impl ScanStarts {
 
 #[cfg(test)]
 mod tests {
+    use longshore_core::store::ClaimRequest;
+    use longshore_core::{Kind, SessionId};
+
     use super::*;
 
-    const FILTER: ClaimFilterHash = ClaimFilterHash(7);
     const EXPENSIVE: Duration = Duration::from_millis(10);
+
+    fn filter(kind: &str) -> ClaimFilterHash {
+        ClaimFilterHash::of(&ClaimRequest::new(SessionId::new(), vec![Kind::new(kind).unwrap()], 1))
+    }
 
     fn busy() -> ScanStarts {
         let scan_starts = ScanStarts::default();
@@ -134,36 +142,32 @@ mod tests {
     #[test]
     fn a_dear_look_is_not_repeated_at_once() {
         let (scan_starts, now) = (busy(), Instant::now());
-        scan_starts.record_full_scan(FILTER, EXPENSIVE, vec![1], now);
-        assert_eq!(scan_starts.mode(FILTER, now), ScanMode::Full, "one slow scan proves nothing");
-        scan_starts.record_full_scan(FILTER, EXPENSIVE, vec![1], now);
+        scan_starts.record_full_scan(filter("one"), EXPENSIVE, vec![1], now);
+        assert_eq!(scan_starts.mode(filter("one"), now), ScanMode::Full, "one slow scan proves nothing");
+        scan_starts.record_full_scan(filter("one"), EXPENSIVE, vec![1], now);
         let history = ScanMode::Resume(vec![1]);
-        assert_eq!(scan_starts.mode(FILTER, now + EXPENSIVE), history);
+        assert_eq!(scan_starts.mode(filter("one"), now + EXPENSIVE), history);
         assert_eq!((scan_starts.start(&history, 1), scan_starts.start(&history, 2)), (50, i64::MIN));
-        assert_eq!(scan_starts.mode(FILTER, now + EXPENSIVE * FULL_SCAN_SPACING), ScanMode::Full);
-        assert_eq!(
-            scan_starts.mode(ClaimFilterHash(8), now),
-            ScanMode::Full,
-            "another filter has no history"
-        );
+        assert_eq!(scan_starts.mode(filter("one"), now + EXPENSIVE * FULL_SCAN_SPACING), ScanMode::Full);
+        assert_eq!(scan_starts.mode(filter("other"), now), ScanMode::Full, "another filter has no history");
     }
 
     #[test]
     fn a_cheap_look_always_begins_at_the_beginning() {
         let (scan_starts, now) = (busy(), Instant::now());
         for cost in [EXPENSIVE, CHEAP_SCAN / 2] {
-            scan_starts.record_full_scan(FILTER, cost, vec![1], now);
+            scan_starts.record_full_scan(filter("one"), cost, vec![1], now);
         }
-        assert_eq!(scan_starts.mode(FILTER, now), ScanMode::Full);
+        assert_eq!(scan_starts.mode(filter("one"), now), ScanMode::Full);
     }
 
     #[test]
     fn who_has_hardly_taken_anything_does_not_call_a_slow_answer_dear() {
         let (scan_starts, now) = (ScanStarts::default(), Instant::now());
         for _ in 0..3 {
-            scan_starts.record_full_scan(FILTER, EXPENSIVE, vec![1], now);
+            scan_starts.record_full_scan(filter("one"), EXPENSIVE, vec![1], now);
         }
-        assert_eq!(scan_starts.mode(FILTER, now), ScanMode::Full);
+        assert_eq!(scan_starts.mode(filter("one"), now), ScanMode::Full);
     }
 
     #[test]

@@ -36,7 +36,7 @@ groups! {
     units_come_in_as_in_every_store [sending dedup dependencies capacity listing schedules]
     batches_move_as_in_every_store [batches generations batch_sums scopes admin]
     leases_hold_as_in_every_store [leases outcomes sessions maintenance]
-    claims_choose_as_in_every_store [claim_order weights caps lanes tenants changes]
+    claims_choose_as_in_every_store [claim_order weights caps lanes shares tenants changes]
     effects_commit_as_in_every_store [effects]
     the_ledger_is_kept_as_in_every_store [
         ledger_profiles ledger_keys ledger_calls ledger_session_end ledger_budgets

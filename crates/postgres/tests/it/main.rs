@@ -9,7 +9,7 @@ mod idle_cache;
 mod ledger;
 mod outages;
 mod permits;
-mod permits_storm;
+mod permits_chaos;
 mod pooler;
 mod robustness;
 mod schema;

@@ -71,7 +71,7 @@ async fn permits_are_given_as_by_every_back_end() {
 async fn permits_are_given_through_a_pooler_where_no_notices_come() {
     let server = Server::start().await;
     let bouncer = Arc::new(server.bouncer().await);
-    run(&server, "permits_wakeups permits_regressions permits_storm", Listen::Off, Some(bouncer)).await;
+    run(&server, "permits_wakeups permits_regressions permits_chaos", Listen::Off, Some(bouncer)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -93,7 +93,7 @@ async fn only_the_state_machine_can_write_a_state() {
     };
     database.run(&insert(2, "NULL", 0));
     let refused = [
-        (insert(3, "NULL", 0), "leased by nobody"),
+        (insert(3, "NULL", 0), "leased without a session"),
         (insert(2, "1", 0), "ready and held"),
         (insert(0, "NULL", 0), "blocked by nothing"),
         (insert(9, "NULL", 0), "no such state"),

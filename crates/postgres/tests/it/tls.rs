@@ -24,7 +24,7 @@ async fn a_store_checks_its_server_as_sslmode_says() {
     ] {
         match (open(url, &options, Listen::Off).await, refused) {
             (Ok(_), None) => {}
-            (Err(told), Some(words)) => assert!(told.contains(words), "{told}"),
+            (Err(error), Some(words)) => assert!(error.contains(words), "{error}"),
             (opened, _) => panic!("{options}: {:?}", opened.map(drop)),
         }
     }

@@ -79,7 +79,7 @@ async fn a_place_under_a_cap_is_found_although_nobody_tells_of_it() {
 async fn a_finish_does_not_wait_for_who_begins_to_wait_in_a_callers_transaction() {
     let mut app = order_app().await;
     let key = |window| Dedup { key: "k".into(), window, on_duplicate: OnDuplicate::Existing };
-    for told in [true, false] {
+    for runs_post_commit in [true, false] {
         let keyed = NewUnit { dedup: Some(key(DedupWindow::WhileLive)), ..unit() };
         let sent = send(&app, vec![keyed.clone(), unit()]).await;
         let held = app.claim(9).await;
@@ -98,8 +98,8 @@ async fn a_finish_does_not_wait_for_who_begins_to_wait_in_a_callers_transaction(
         app.assert_consistent().await;
         tx.commit().await.unwrap();
         app.assert_consistent().await;
-        assert_eq!(app.state(waits).await, UnitState::Blocked, "nobody has told it");
-        match told {
+        assert_eq!(app.state(waits).await, UnitState::Blocked, "its dependency's end is not processed yet");
+        match runs_post_commit {
             true => store.run_post_commit(answer.post_commit).await.unwrap(),
             false => drop(store.promote(100).await.unwrap()),
         }
@@ -173,8 +173,8 @@ async fn a_send_that_is_dropped_midway_cannot_be_committed() {
     let more = store.send_in(&tx, &Scope::All, &[unit()]).await;
     assert!(more.is_ok(), "{more:?}");
     let error = tx.commit().await.unwrap_err();
-    let said = error.as_db_error().unwrap();
-    assert_eq!(said.constraint(), Some("longshore_operation_was_dropped"), "{said}");
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.constraint(), Some("longshore_operation_was_dropped"), "{error}");
     assert_eq!(app.live().await, 1);
     app.assert_consistent().await;
 }
@@ -235,7 +235,7 @@ async fn a_caller_that_gives_up_in_the_commit_does_not_keep_a_batch_from_its_end
     held.rollback().await.unwrap();
     let until = Instant::now() + Duration::from_secs(20);
     while store.batch(&Scope::All, &id).await.unwrap().status != BatchStatus::Complete {
-        assert!(Instant::now() < until, "nobody moves it on");
+        assert!(Instant::now() < until, "it stays blocked");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     app.assert_consistent().await;
@@ -267,7 +267,7 @@ async fn a_send_that_is_given_up_midway_is_taken_in_and_counted_once() {
     }
     drop(sending);
     held.rollback().await.unwrap();
-    assert_ne!(store.wait_for_ready(seen, BLOCKED_TIMEOUT).await, seen, "nobody hears of it");
+    assert_ne!(store.wait_for_ready(seen, BLOCKED_TIMEOUT).await, seen, "no worker is woken");
     // The caller does not know the outcome and repeats the send.
     assert_eq!(send(&app, vec![given_up.clone()]).await, [given_up.id]);
     assert_eq!(app.take().await.unit, given_up.id);

@@ -66,9 +66,9 @@ pub(crate) async fn until_granted(permits: &dyn Permits, ask: &AcquireRequest) -
         assert!(Instant::now() < until, "no permit comes");
         match retry_until_ok(|| permits.acquire(pool(), ask)).await {
             AcquireResult::Granted(_) => return Instant::now(),
-            AcquireResult::Waiting { look_again, .. } => {
+            AcquireResult::Waiting { retry_after, .. } => {
                 let turn = permits.wait_for_wakeup(pool(), ask.id);
-                let _ = tokio::time::timeout(look_again, turn).await;
+                let _ = tokio::time::timeout(retry_after, turn).await;
             }
             other => panic!("{other:?}"),
         }

@@ -26,19 +26,19 @@ async fn a_restart_that_forgets_gives_nothing_until_leases_have_run_out() {
     assert_eq!(permits.renew(pool(), &[mine.id], LEASE).await.unwrap(), []);
     block_in_place(|| server.restart()).unwrap();
     // Neither a client that knew the pool nor another one is granted a permit.
-    let stranger = open(&server.url());
+    let other_client = open(&server.url());
     let asked = ask(LEASE);
-    let answer = retry_until_ok(|| stranger.acquire(pool(), &asked)).await;
+    let answer = retry_until_ok(|| other_client.acquire(pool(), &asked)).await;
     assert!(answer == AcquireResult::Full || held.elapsed() > LEASE, "{answer:?}");
     let other = wait(LEASE);
     let answer = retry_until_ok(|| permits.acquire(pool(), &other)).await;
     assert!(matches!(answer, AcquireResult::Waiting { .. }) || held.elapsed() > LEASE, "{answer:?}");
-    let stats = stranger.stats(pool()).await.unwrap().unwrap();
+    let stats = other_client.stats(pool()).await.unwrap().unwrap();
     assert!(stats.quarantine.is_some_and(|left| left < LEASE * 2) || held.elapsed() > LEASE);
     // The holder learns that its lease is lost.
     assert_eq!(permits.renew(pool(), &[mine.id], LEASE).await.unwrap(), [mine.id]);
     assert!(until_granted(&*permits, &other).await > held + LEASE);
-    let stats = stranger.stats(pool()).await.unwrap().unwrap();
+    let stats = other_client.stats(pool()).await.unwrap().unwrap();
     assert_eq!((stats.quarantine, stats.in_use), (None, 1));
     assert!(stats.holders[0].fence > mine.fence, "fences go on: {stats:?} {mine:?}");
 }
@@ -63,20 +63,20 @@ async fn a_server_that_was_flushed_gives_nothing_until_leases_have_run_out() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_notices_a_flush_for_those_who_never_knew_the_pool() {
     let server = server(RedisPersistence::Always).await;
-    let (holder, stranger) = (open(&server.url()), open(&server.url()));
+    let (holder, other_client) = (open(&server.url()), open(&server.url()));
     let mine = ask(LONG);
     granted(&*holder, &mine).await;
     block_in_place(|| server.run(&["FLUSHALL"])).unwrap();
     assert_eq!(holder.renew(pool(), &[mine.id], LONG).await.unwrap(), [mine.id]);
-    assert_eq!(stranger.acquire(pool(), &ask(LONG)).await.unwrap(), AcquireResult::Full);
-    let stats = stranger.stats(pool()).await.unwrap().unwrap();
+    assert_eq!(other_client.acquire(pool(), &ask(LONG)).await.unwrap(), AcquireResult::Full);
+    let stats = other_client.stats(pool()).await.unwrap().unwrap();
     assert!(stats.quarantine.is_some_and(|left| left > LONG / 2), "{stats:?}");
     // An operator that knows that no permit is held can end the quarantine for good.
-    stranger.reset(pool()).await.unwrap();
+    other_client.reset(pool()).await.unwrap();
     let other = ask(LONG);
     granted(&*holder, &other).await;
-    stranger.release(pool(), &[other.id], false).await.unwrap();
-    granted(&*stranger, &ask(LONG)).await;
+    other_client.release(pool(), &[other.id], false).await.unwrap();
+    granted(&*other_client, &ask(LONG)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

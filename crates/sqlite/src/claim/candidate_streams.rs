@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use longshore_core::store::ClaimRequest;
-use longshore_core::stride_scheduler::effective_weight;
 use longshore_core::{BatchId, Kind, QueueName, Result, TenantId};
 use rusqlite::Connection;
 
@@ -18,16 +17,15 @@ pub(super) struct Stream {
     pub(super) ready: u64,
     pub(super) weight: u32,
     pub(super) cap: Option<u64>,
+    pub(super) tenant_weight: u32,
     pub(super) tenant_cap: Option<u64>,
-    pub(super) pass: u64,
-    pub(super) joins: bool,
 }
 
 pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<Vec<Stream>> {
     let mut statement = db
         .prepare_cached(
-            "SELECT s.num, s.lane, s.kind, s.ready, l.tenant, l.weight, l.cap, l.pass, q.name,
-             b.name, l.pass_stale, coalesce(t.weight, 1), t.cap
+            "SELECT s.num, s.lane, s.kind, s.ready, l.tenant, l.weight, l.cap, q.name, b.name,
+             coalesce(t.weight, 1), t.cap
              FROM longshore_stream s INDEXED BY longshore_stream_ready
              JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
              LEFT JOIN longshore_batch b ON b.num = s.batch
@@ -45,8 +43,8 @@ pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<
         let Some(kind) = claim.kinds.iter().find(|handled| handled.as_str() == kind) else {
             continue;
         };
-        let (tenant, queue) = (as_text(4)?, as_text(8)?);
-        let batch: Option<String> = row.get(9).or_translate()?;
+        let (tenant, queue) = (as_text(4)?, as_text(7)?);
+        let batch: Option<String> = row.get(8).or_translate()?;
         if !claim.covers_lane(queue, tenant) || !claim.covers_batch(batch.as_deref()) {
             continue;
         }
@@ -55,11 +53,10 @@ pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<
             lane: row.get(1).or_translate()?,
             names: names(kind, tenant, queue, batch.as_deref())?,
             ready: row.get(3).or_translate()?,
-            weight: effective_weight(row.get(5).or_translate()?, row.get(11).or_translate()?),
+            weight: row.get(5).or_translate()?,
             cap: row.get(6).or_translate()?,
-            tenant_cap: row.get(12).or_translate()?,
-            pass: row.get(7).or_translate()?,
-            joins: row.get(10).or_translate()?,
+            tenant_weight: row.get(9).or_translate()?,
+            tenant_cap: row.get(10).or_translate()?,
         });
     }
     Ok(streams)

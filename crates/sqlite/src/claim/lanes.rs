@@ -2,66 +2,57 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use longshore_core::stride_scheduler::{LaneShare, StrideCursor, entry_level, entry_pass};
+use longshore_core::stride_scheduler::{LaneShare, TenantShare};
 use longshore_core::{Result, TenantId, UnitState};
 use rusqlite::Connection;
 
 use super::candidate_streams::Stream;
 use crate::error::Translate;
 use crate::row::state_code;
-use crate::tenants;
 
 /// One lane in a claim.
 pub(super) struct Lane<'s> {
-    pub(super) num: i64,
-    pub(super) joins: bool,
     pub(super) capped: bool,
-    pub(super) taken: u64,
     pub(super) streams: Vec<&'s Stream>,
     /// Its next units, and where to continue.
     pub(super) window: VecDeque<(Candidate, &'s Stream)>,
     pub(super) after: Candidate,
 }
 
-/// The lanes of these streams, and their stride order within the caps of lanes and tenants.
-pub(super) fn group_by_lane<'s>(
-    db: &Connection,
-    streams: &'s [Stream],
-) -> Result<(Vec<Lane<'s>>, StrideCursor)> {
-    let mut lanes: Vec<Lane<'s>> = Vec::new();
-    let mut shares: Vec<LaneShare> = Vec::new();
+/// Lanes, the shares of their tenants, and the share of each lane.
+type LanesAndShares<'s> = (Vec<Lane<'s>>, Vec<TenantShare>, Vec<LaneShare<i64>>);
+
+/// The lanes of these streams, and the shares of their tenants and of each lane within the caps.
+pub(super) fn group_by_lane<'s>(db: &Connection, streams: &'s [Stream]) -> Result<LanesAndShares<'s>> {
+    let (mut lanes, mut tenants, mut shares) = (Vec::new(), Vec::new(), Vec::new());
     let mut index_by_lane: HashMap<i64, usize> = HashMap::new();
+    let mut index_by_tenant: HashMap<&TenantId, usize> = HashMap::new();
     for stream in streams {
         let at = *index_by_lane.entry(stream.lane).or_insert_with(|| {
+            let id = &stream.names.tenant;
+            let tenant = *index_by_tenant.entry(id).or_insert_with(|| {
+                tenants.push(TenantShare::new(id.clone(), stream.tenant_weight));
+                tenants.len() - 1
+            });
             lanes.push(Lane::new(stream));
-            let Stream { pass, weight, .. } = *stream;
-            shares.push(LaneShare { pass, weight, available: 0, tenant: None });
+            shares.push(LaneShare::new(stream.lane, tenant, stream.weight));
             lanes.len() - 1
         });
         shares[at].available += stream.ready;
         lanes[at].streams.push(stream);
     }
-    let joins = lanes.iter().map(|lane| lane.joins);
-    let level = entry_level(shares.iter().map(|share| share.pass).zip(joins));
-    let mut allowed: Vec<u64> = Vec::new();
-    let mut index_by_tenant: HashMap<&TenantId, usize> = HashMap::new();
     for (lane, share) in lanes.iter().zip(&mut shares) {
-        let stream = lane.streams[0];
-        if lane.joins {
-            share.pass = entry_pass(share.pass, level);
+        if let Some(cap) = lane.streams[0].cap {
+            share.available = share.available.min(cap.saturating_sub(leased(db, share.key)?));
         }
-        if let Some(cap) = stream.cap {
-            share.available = share.available.min(cap.saturating_sub(leased(db, lane.num)?));
+        let tenant = &mut tenants[share.tenant];
+        if let Some(cap) = lane.streams[0].tenant_cap
+            && tenant.allowed == u64::MAX
+        {
+            tenant.allowed = cap.saturating_sub(crate::tenants::leased(db, &tenant.id)?);
         }
-        let Some(cap) = stream.tenant_cap else { continue };
-        let tenant = &stream.names.tenant;
-        if !index_by_tenant.contains_key(tenant) {
-            index_by_tenant.insert(tenant, allowed.len());
-            allowed.push(cap.saturating_sub(tenants::leased(db, tenant)?));
-        }
-        share.tenant = index_by_tenant.get(tenant).copied();
     }
-    Ok((lanes, StrideCursor::new(shares, allowed)))
+    Ok((lanes, tenants, shares))
 }
 
 pub(super) fn leased(db: &Connection, lane: i64) -> Result<u64> {
@@ -77,10 +68,7 @@ pub(super) fn leased(db: &Connection, lane: i64) -> Result<u64> {
 impl<'s> Lane<'s> {
     pub(super) fn new(stream: &Stream) -> Self {
         Self {
-            num: stream.lane,
-            joins: stream.joins,
             capped: stream.cap.is_some() || stream.tenant_cap.is_some(),
-            taken: 0,
             streams: Vec::new(),
             window: VecDeque::new(),
             after: Candidate::FIRST,

@@ -38,10 +38,14 @@ impl<'c> Selection<'c> {
         &mut self,
         tx: &mut Tx<'_>,
         lanes: &[Lane<'_>],
-        stride: &StrideCursor,
+        stride: &mut StrideCursor<i64>,
     ) -> Result<bool> {
-        let open = lanes.iter().zip(&stride.shares).filter(|(_, share)| share.available > 0);
-        for stream in open.flat_map(|(lane, _)| &lane.streams) {
+        let all =
+            lanes.iter().enumerate().flat_map(|(at, lane)| lane.streams.iter().map(move |one| (at, one)));
+        for (at, stream) in all {
+            if !stride.is_open(at) {
+                continue;
+            }
             for candidate in candidates(tx.db, stream.num, READY_ALONE, Candidate::FIRST, SCAN_SLACK)? {
                 let id = UnitId::from_bytes(candidate.id);
                 let full = FullRow::load(tx.prepared(PreparedSql::FindFull)?, id)?;
@@ -51,6 +55,7 @@ impl<'c> Selection<'c> {
                 match self.budget.admit_alone(&needs, tx.now, leased)? {
                     FitDecision::Start => {
                         self.take(tx, full, stream, true, true)?;
+                        stride.serve(at);
                         return Ok(true);
                     }
                     FitDecision::Stop => return Ok(false),
@@ -67,7 +72,7 @@ impl<'c> Selection<'c> {
         &mut self,
         tx: &mut Tx<'_>,
         lanes: &mut [Lane<'_>],
-        stride: &mut StrideCursor,
+        stride: &mut StrideCursor<i64>,
     ) -> Result<()> {
         while self.budget.remaining() > 0 {
             let Some(at) = stride.next_lane() else { break };
@@ -78,11 +83,8 @@ impl<'c> Selection<'c> {
                 continue;
             };
             match self.consider(tx, lane.capped, stream, candidate)? {
-                FitDecision::Start | FitDecision::Ahead => {
-                    stride.serve(at);
-                    lane.taken += 1;
-                }
-                FitDecision::Skip | FitDecision::Expire | FitDecision::Park => {}
+                FitDecision::Start | FitDecision::Ahead => stride.serve(at),
+                FitDecision::Skip | FitDecision::Expire | FitDecision::Park => stride.pass_over(at),
                 FitDecision::LeaveLane => stride.close(at),
                 FitDecision::Stop => break,
             }
@@ -182,7 +184,7 @@ fn load_fresh(tx: &mut Tx<'_>, stream: &Stream, candidate: Candidate) -> Result<
         started_at: None,
         created_at: row.get(2).or_translate()?,
         deadline: None,
-        flags: 0,
+        flags: row.get(5).or_translate()?,
         bytes: row.get(3).or_translate()?,
         cap_key: None,
         spec: None,

@@ -15,7 +15,7 @@ pub(crate) fn draw(tx: &mut Tx<'_>, draws: &[BucketRequest]) -> Result<Vec<DrawR
 }
 
 fn draw_one(tx: &Tx<'_>, draw: &BucketRequest) -> Result<DrawResult> {
-    let kept = tx
+    let level = tx
         .db
         .prepare_cached("SELECT level, updated_at FROM longshore_token_bucket WHERE name = ?1")
         .or_translate()?
@@ -24,8 +24,8 @@ fn draw_one(tx: &Tx<'_>, draw: &BucketRequest) -> Result<DrawResult> {
         })
         .optional()
         .or_translate()?;
-    let (drawn, left) = token_bucket::draw(kept, tx.now, draw);
-    if kept != Some(left) {
+    let (drawn, left) = token_bucket::draw(level, tx.now, draw);
+    if level != Some(left) {
         tx.db
             .prepare_cached(
                 "INSERT INTO longshore_token_bucket (name, level, updated_at) VALUES (?1, ?2, ?3)

@@ -1,4 +1,4 @@
-//! Parked requests and their shipments to a provider's batch API.
+//! Parked requests, and the provider batches in which they are sent.
 
 use longshore_accounts::rows::{
     PENDING_REQUEST_COLUMNS, PROVIDER_BATCH_COLUMNS, read_pending_request, read_provider_batch,
@@ -58,7 +58,7 @@ pub(crate) fn list(
     rows(db, &sql, (batch.as_str(), limit, name), |row| read_pending_request(row))
 }
 
-/// Seals, ships or closes a shipment.
+/// Seals, ships or closes a provider batch.
 pub(crate) fn change_provider_batch(
     tx: &mut Tx<'_>,
     batch: &BatchId,
@@ -72,7 +72,7 @@ pub(crate) fn change_provider_batch(
     }
 }
 
-/// Puts waiting requests into a new shipment.
+/// Puts waiting requests into a new provider batch.
 fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<()> {
     let new = execute(
         tx.db,
@@ -94,8 +94,11 @@ fn seal(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ids: &[String]) -> Result<
     Ok(())
 }
 
-/// The open shipments, and the number of requests.
-pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
+/// The open provider batches, and the number of requests.
+pub(crate) fn provider_batches(
+    db: &Connection,
+    batch: &BatchId,
+) -> Result<(Vec<ProviderBatch>, PendingCounts)> {
     let sql = format!(
         "SELECT {PROVIDER_BATCH_COLUMNS} FROM longshore_provider_batch WHERE batch = ?1
          ORDER BY num"
@@ -104,7 +107,7 @@ pub(crate) fn shipments(db: &Connection, batch: &BatchId) -> Result<(Vec<Provide
     Ok((open, counts(db, batch)?))
 }
 
-/// Stores the provider's id of a shipment.
+/// Stores the provider's id of a provider batch.
 fn ship(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, ticket: &str) -> Result<()> {
     let sql = "UPDATE longshore_provider_batch SET provider_id = ?3 WHERE batch = ?1 AND name = ?2";
     execute(tx.db, sql, (batch.as_str(), mark, ticket)).map(drop)
@@ -130,7 +133,7 @@ fn deliver(tx: &mut Tx<'_>, batch: &BatchId, deliveries: &[BatchAnswer]) -> Resu
     Ok(units)
 }
 
-/// Deletes a shipment; its unanswered requests wait again.
+/// Deletes a provider batch; its unanswered requests wait again.
 fn close(tx: &mut Tx<'_>, batch: &BatchId, mark: &str, how: CloseReason) -> Result<()> {
     let tried = i64::from(how == CloseReason::NoAnswer);
     execute(

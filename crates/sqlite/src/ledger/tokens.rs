@@ -2,22 +2,25 @@
 
 use longshore_accounts::rows::{AUDIT_COLUMNS, TOKEN_COLUMNS, read_audit_entry, read_token};
 use longshore_accounts::{
-    AuditEntry, NewAuditEntry, NewToken, TokenChange, TokenHash, TokenRecord, page_cursor,
+    AuditEntry, BrowserSession, MAX_SESSIONS, NewAuditEntry, NewToken, TokenChange, TokenHash, TokenRecord,
+    page_cursor,
 };
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, TenantId, Timestamp, TokenId};
-use rusqlite::Connection;
+use rusqlite::{Connection, ToSql};
 
 use crate::error::Translate;
 use crate::queries::tenant_filter;
 use crate::row::Columns;
 use crate::tx::Tx;
 
-/// Adds or revokes a token.
+/// Changes a token or its browser sessions.
 pub(crate) fn change(tx: &mut Tx<'_>, scope: &Scope, change: &TokenChange) -> Result<TokenRecord> {
     match change {
         TokenChange::Add(token) => add(tx, scope, token),
         TokenChange::Revoke(id) => revoke(tx, scope, *id),
+        TokenChange::BeginSession(session) => begin_session(tx, scope, session),
+        TokenChange::EndSession(hash) => end_session(tx, scope, *hash),
     }
 }
 
@@ -57,6 +60,36 @@ fn revoke(tx: &mut Tx<'_>, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     find(tx.db, scope, id)
 }
 
+fn begin_session(tx: &mut Tx<'_>, scope: &Scope, session: &BrowserSession) -> Result<TokenRecord> {
+    let record = find(tx.db, scope, session.token)?;
+    let execute = |sql: &str, params: &[&dyn ToSql]| tx.db.prepare_cached(sql)?.execute(params);
+    let (token, now) = (session.token.as_bytes(), tx.now.as_micros());
+    execute("DELETE FROM longshore_browser_session WHERE expires_at <= ?1", &[&now]).or_translate()?;
+    execute(
+        "INSERT INTO longshore_browser_session (hash, token, expires_at) VALUES (?1, ?2, ?3)
+         ON CONFLICT (hash) DO NOTHING",
+        &[&session.hash.0, token, &session.expires_at.as_micros()],
+    )
+    .or_translate()?;
+    execute(
+        "DELETE FROM longshore_browser_session WHERE hash IN (
+             SELECT hash FROM longshore_browser_session WHERE token = ?1
+             ORDER BY expires_at DESC, hash LIMIT -1 OFFSET ?2)",
+        &[token, &MAX_SESSIONS],
+    )
+    .or_translate()?;
+    Ok(record)
+}
+
+fn end_session(tx: &mut Tx<'_>, scope: &Scope, hash: TokenHash) -> Result<TokenRecord> {
+    let found = list(tx.db, scope, Some(hash), 1)?.pop();
+    let record = found.ok_or_else(|| Error::not_found("browser session", "of this cookie"))?;
+    let mut statement =
+        tx.db.prepare_cached("DELETE FROM longshore_browser_session WHERE hash = ?1").or_translate()?;
+    statement.execute([hash.0]).or_translate()?;
+    Ok(record)
+}
+
 fn find(db: &Connection, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     let sql = format!(
         "SELECT {TOKEN_COLUMNS} FROM longshore_api_token WHERE id = ?1 AND (?2 IS
@@ -68,7 +101,7 @@ fn find(db: &Connection, scope: &Scope, id: TokenId) -> Result<TokenRecord> {
     row.ok_or_else(|| Error::not_found("token", id)).and_then(|row| read_token(&Columns(row)))
 }
 
-/// Tokens, oldest first: all, or the one with this hash.
+/// Tokens, oldest first: all, or the one with this hash, or with a browser session of this hash.
 pub(crate) fn list(
     db: &Connection,
     scope: &Scope,
@@ -76,10 +109,18 @@ pub(crate) fn list(
     limit: u32,
 ) -> Result<Vec<TokenRecord>> {
     // Two statements, so that each can use an index.
-    let condition = if hash.is_some() { "hash = ?2" } else { "?2 IS NULL" };
+    let source = match hash {
+        None => "longshore_api_token",
+        Some(_) => {
+            "(SELECT * FROM longshore_api_token WHERE hash = ?2 UNION ALL
+              SELECT t.id, t.hash, tenant, role, label, created_at,
+                  min(coalesce(t.expires_at, s.expires_at), s.expires_at), revoked_at
+              FROM longshore_browser_session s JOIN longshore_api_token t ON t.id = s.token
+              WHERE s.hash = ?2)"
+        }
+    };
     let sql = format!(
-        "SELECT {TOKEN_COLUMNS} FROM longshore_api_token
-         WHERE (?1 IS NULL OR tenant = ?1) AND {condition} ORDER BY id LIMIT ?3"
+        "SELECT {TOKEN_COLUMNS} FROM {source} WHERE (?1 IS NULL OR tenant = ?1) ORDER BY id LIMIT ?3"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let params = (tenant_filter(scope), hash.map(|hash| hash.0), limit);

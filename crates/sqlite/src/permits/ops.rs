@@ -170,10 +170,10 @@ fn wait(
             position.rank.as_micros(),
         ])
         .or_translate()?;
-    let (before, ahead_expires_at) = pool.count_before(position)?;
+    let (ahead, ahead_expires_at) = pool.count_before(position)?;
     // The first waiter watches leases; waiters behind it watch the places before them.
     let ask_again = ahead_expires_at.unwrap_or(pool.next_expiry);
-    Ok(AcquireResult::Waiting { before, look_again: ask_again.since(now) })
+    Ok(AcquireResult::Waiting { position: ahead, retry_after: ask_again.since(now) })
 }
 
 fn set_end(tx: &Tx<'_>, pool: &mut Pool<'_>, id: PermitId, expires_at: Timestamp) -> Result<bool> {

@@ -61,7 +61,7 @@ operations! { PendingRequests {
     Read pending_requests[batch: BatchId, filter: PendingFilter](limit: u32) -> Vec<PendingRequest>
         = provider_batches::list(limit);
     Read provider_batches[batch: BatchId]() -> (Vec<ProviderBatch>, PendingCounts)
-        = provider_batches::shipments();
+        = provider_batches::provider_batches();
     Durable change_provider_batch[batch: BatchId, mark: str](change: ProviderBatchChange) -> ()
         = provider_batches::change_provider_batch(&change);
 }}

@@ -16,7 +16,7 @@ use crate::{admin, maintenance, session, tenants};
 
 operations! { Tenants {
     Durable put_tenant[scope: Scope, id: TenantId](change: TenantChange) -> Tenant
-        = tenants::put(change);
+        = tenants::put(&change);
     Durable remove_tenant[scope: Scope, id: TenantId]() -> () = tenants::remove();
     Read tenants[scope: Scope]() -> Vec<Tenant> = tenants::list();
 }}

@@ -35,9 +35,9 @@ operations! { WorkerApi {
             self.writer.call(Relaxed, move |tx| session::release(tx, id, &leases)).await
         }
 
-        async fn checkpoint(&self, id: SessionId, lease: Lease, kept: CheckpointRequest) -> Result<bool> {
-            longshore_core::unit::check_size("checkpoint", &kept.state)?;
-            let op = move |tx: &mut Tx<'_>| checkpoint::save(tx, id, &lease, &kept);
+        async fn checkpoint(&self, id: SessionId, lease: Lease, request: CheckpointRequest) -> Result<bool> {
+            longshore_core::unit::check_size("checkpoint", &request.state)?;
+            let op = move |tx: &mut Tx<'_>| checkpoint::save(tx, id, &lease, &request);
             self.writer.call(Durable, op).await
         }
 

@@ -8,6 +8,7 @@ mod fairness;
 mod faults;
 mod helpers;
 mod ledger;
+mod listing;
 mod permits;
 mod permits_chaos;
 mod processes;

@@ -23,7 +23,7 @@ longshore_testkit::permits_suite!(world);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn bounded_on_several_threads() {
-    longshore_testkit::conformance::run_permits("permits_storm::bounded", &world().await).await;
+    longshore_testkit::conformance::run_permits("permits_chaos::bounded", &world().await).await;
 }
 
 fn name() -> PoolName {
@@ -71,7 +71,7 @@ async fn after_the_machine_was_started_again_nobody_holds() {
 #[tokio::test]
 async fn the_kept_sum_is_the_sum_of_what_is_held() {
     let world = world().await;
-    longshore_testkit::conformance::run_permits("permits_storm::bounded", &world).await;
+    longshore_testkit::conformance::run_permits("permits_chaos::bounded", &world).await;
     let pool = BoundedPool::builder(world.permits.clone(), name(), 4).build();
     let held = pool.request().weight(3).acquire().await.unwrap();
     assert!(pool.request().weight(2).try_acquire().await.unwrap().is_none());

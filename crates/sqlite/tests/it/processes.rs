@@ -38,6 +38,28 @@ async fn claim(store: &SqliteStore, session: SessionId, free: u32) -> Vec<UnitId
 }
 
 #[tokio::test]
+async fn a_new_file_and_its_log_are_for_their_owner_only_and_an_existing_one_keeps_its_mode() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("store.db");
+    let mode = |end: &str| {
+        let path = folder.path().join(format!("store.db{end}"));
+        path.metadata().unwrap().permissions().mode() & 0o777
+    };
+    // SQLite would create the target of a link with the umask's mode.
+    symlink("store.db", folder.path().join("link.db")).unwrap();
+    let store = open(&folder.path().join("link.db"));
+    store.send(&Scope::All, units(1)).await.unwrap();
+    assert_eq!(["", "-wal", "-shm"].map(mode), [0o600; 3]);
+    drop(store);
+    // The operator shares the file with a group.
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o660)).unwrap();
+    let store = open(&file);
+    store.send(&Scope::All, units(1)).await.unwrap();
+    assert_eq!(["", "-wal", "-shm"].map(mode), [0o660; 3]);
+}
+
+#[tokio::test]
 async fn a_send_in_one_store_wakes_a_worker_of_another() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("longshore.db");

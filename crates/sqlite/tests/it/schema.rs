@@ -85,7 +85,7 @@ fn only_the_state_machine_can_write_a_state() {
         )
     };
     assert!(insert(2, "NULL", 0).is_ok());
-    assert!(insert(3, "NULL", 0).is_err(), "leased by nobody");
+    assert!(insert(3, "NULL", 0).is_err(), "leased without a session");
     assert!(insert(2, "1", 0).is_err(), "ready and held");
     assert!(insert(0, "NULL", 0).is_err(), "blocked by nothing");
     assert!(insert(9, "NULL", 0).is_err(), "no such state");

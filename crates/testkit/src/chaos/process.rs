@@ -126,11 +126,11 @@ impl PermitUser {
                     self.report(PermitEvent::Granted(ask.id, grant.fence, ask.weight)).await?;
                     return Ok(true);
                 }
-                Ok(Ok(AcquireResult::Waiting { look_again, .. })) => {
+                Ok(Ok(AcquireResult::Waiting { retry_after, .. })) => {
                     self.report(PermitEvent::Queued(ask.id)).await?;
                     let turn = self.permits.wait_for_wakeup(&self.orders.pool, ask.id);
                     // Renewed early: the place in the queue must not expire because the machine is busy.
-                    let again = Instant::now() + look_again.min(self.orders.queue_ttl / 3);
+                    let again = Instant::now() + retry_after.min(self.orders.queue_ttl / 3);
                     let _ = tokio::time::timeout_at(again.min(until), turn).await;
                     if Instant::now() >= until {
                         return Ok(false);

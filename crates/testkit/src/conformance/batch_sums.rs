@@ -30,13 +30,13 @@ async fn save_checkpoint(world: &StoreFixture, session: SessionId, at: &str, tok
 }
 
 pub(super) async fn a_definition_is_kept_with_its_batch(world: &StoreFixture) {
-    let (plain, told) = (batch_id("plain"), batch_id("told"));
+    let (plain, described) = (batch_id("plain"), batch_id("described"));
     world.open_batch(NewBatch::new(plain.clone())).await;
     let definition = Some(state("{\"a\":1}"));
-    world.open_batch(NewBatch { definition: definition.clone(), ..NewBatch::new(told.clone()) }).await;
+    world.open_batch(NewBatch { definition: definition.clone(), ..NewBatch::new(described.clone()) }).await;
     assert_eq!(world.store.definition(&ALL, &plain).await.unwrap(), None);
-    assert_eq!(world.store.definition(&ALL, &told).await.unwrap(), definition);
-    let other = world.store.definition(&tenant_scope("acme"), &told).await;
+    assert_eq!(world.store.definition(&ALL, &described).await.unwrap(), definition);
+    let other = world.store.definition(&tenant_scope("acme"), &described).await;
     assert!(other.is_err(), "another tenant's batch does not exist");
     assert!(world.store.definition(&ALL, &batch_id("none")).await.is_err());
 }

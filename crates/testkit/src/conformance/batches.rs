@@ -21,7 +21,7 @@ fn chunk(expected: &str, next: &str, units: Vec<NewUnit>) -> BatchChunk {
 }
 
 pub(super) async fn an_opened_batch_is_kept_whole(world: &StoreFixture) {
-    let callback = Callback { queue: queue("after"), kind: kind(), data: 7.into() };
+    let callback = Callback::new(queue("after"), kind(), 7.into());
     let limit = FailureLimit::Percent(12.5);
     let new = NewBatch {
         kind: "rows".into(),

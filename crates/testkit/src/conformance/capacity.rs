@@ -1,7 +1,9 @@
 //! Capacity: a queue never holds more than its bound.
 
-use longshore_core::store::{Capacity, LaneChange, QueueChange, SendRejection, SendResult};
-use longshore_core::{NewUnit, Outcome, Payload};
+use longshore_core::admission::MAX_QUEUES;
+use longshore_core::store::{Capacity, LaneChange, QueueChange, SendRejection, SendResult, TenantChange};
+use longshore_core::unit::{ConcurrencyCap, DedupWindow, OnDuplicate, Weight};
+use longshore_core::{Dedup, Kind, NewUnit, Outcome, Payload, UnitId};
 
 use super::helpers::*;
 use crate::StoreFixture;
@@ -58,6 +60,76 @@ pub(super) async fn bytes_are_bounded_too(world: &StoreFixture) {
     world.send(of(4)).await;
     assert!(is_full(&world.try_send(of(1)).await));
     assert_eq!(world.store.queues(&ALL).await.unwrap()[0].bytes, 10);
+}
+
+pub(super) async fn every_part_of_a_unit_counts_towards_the_bytes(world: &StoreFixture) {
+    bound(world, None, Some(1_000)).await;
+    let first = world.send(unit()).await;
+    let mut large = NewUnit { trace: Some("t".repeat(200)), ..unit() };
+    large.dedup = Some(Dedup {
+        key: "k".repeat(200),
+        window: DedupWindow::WhileLive,
+        on_duplicate: OnDuplicate::Existing,
+    });
+    large.cap = Some(ConcurrencyCap { key: "c".repeat(200), limit: 1 });
+    large.weight.resources.insert("r".repeat(100), 1);
+    large.dependencies.units = vec![first];
+    let bytes = large.stored_bytes();
+    assert_eq!(bytes, large.payload.len() as u64 + 200 + 200 + 200 + 100 + 16);
+    world.send(large.clone()).await;
+    let live = unit().stored_bytes() + bytes;
+    assert_eq!(world.store.queues(&ALL).await.unwrap()[0].bytes, live);
+    large.id = UnitId::new();
+    large.dedup = None;
+    assert!(is_full(&world.try_send(large).await));
+    for too_large in [
+        NewUnit { trace: Some("t".repeat(300)), ..unit() },
+        NewUnit { weight: resources((0..33).map(|n| n.to_string())), ..unit() },
+        NewUnit { weight: resources(["r".repeat(129)]), ..unit() },
+    ] {
+        assert!(world.store.send(&ALL, vec![too_large]).await.is_err());
+    }
+}
+
+fn resources(names: impl IntoIterator<Item = String>) -> Weight {
+    Weight { slots: 1, resources: names.into_iter().map(|name| (name, 1)).collect() }
+}
+
+pub(super) async fn a_refused_unit_leaves_no_queue(world: &StoreFixture) {
+    let capacity = Some(Capacity { units: Some(1), bytes: None });
+    let change = TenantChange { capacity, ..TenantChange::default() };
+    world.store.put_tenant(&ALL, &tenant("acme"), change).await.unwrap();
+    let of = |name: &str, kind: &str| NewUnit {
+        tenant: tenant("acme"),
+        queue: queue(name),
+        kind: Kind::new(kind).unwrap(),
+        ..unit()
+    };
+    world.send(of("kept", "a")).await;
+    for name in ["one", "two", "acme/three"] {
+        assert!(is_full(&world.try_send(of(name, "a")).await));
+    }
+    assert!(is_full(&world.try_send(of("kept", "b")).await));
+    let mut unknown = NewUnit { queue: queue("four"), ..unit() };
+    unknown.dependencies.units = vec![UnitId::new()];
+    let answer = world.try_send(unknown).await;
+    assert!(matches!(answer, SendResult::Refused(SendRejection::UnknownDependency(_))), "{answer:?}");
+    let queues = world.store.queues(&ALL).await.unwrap();
+    let names: Vec<&str> = queues.iter().map(|lane| lane.queue.as_str()).collect();
+    assert_eq!(names, ["kept"]);
+}
+
+pub(super) async fn a_tenant_has_a_bounded_number_of_queues(world: &StoreFixture) {
+    let of = |n: u64| NewUnit { tenant: tenant("acme"), queue: queue(&format!("q{n}")), ..unit() };
+    let all: Vec<NewUnit> = (0..=MAX_QUEUES).map(of).collect();
+    let acme = tenant_scope("acme");
+    let answers = world.store.send(&acme, all).await.unwrap();
+    let refused: Vec<_> = answers.iter().filter(|answer| !matches!(answer, SendResult::Created(_))).collect();
+    assert!(matches!(refused[..], [SendResult::Refused(SendRejection::TooMany { .. })]), "{refused:?}");
+    assert_eq!(world.store.queues(&ALL).await.unwrap().len() as u64, MAX_QUEUES);
+    let again = world.store.send(&acme, vec![of(0)]).await.unwrap();
+    assert!(matches!(again[..], [SendResult::Created(_)]), "a queue it has: {again:?}");
+    world.send(of(MAX_QUEUES)).await;
 }
 
 pub(super) async fn a_lanes_bound_leaves_the_others_alone(world: &StoreFixture) {

@@ -21,8 +21,8 @@ pub(super) async fn units_of_a_key_at_its_limit_are_passed_over(world: &StoreFix
     let held = world.claim(session, 9).await;
     assert_eq!(held.len(), 4);
     assert!(ids(&held).contains(&other) && ids(&held).contains(&plain));
-    let stranger = world.session().await;
-    assert!(world.claim(stranger, 9).await.is_empty(), "the limit is the store's, not a worker's");
+    let other = world.session().await;
+    assert!(world.claim(other, 9).await.is_empty(), "the limit is the store's, not a worker's");
 }
 
 pub(super) async fn every_end_of_a_lease_frees_its_key(world: &StoreFixture) {
@@ -42,11 +42,15 @@ pub(super) async fn every_end_of_a_lease_frees_its_key(world: &StoreFixture) {
 }
 
 pub(super) async fn capped_units_are_never_claimed_ahead(world: &StoreFixture) {
-    world.send(capped("host", 5)).await;
-    let plain = world.send(unit()).await;
+    let first = world.send(unit()).await;
+    let capped = world.send(capped("host", 5)).await;
+    let last = world.send(unit()).await;
     let session = world.session().await;
-    let ahead = ClaimRequest { prefetch: 5, ..claim(session, 0) };
-    assert_eq!(ids(&world.claim_with(ahead).await.units), [plain]);
+    let ahead = world.claim_with(ClaimRequest { prefetch: 5, ..claim(session, 0) }).await;
+    assert_eq!(ids(&ahead.units), [first], "else a worker with a full buffer would pass it over for ever");
+    assert!(ahead.heavy_waiting);
+    let held = world.claim_with(ClaimRequest { prefetch: 5, ..claim(session, 1) }).await.units;
+    assert_eq!((ids(&held), held[0].started, held[1].started), (vec![capped, last], true, false));
 }
 
 pub(super) async fn keys_of_tenants_and_queues_are_counted_apart(world: &StoreFixture) {

@@ -159,21 +159,21 @@ pub(super) async fn the_end_of_an_awaited_unit_is_a_topic(world: &StoreFixture) 
     let waiting = world.send(waiting).await;
     let cancelled = world.send(awaited()).await;
     let (_, cursor) = topics(world, 0).await;
-    let told = |changed: &[Topic]| -> Vec<Topic> {
+    let units = |changed: &[Topic]| -> Vec<Topic> {
         changed.iter().filter(|topic| matches!(topic, Topic::Unit(_))).cloned().collect()
     };
     world.cancel(cancelled).await;
     let (changed, cursor) = topics(world, cursor).await;
-    assert_eq!(told(&changed), [Topic::Unit(cancelled)]);
+    assert_eq!(units(&changed), [Topic::Unit(cancelled)]);
     let held = world.claim_one(session).await;
     world.finish(session, held.lease, retry_after(secs(0))).await;
     let (changed, cursor) = topics(world, cursor).await;
-    assert_eq!(told(&changed), [], "it has not ended");
+    assert_eq!(units(&changed), [], "it has not ended");
     let held = world.claim_one(session).await;
     world.finish(session, held.lease, failed()).await;
     let (changed, _) = topics(world, cursor).await;
-    let told = told(&changed);
-    assert!(told.contains(&Topic::Unit(first)) && told.contains(&Topic::Unit(waiting)), "{told:?}");
+    let units = units(&changed);
+    assert!(units.contains(&Topic::Unit(first)) && units.contains(&Topic::Unit(waiting)), "{units:?}");
     let (all, _) = topics(world, 0).await;
     assert!(!all.contains(&Topic::Unit(plain)), "no unit depends on it");
 }

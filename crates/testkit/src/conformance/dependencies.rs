@@ -1,8 +1,10 @@
 //! Dependencies: units that wait until others have ended.
 
+use std::time::{Duration, Instant};
+
 use longshore_core::store::{FinishResult, Retention, SendRejection, SendResult};
-use longshore_core::unit::{Dependencies, OnDependencyFailure};
-use longshore_core::{NewUnit, Outcome, UnitId, UnitState};
+use longshore_core::unit::{Dependencies, MAX_DEPENDENCIES, MAX_SEND_DEPENDENCIES, OnDependencyFailure};
+use longshore_core::{Error, NewUnit, Outcome, UnitId, UnitState};
 
 use super::helpers::*;
 use crate::StoreFixture;
@@ -85,9 +87,9 @@ pub(super) async fn what_has_ended_before_is_seen_at_once(world: &StoreFixture) 
 }
 
 pub(super) async fn an_unknown_dependency_is_refused(world: &StoreFixture) {
-    let stranger = unit().id;
-    let refused = SendResult::Refused(SendRejection::UnknownDependency(stranger));
-    assert_eq!(world.try_send(strictly_after(&[stranger])).await, refused);
+    let unknown = unit().id;
+    let refused = SendResult::Refused(SendRejection::UnknownDependency(unknown));
+    assert_eq!(world.try_send(strictly_after(&[unknown])).await, refused);
 }
 
 pub(super) async fn a_dependency_in_the_same_send_counts(world: &StoreFixture) {
@@ -132,4 +134,27 @@ pub(super) async fn a_pruned_dependant_does_not_hinder_what_it_waited_for(world:
     let held = world.claim_one(session).await;
     let recorded = world.finish(session, held.lease, done()).await;
     assert_eq!(recorded, FinishResult::Recorded(UnitState::Done));
+}
+
+pub(super) async fn too_many_dependencies_are_refused(world: &StoreFixture) {
+    let first = world.send(unit()).await;
+    let too_many: Vec<UnitId> = (0..=MAX_DEPENDENCIES).map(|_| UnitId::new()).collect();
+    let parts = MAX_SEND_DEPENDENCIES / MAX_DEPENDENCIES + 1;
+    let many = vec![strictly_after(&[first; MAX_DEPENDENCIES]); parts];
+    for (units, limit) in [(vec![strictly_after(&too_many)], "1000 dep"), (many, "10000 dep")] {
+        let error = world.store.send(&ALL, units).await.unwrap_err();
+        assert!(matches!(&error, Error::Invalid(text) if text.contains(limit)), "{error}");
+    }
+}
+
+pub(super) async fn the_most_dependencies_delay_other_writers_little(world: &StoreFixture) {
+    let first = units(MAX_DEPENDENCIES);
+    let ids: Vec<UnitId> = first.iter().map(|unit| unit.id).collect();
+    world.store.send(&ALL, first).await.unwrap();
+    let blocked = |_| strictly_after(&ids);
+    let blocked = (0..MAX_SEND_DEPENDENCIES / MAX_DEPENDENCIES).map(blocked).collect();
+    let began = Instant::now();
+    world.store.send(&ALL, blocked).await.unwrap();
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(2), "10,000 dependencies took {took:?}");
 }

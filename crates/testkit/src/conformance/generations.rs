@@ -85,7 +85,7 @@ fn calling_back(name: &str) -> (BatchId, NewBatch) {
     let (id, new) = named(name);
     let (queue, kind) = (queue("after"), Kind::new("report").unwrap());
     let data = serde_json::json!({"to": "ada"});
-    (id, NewBatch { callback: Some(Callback { queue, kind, data }), ..new })
+    (id, NewBatch { callback: Some(Callback::new(queue, kind, data)), ..new })
 }
 
 pub(super) async fn the_callback_is_sent_once_when_the_batch_ends(world: &StoreFixture) {

@@ -68,8 +68,8 @@ pub(super) async fn a_unit_that_was_taken_away_does_not_start(world: &StoreFixtu
     world.store.release(session, &leases(&held)[..1]).await.unwrap();
     let started = world.store.start(session, &leases(&held)).await.unwrap();
     assert_eq!(started, [None, Some(world.now())]);
-    let stranger = world.session().await;
-    let theirs = world.store.start(stranger, &leases(&held)).await.unwrap();
+    let other = world.session().await;
+    let theirs = world.store.start(other, &leases(&held)).await.unwrap();
     assert_eq!(theirs, [None, None], "a lease is its session's alone");
 }
 
@@ -177,12 +177,12 @@ pub(super) async fn a_former_run_of_the_same_session_is_stale(world: &StoreFixtu
 
 pub(super) async fn anothers_lease_is_of_no_use(world: &StoreFixture) {
     let sent = world.send_many(2).await;
-    let (holder, stranger) = (world.session().await, world.session().await);
+    let (holder, other) = (world.session().await, world.session().await);
     let held = world.claim_with(ahead(holder, 1, 1)).await.units;
-    assert_eq!(world.finish(stranger, held[0].lease, done()).await, FinishResult::LeaseLost);
+    assert_eq!(world.finish(other, held[0].lease, done()).await, FinishResult::LeaseLost);
     let state = Payload::from(b"mine".as_slice());
-    assert!(!world.store.checkpoint(stranger, held[0].lease, CheckpointRequest::new(state)).await.unwrap());
-    world.store.release(stranger, &leases(&held)).await.unwrap();
+    assert!(!world.store.checkpoint(other, held[0].lease, CheckpointRequest::new(state)).await.unwrap());
+    world.store.release(other, &leases(&held)).await.unwrap();
     for id in sent {
         let unit = world.unit(id).await;
         assert_eq!((unit.state, unit.session), (UnitState::Leased, Some(holder)));
@@ -260,8 +260,8 @@ pub(super) async fn a_checkpoint_is_there_for_the_next_run(world: &StoreFixture)
     world.kill(session).await;
     let other = Payload::from(b"stale".as_slice());
     assert!(!world.store.checkpoint(session, again.lease, CheckpointRequest::new(other)).await.unwrap());
-    let kept = world.unit(id).await.checkpoint.unwrap();
-    assert_eq!(kept.as_bytes(), b"half-way");
+    let stored = world.unit(id).await.checkpoint.unwrap();
+    assert_eq!(stored.as_bytes(), b"half-way");
 }
 
 /// A payload larger than what stores keep inline in the row.
@@ -342,9 +342,9 @@ pub(super) async fn held_lists_every_lease(world: &StoreFixture) {
 
 pub(super) async fn an_unknown_session_claims_nothing(world: &StoreFixture) {
     let id = world.send(unit()).await;
-    let nobody = SessionId::new();
-    let answer = world.store.claim(claim(nobody, 1)).await;
-    assert!(matches!(answer, Err(Error::SessionGone(gone)) if gone == nobody), "{answer:?}");
+    let unknown = SessionId::new();
+    let answer = world.store.claim(claim(unknown, 1)).await;
+    assert!(matches!(answer, Err(Error::SessionGone(gone)) if gone == unknown), "{answer:?}");
     assert_eq!(world.state(id).await, UnitState::Ready);
 }
 

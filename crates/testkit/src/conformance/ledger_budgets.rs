@@ -114,8 +114,8 @@ pub(super) async fn a_budget_is_not_its_tenants_to_lift(world: &StoreFixture) {
         let answer = world.ledger.put_budget(&scope, &acme(), None).await;
         assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
     }
-    let kept = world.ledger.budget(&ALL, &acme()).await.unwrap();
-    assert_eq!(kept.budget, Some(token_budget(1)));
+    let stored = world.ledger.budget(&ALL, &acme()).await.unwrap();
+    assert_eq!(stored.budget, Some(token_budget(1)));
     for warn_at in [-0.1, 1.1, f64::NAN] {
         let bad = Some(Budget { warn_at, ..token_budget(1) });
         let answer = world.ledger.put_budget(&ALL, &acme(), bad).await;

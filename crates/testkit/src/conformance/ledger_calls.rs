@@ -14,9 +14,9 @@ pub(super) async fn an_admitted_call_is_open_and_reserved(world: &StoreFixture) 
     let session = world.session().await;
     let call = NewCall { batch, unit: Some(UnitId::new()), ..session_call(session) };
     world.admit(&call).await;
-    let kept = world.stored_call(call.id).await;
-    assert_eq!((kept.call, kept.status, kept.end), (call, CallStatus::Open, None));
-    assert_eq!((kept.opened_at, kept.logged_at), (world.now(), None));
+    let stored = world.stored_call(call.id).await;
+    assert_eq!((stored.call, stored.status, stored.end), (call, CallStatus::Open, None));
+    assert_eq!((stored.opened_at, stored.logged_at), (world.now(), None));
     assert_eq!(world.month_sums().await, (0, 0, 100, 1_000));
 }
 
@@ -75,9 +75,9 @@ pub(super) async fn an_end_settles_what_was_reserved(world: &StoreFixture) {
     world.admit(&call).await;
     world.clock.advance(secs(5));
     world.record(finished_call(&call, successful_end(30, 700))).await;
-    let kept = world.stored_call(call.id).await;
-    assert_eq!((kept.status, kept.end), (CallStatus::Success, Some(successful_end(30, 700))));
-    assert_eq!(kept.logged_at, Some(kept.opened_at + secs(5)));
+    let stored = world.stored_call(call.id).await;
+    assert_eq!((stored.status, stored.end), (CallStatus::Success, Some(successful_end(30, 700))));
+    assert_eq!(stored.logged_at, Some(stored.opened_at + secs(5)));
     assert_eq!(world.month_sums().await, (60, 700, 0, 0));
 }
 
@@ -105,9 +105,9 @@ pub(super) async fn a_call_may_be_written_without_a_journal(world: &StoreFixture
     };
     let records = vec![finished_call(&over, broken.clone()), CallRecord { call: open.clone(), end: None }];
     world.ledger.record_calls(records).await.unwrap();
-    let kept = world.stored_call(over.id).await;
-    assert_eq!((kept.status, kept.end), (CallStatus::Error, Some(broken)));
-    assert_eq!(kept.logged_at, Some(kept.opened_at));
+    let stored = world.stored_call(over.id).await;
+    assert_eq!((stored.status, stored.end), (CallStatus::Error, Some(broken)));
+    assert_eq!(stored.logged_at, Some(stored.opened_at));
     assert_eq!(world.stored_call(open.id).await.status, CallStatus::Open);
     assert_eq!(world.month_sums().await, (14, 3, 100, 1_000), "counted although it exceeds the budget");
 }
@@ -125,9 +125,9 @@ pub(super) async fn a_later_word_on_an_open_call_wins(world: &StoreFixture) {
     };
     world.clock.advance(secs(5));
     world.record(CallRecord { call: fallback.clone(), end: None }).await;
-    let kept = world.stored_call(first.id).await;
-    assert_eq!((&kept.call, kept.status), (&fallback, CallStatus::Open));
-    assert_eq!(kept.opened_at + secs(5), world.now(), "the time of opening stays");
+    let stored = world.stored_call(first.id).await;
+    assert_eq!((&stored.call, stored.status), (&fallback, CallStatus::Open));
+    assert_eq!(stored.opened_at + secs(5), world.now(), "the time of opening stays");
     assert_eq!(world.month_sums().await, (0, 0, 40, 0));
     world.record(finished_call(&first, successful_end(1, 2))).await;
     assert_eq!(world.stored_call(first.id).await.call, first);
@@ -182,7 +182,7 @@ pub(super) async fn calls_are_listed_newest_first_in_pages(world: &StoreFixture)
         let filter = UsageFilter::default();
         let page = world.ledger.calls(&ALL, &filter, after.as_deref(), 3).await.unwrap();
         assert!(page.items.len() <= 3);
-        seen.extend(page.items.iter().map(|kept| kept.call.id));
+        seen.extend(page.items.iter().map(|stored| stored.call.id));
         after = page.next;
         if after.is_none() {
             break;

@@ -88,7 +88,7 @@ impl StoreFixture {
     /// One call, which must exist.
     pub(super) async fn stored_call(&self, id: CallId) -> Call {
         let calls = self.calls().await;
-        calls.into_iter().find(|kept| kept.call.id == id).unwrap()
+        calls.into_iter().find(|stored| stored.call.id == id).unwrap()
     }
 
     /// What tenant `acme` has spent and reserved this month.

@@ -152,8 +152,8 @@ pub(super) async fn settings_are_announced_to_their_tenant(world: &StoreFixture)
         }
         let set = world.store.changes(&tenant_scope("acme"), cursor, secs(0)).await.unwrap();
         let heard: Vec<Topic> = set.changes.into_iter().map(|change| change.topic).collect();
-        let told = Topic::Setting(step.trim_start_matches('-').to_owned());
-        assert_eq!(heard, [told], "after {step}");
+        let expected = Topic::Setting(step.trim_start_matches('-').to_owned());
+        assert_eq!(heard, [expected], "after {step}");
         cursor = set.cursor;
         let set = world.store.changes(&tenant_scope("other"), foreign, secs(0)).await.unwrap();
         assert!(set.changes.is_empty(), "{:?}", set.changes);

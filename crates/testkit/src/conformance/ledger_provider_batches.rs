@@ -76,7 +76,7 @@ impl StoreFixture {
         self.change_provider_batch(mark, ProviderBatchChange::Create(ids)).await;
     }
 
-    async fn shipments(&self) -> (Vec<ProviderBatch>, PendingCounts) {
+    async fn provider_batches(&self) -> (Vec<ProviderBatch>, PendingCounts) {
         self.ledger.provider_batches(&batch()).await.unwrap()
     }
 }
@@ -105,10 +105,11 @@ pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &Stor
     for _ in 0..2 {
         world.change_provider_batch("m-2", ProviderBatchChange::SetProviderId("ticket".to_owned())).await;
     }
-    let (shipments, _) = world.shipments().await;
-    let told: Vec<_> = shipments.iter().map(|s| (s.name.as_str(), s.provider_id.as_deref())).collect();
-    assert_eq!(told, [("m-1", None), ("m-2", Some("ticket"))]);
-    assert_eq!(shipments[0].sealed_at, world.now());
+    let (provider_batches, _) = world.provider_batches().await;
+    let actual: Vec<_> =
+        provider_batches.iter().map(|one| (one.name.as_str(), one.provider_id.as_deref())).collect();
+    assert_eq!(actual, [("m-1", None), ("m-2", Some("ticket"))]);
+    assert_eq!(provider_batches[0].sealed_at, world.now());
 }
 
 pub(super) async fn the_first_answer_to_a_question_stays(world: &StoreFixture) {
@@ -130,7 +131,7 @@ pub(super) async fn what_a_closed_shipment_leaves_waits_again(world: &StoreFixtu
     for _ in 0..2 {
         world.change_provider_batch("m-1", ProviderBatchChange::Close(CloseReason::NoAnswer)).await;
     }
-    assert!(world.shipments().await.0.is_empty());
+    assert!(world.provider_batches().await.0.is_empty());
     let waiting = world.waiting().await;
     assert_eq!(ids(&waiting), ["b", "c"], "an answered request is not waiting");
     assert_eq!((waiting[0].tries, waiting[1].tries), (1, 0));
@@ -154,12 +155,12 @@ pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(wo
     world.park_in_other_batch().await;
     world.seal("m-1", &["b", "c", "d"]).await;
     world.deliver(&[("d", "four"), ("b", "two")]).await;
-    let (_, counts) = world.shipments().await;
+    let (_, counts) = world.provider_batches().await;
     assert_eq!((counts.waiting, counts.out, counts.answered, counts.total()), (1, 1, 2, 4));
     let answered = world.parked(PendingFilter::Answered).await;
     let reply = |parked: &PendingRequest| parked.reply.as_ref().unwrap().as_bytes().to_vec();
-    let told: Vec<_> = answered.iter().map(|parked| (&parked.new, reply(parked))).collect();
-    assert_eq!(told, [(&items[1], b"two".to_vec()), (&items[3], b"four".to_vec())]);
+    let actual: Vec<_> = answered.iter().map(|parked| (&parked.new, reply(parked))).collect();
+    assert_eq!(actual, [(&items[1], b"two".to_vec()), (&items[3], b"four".to_vec())]);
     let first = world.ledger.pending_requests(&batch(), &PendingFilter::Answered, 1).await.unwrap();
     assert_eq!(first.len(), 1);
     world.unpark("b").await;

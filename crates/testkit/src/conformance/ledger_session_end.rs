@@ -29,7 +29,7 @@ pub(super) async fn calls_go_with_any_end(world: &StoreFixture) {
         let (session, lease, asked) = world.claim_unit_for_call().await;
         world.admit(&asked).await;
         let calls = vec![finished_call(&asked, successful_end(10, 70))];
-        let checkpoint = Some(state("kept"));
+        let checkpoint = Some(state("stored"));
         let finish = FinishRequest { calls, checkpoint, ..FinishRequest::new(lease, outcome) };
         world.store.finish(session, vec![finish]).await.unwrap();
         assert_eq!(world.stored_call(asked.id).await.status, CallStatus::Success);
@@ -59,8 +59,8 @@ pub(super) async fn a_lost_lease_writes_no_call(world: &StoreFixture) {
     let finish = FinishRequest { calls: calls(), ..FinishRequest::new(lease, done()) };
     let answer = world.store.finish(session, vec![finish]).await.unwrap();
     assert_eq!(answer, [FinishResult::LeaseLost]);
-    let kept = CheckpointRequest { calls: calls(), ..CheckpointRequest::new(state("late")) };
-    assert!(!world.store.checkpoint(session, lease, kept).await.unwrap());
+    let request = CheckpointRequest { calls: calls(), ..CheckpointRequest::new(state("late")) };
+    assert!(!world.store.checkpoint(session, lease, request).await.unwrap());
     assert!(world.calls().await.is_empty());
     assert_eq!(world.month_sums().await, (0, 0, 0, 0));
 }
@@ -70,8 +70,8 @@ pub(super) async fn a_checkpoint_writes_what_its_calls_came_to(world: &StoreFixt
     world.admit(&asked).await;
     let keep = |calls| CheckpointRequest { calls, ..CheckpointRequest::new(state("answer")) };
     for _ in 0..2 {
-        let kept = keep(vec![finished_call(&asked, successful_end(10, 70))]);
-        assert!(world.store.checkpoint(session, lease, kept).await.unwrap());
+        let request = keep(vec![finished_call(&asked, successful_end(10, 70))]);
+        assert!(world.store.checkpoint(session, lease, request).await.unwrap());
     }
     let repeat = keep(vec![finished_call(&call(), successful_end(1, 1))]);
     assert!(world.store.checkpoint(session, lease, repeat).await.unwrap());
@@ -83,9 +83,9 @@ pub(super) async fn a_checkpoint_writes_what_its_calls_came_to(world: &StoreFixt
 
 /// Asserts that an open call of an ended session counts as maybe billed.
 async fn assert_maybe_billed(world: &StoreFixture, call: &NewCall) {
-    let kept = world.stored_call(call.id).await;
-    assert_eq!((kept.status, kept.logged_at), (CallStatus::MaybeBilled, Some(world.now())));
-    let end = kept.end.unwrap();
+    let stored = world.stored_call(call.id).await;
+    assert_eq!((stored.status, stored.logged_at), (CallStatus::MaybeBilled, Some(world.now())));
+    let end = stored.end.unwrap();
     assert_eq!((end.status, end.estimated), (CallStatus::MaybeBilled, true));
     assert_eq!((end.tokens_in + end.tokens_out, end.cost_picos), (100, 1_000));
 }

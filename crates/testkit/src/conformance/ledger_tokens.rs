@@ -1,6 +1,8 @@
 //! API tokens and the audit log.
 
-use longshore_accounts::{NewAuditEntry, NewToken, Role, TokenHash};
+use longshore_accounts::{
+    BrowserSession, MAX_SESSIONS, NewAuditEntry, NewToken, Role, TokenChange, TokenHash, TokenRecord,
+};
 use longshore_core::store::Retention;
 use longshore_core::{Error, Scope, TenantId, TokenId};
 
@@ -40,11 +42,11 @@ pub(super) async fn a_token_added_twice_is_one(world: &StoreFixture) {
     assert_eq!(world.ledger.tokens(&ALL, None, 9).await.unwrap(), [first]);
 }
 
-pub(super) async fn a_revoked_token_stays_revoked_and_the_door_locked(world: &StoreFixture) {
-    assert!(!world.ledger.is_locked().await.unwrap());
+pub(super) async fn a_revoked_token_stays_revoked(world: &StoreFixture) {
+    assert!(!world.ledger.has_valid_token(world.now()).await.unwrap());
     let new = token(&acme(), Role::Read, 1);
     world.ledger.add_token(&ALL, new.clone()).await.unwrap();
-    assert!(world.ledger.is_locked().await.unwrap());
+    assert!(world.ledger.has_valid_token(world.now()).await.unwrap());
     let at = world.now();
     let revoked = world.ledger.revoke_token(&ALL, new.id).await.unwrap();
     assert_eq!(revoked.revoked_at, Some(at));
@@ -53,7 +55,61 @@ pub(super) async fn a_revoked_token_stays_revoked_and_the_door_locked(world: &St
     assert_eq!(again.revoked_at, Some(at), "the first revocation time stays");
     let known = world.ledger.token(new.hash).await.unwrap().unwrap();
     assert!(!known.is_valid(world.now()));
-    assert!(world.ledger.is_locked().await.unwrap(), "revoking the last token does not reopen access");
+    assert!(!world.ledger.has_valid_token(world.now()).await.unwrap());
+}
+
+pub(super) async fn a_browser_session_stands_for_its_token_until_either_ends(world: &StoreFixture) {
+    let added = world.ledger.add_token(&ALL, token(&acme(), Role::Operate, 1)).await.unwrap();
+    let begin = async |hash: u8, seconds: u64| {
+        let (hash, expires_at) = (TokenHash([hash; 32]), world.now() + secs(seconds));
+        let begin = TokenChange::BeginSession(BrowserSession { hash, token: added.id, expires_at });
+        assert_eq!(world.ledger.change_token(&ALL, begin).await.unwrap(), added);
+        (hash, TokenRecord { expires_at: Some(expires_at), ..added.clone() })
+    };
+    let (short, short_record) = begin(2, 60).await;
+    let (long, long_record) = begin(3, 600).await;
+    assert_eq!(world.ledger.token(short).await.unwrap(), Some(short_record.clone()));
+    assert_eq!(world.ledger.token(long).await.unwrap(), Some(long_record));
+    let other = Scope::Tenant(tenant("other"));
+    assert_eq!(world.ledger.tokens(&other, Some(long), 1).await.unwrap(), []);
+    assert_eq!(
+        world.ledger.tokens(&ALL, None, 9).await.unwrap(),
+        std::slice::from_ref(&added),
+        "a session is no token"
+    );
+    world.clock.advance(secs(60));
+    assert!(!short_record.is_valid(world.now()), "the session has expired");
+    let (ended, _) = begin(4, 600).await;
+    assert_eq!(world.ledger.token(short).await.unwrap(), None, "expired sessions are deleted");
+    world.ledger.change_token(&ALL, TokenChange::EndSession(ended)).await.unwrap();
+    assert_eq!(world.ledger.token(ended).await.unwrap(), None);
+    let again = world.ledger.change_token(&ALL, TokenChange::EndSession(ended)).await;
+    assert!(matches!(again, Err(Error::NotFound { .. })), "{again:?}");
+    world.ledger.revoke_token(&ALL, added.id).await.unwrap();
+    let revoked = world.ledger.token(long).await.unwrap().unwrap();
+    assert!(!revoked.is_valid(world.now()), "revoking the token ends its sessions");
+}
+
+pub(super) async fn a_token_has_a_bounded_number_of_browser_sessions(world: &StoreFixture) {
+    let tokens = [token(&acme(), Role::Read, 1), token(&acme(), Role::Read, 2)];
+    let session = |token: TokenId, number: usize| BrowserSession {
+        hash: TokenHash([u8::try_from(number).unwrap(); 32]),
+        token,
+        expires_at: world.now() + secs(60 + number as u64),
+    };
+    for token in &tokens {
+        world.ledger.add_token(&ALL, token.clone()).await.unwrap();
+    }
+    let first_of_other = session(tokens[1].id, 10);
+    let of_first = (11..=11 + MAX_SESSIONS).map(|number| session(tokens[0].id, number));
+    for session in [first_of_other].into_iter().chain(of_first) {
+        world.ledger.change_token(&ALL, TokenChange::BeginSession(session)).await.unwrap();
+    }
+    let is_known =
+        async |number: usize| world.ledger.token(session(tokens[0].id, number).hash).await.unwrap().is_some();
+    assert!(is_known(10).await, "another token's session stays");
+    assert!(!is_known(11).await, "the session that expires first is deleted");
+    assert!(is_known(12).await && is_known(11 + MAX_SESSIONS).await);
 }
 
 pub(super) async fn another_tenants_token_does_not_exist(world: &StoreFixture) {
@@ -73,7 +129,7 @@ pub(super) async fn another_tenants_token_does_not_exist(world: &StoreFixture) {
 fn audit_entry(of: Option<TenantId>, target: &str) -> NewAuditEntry {
     NewAuditEntry {
         token: Some(TokenId::new()),
-        by: "somebody".to_owned(),
+        by: "operator".to_owned(),
         tenant: of,
         action: "batch.pause".to_owned(),
         target: target.to_owned(),
@@ -82,10 +138,10 @@ fn audit_entry(of: Option<TenantId>, target: &str) -> NewAuditEntry {
 }
 
 pub(super) async fn deeds_are_listed_newest_first_to_whom_they_concern(world: &StoreFixture) {
-    let told =
+    let entries =
         [audit_entry(Some(acme()), "a"), audit_entry(None, "b"), audit_entry(Some(tenant("other")), "c")];
-    for deed in told.iter().chain([&audit_entry(Some(acme()), "d")]) {
-        world.ledger.append(deed.clone()).await.unwrap();
+    for entry in entries.iter().chain([&audit_entry(Some(acme()), "d")]) {
+        world.ledger.append(entry.clone()).await.unwrap();
         world.clock.advance(secs(1));
     }
     let (mut after, mut all) = (None, Vec::new());
@@ -97,12 +153,12 @@ pub(super) async fn deeds_are_listed_newest_first_to_whom_they_concern(world: &S
             break;
         }
     }
-    let targets: Vec<&str> = all.iter().map(|deed| deed.entry.target.as_str()).collect();
+    let targets: Vec<&str> = all.iter().map(|entry| entry.entry.target.as_str()).collect();
     assert_eq!(targets, ["d", "c", "b", "a"]);
-    assert_eq!(all[3].entry, told[0]);
+    assert_eq!(all[3].entry, entries[0]);
     assert!(all.is_sorted_by(|newer, older| newer.at > older.at && newer.seq > older.seq));
     let own = world.ledger.audit_entries(&Scope::Tenant(acme()), None, 10).await.unwrap();
-    let targets: Vec<&str> = own.items.iter().map(|deed| deed.entry.target.as_str()).collect();
+    let targets: Vec<&str> = own.items.iter().map(|entry| entry.entry.target.as_str()).collect();
     assert_eq!((targets.as_slice(), own.next), (["d", "a"].as_slice(), None));
     let odd = world.ledger.audit_entries(&ALL, Some("odd"), 3).await;
     assert!(matches!(odd, Err(Error::Invalid(_))), "{odd:?}");
@@ -118,11 +174,11 @@ pub(super) async fn deeds_are_pruned_when_they_were_kept_long_enough(world: &Sto
     assert_eq!((pruned.audit_entries, pruned.more), (1, true), "a bounded amount, the oldest first");
     let pruned = world.store.prune(retention, 100).await.unwrap();
     assert_eq!((pruned.audit_entries, pruned.more), (1, false));
-    let kept = world.ledger.audit_entries(&ALL, None, 10).await.unwrap().items;
-    assert_eq!((kept.len(), kept[0].entry.target.as_str()), (1, "c"));
+    let stored = world.ledger.audit_entries(&ALL, None, 10).await.unwrap().items;
+    assert_eq!((stored.len(), stored[0].entry.target.as_str()), (1, "c"));
     world.clock.advance(secs(60));
     assert_eq!(world.store.prune(retention, 100).await.unwrap().audit_entries, 1);
     world.ledger.append(audit_entry(None, "d")).await.unwrap();
     let after = world.ledger.audit_entries(&ALL, None, 10).await.unwrap().items;
-    assert!(after.len() == 1 && after[0].seq > kept[0].seq, "no place is given twice: {after:?}");
+    assert!(after.len() == 1 && after[0].seq > stored[0].seq, "no place is given twice: {after:?}");
 }

@@ -2,7 +2,7 @@
 
 use longshore_core::batch::BatchAction;
 use longshore_core::store::UnitFilter;
-use longshore_core::{BatchStatus, Kind, NewBatch, NewUnit, Payload, UnitId, UnitState};
+use longshore_core::{BatchStatus, Callback, Kind, NewBatch, NewUnit, Payload, UnitId, UnitState};
 
 use super::helpers::*;
 use crate::StoreFixture;
@@ -71,6 +71,22 @@ pub(super) async fn lists_leave_out_what_may_be_large(world: &StoreFixture) {
     let unit = &page.items[0];
     assert!(unit.payload.is_empty() && unit.result.is_none() && unit.checkpoint.is_none());
     assert_eq!((unit.state, unit.attempt), (UnitState::Done, 1));
+}
+
+pub(super) async fn a_page_of_large_batches_ends_early(world: &StoreFixture) {
+    let data = serde_json::Value::String("x".repeat(60_000));
+    let callback = Callback::new(queue("default"), kind(), data);
+    for n in 0..80 {
+        let name = batch_id(&format!("b{n:02}"));
+        world.open_batch(NewBatch { callback: Some(callback.clone()), ..NewBatch::new(name) }).await;
+    }
+    let first = world.store.batches(&ALL, None, None, 100).await.unwrap();
+    assert!((60..80).contains(&first.items.len()), "{}", first.items.len());
+    let rest = world.store.batches(&ALL, None, first.next.as_deref(), 100).await.unwrap();
+    assert_eq!((first.items.len() + rest.items.len(), rest.next), (80, None));
+    let data = serde_json::Value::String("x".repeat(70_000));
+    let large = NewBatch { callback: Some(Callback { data, ..callback }), ..NewBatch::new(batch_id("c")) };
+    assert!(world.store.open_batch(&ALL, large).await.is_err());
 }
 
 pub(super) async fn batches_are_listed_newest_first(world: &StoreFixture) {

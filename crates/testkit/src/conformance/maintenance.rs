@@ -1,6 +1,6 @@
 //! Maintenance: promotion, expiry, pruning, leader election.
 
-use longshore_core::store::{FinishResult, Retention};
+use longshore_core::store::{FinishResult, QueueChange, Retention};
 use longshore_core::{BatchStatus, NewBatch, NewUnit, SessionId, UnitState};
 
 use super::helpers::*;
@@ -112,6 +112,40 @@ pub(super) async fn pruning_is_bounded_and_says_if_there_is_more(world: &StoreFi
         units += world.store.prune(retention(1, 1, 1), 3).await.unwrap().units;
     }
     assert_eq!(units, 5);
+}
+
+pub(super) async fn queues_without_units_and_settings_are_pruned(world: &StoreFixture) {
+    let session = world.session().await;
+    for name in ["kept", "paused", "idle"] {
+        let id = world.send(NewUnit { queue: queue(name), ..unit() }).await;
+        if name != "kept" {
+            world.cancel(id).await;
+        }
+    }
+    let pause = QueueChange { paused: Some(true), capacity: None };
+    world.store.change_queue(&ALL, &queue("paused"), pause).await.unwrap();
+    for _ in 0..3 {
+        world.clock.advance(secs(2 * 3600));
+        world.store.prune(retention(3600, 3600, 3600), 100).await.unwrap();
+    }
+    let queues = world.store.queues(&ALL).await.unwrap();
+    let names: Vec<&str> = queues.iter().map(|lane| lane.queue.as_str()).collect();
+    assert_eq!(names, ["kept", "paused"]);
+    let again = world.send(NewUnit { queue: queue("idle"), ..unit() }).await;
+    assert!(ids(&world.claim(session, 9).await).contains(&again));
+}
+
+pub(super) async fn the_first_and_last_failures_of_a_unit_are_kept(world: &StoreFixture) {
+    let session = world.session().await;
+    let id = world.send(NewUnit { policy: Some(attempts(u32::MAX)), ..unit() }).await;
+    for _ in 0..60 {
+        let held = world.claim_one(session).await;
+        world.finish(session, held.lease, retry_after(secs(0))).await;
+        world.promote().await;
+    }
+    let failures = world.store.failures(&ALL, id).await.unwrap();
+    let kept: Vec<u32> = failures.iter().map(|failure| failure.attempt).collect();
+    assert_eq!(kept, (1..=10).chain(21..=60).collect::<Vec<u32>>());
 }
 
 pub(super) async fn a_batch_still_counts_its_pruned_units(world: &StoreFixture) {

@@ -78,9 +78,9 @@ impl PermitsFixture {
     /// Sends a request that must be queued, and returns how many are before it.
     pub(super) async fn join_queue(&self, ask: &AcquireRequest) -> u32 {
         match self.request(ask).await {
-            AcquireResult::Waiting { before, look_again } => {
-                assert!(look_again > Duration::ZERO, "the client would poll without a pause");
-                before
+            AcquireResult::Waiting { position, retry_after } => {
+                assert!(retry_after > Duration::ZERO, "the client would poll without a pause");
+                position
             }
             other => panic!("not queued but {other:?}"),
         }

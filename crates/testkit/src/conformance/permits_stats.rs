@@ -99,6 +99,6 @@ pub(super) async fn of_many_one_may_tell_an_alert(world: &PermitsFixture) {
         let permits = Arc::clone(if n % 2 == 0 { &world.permits } else { &world.second_process });
         callers.spawn(async move { permits.acquire_alert(&pool(), "full", LONG_TTL).await.unwrap() });
     }
-    let told = callers.join_all().await.into_iter().filter(|may| *may).count();
-    assert_eq!(told, 1);
+    let sent = callers.join_all().await.into_iter().filter(|may| *may).count();
+    assert_eq!(sent, 1);
 }

@@ -84,11 +84,11 @@ impl StoreFixture {
 pub(super) async fn a_schedule_is_kept_whole(world: &StoreFixture) {
     let new = nightly(world, 60);
     let put = world.put(new.clone()).await;
-    let kept = world.nightly().await;
-    assert_eq!(put, kept);
-    assert_eq!((&kept.plan, kept.next_fire), (&new.plan, new.next_fire));
-    assert_eq!((kept.fired, kept.skipped, kept.missed_times), (0, 0, 0));
-    assert_eq!((kept.created_at, kept.last_fire, kept.paused), (world.now(), None, false));
+    let stored = world.nightly().await;
+    assert_eq!(put, stored);
+    assert_eq!((&stored.plan, stored.next_fire), (&new.plan, new.next_fire));
+    assert_eq!((stored.fired, stored.skipped, stored.missed_times), (0, 0, 0));
+    assert_eq!((stored.created_at, stored.last_fire, stored.paused), (world.now(), None, false));
 }
 
 pub(super) async fn a_name_that_is_taken_is_kept_or_replaced_as_told(world: &StoreFixture) {
@@ -96,8 +96,8 @@ pub(super) async fn a_name_that_is_taken_is_kept_or_replaced_as_told(world: &Sto
     world.fire(&firing(&first, Some(world.now() + secs(90)), world.now())).await;
     let mut other = nightly(world, 120);
     other.plan.cron = "0 3 * * *".into();
-    let kept = world.store.put_schedule(&ALL, other.clone(), IfExists::Keep).await.unwrap();
-    assert_eq!(kept, PutScheduleResult::Unchanged(world.nightly().await));
+    let stored = world.store.put_schedule(&ALL, other.clone(), IfExists::Keep).await.unwrap();
+    assert_eq!(stored, PutScheduleResult::Unchanged(world.nightly().await));
     assert_eq!(world.nightly().await.plan.cron, "0 2 * * *");
     let placed = world.store.put_schedule(&ALL, other.clone(), IfExists::Replace).await.unwrap();
     let now = world.nightly().await;
@@ -121,7 +121,7 @@ pub(super) async fn a_firing_moves_the_schedule_and_sends_its_unit(world: &Store
     world.clock.advance(secs(60));
     let next = Some(world.now() + secs(86_400));
     let at = schedule.next_fire.unwrap();
-    let id = firing_unit_id(&schedule.tenant, &schedule.name, at);
+    let id = firing_unit_id(&schedule.tenant, &schedule.name, schedule.created_at, at);
     let fired = world.fire(&firing(&schedule, next, world.now())).await;
     assert_eq!(fired, FireResult::Committed(vec![SendResult::Created(id)]));
     let unit = world.unit(id).await;
@@ -292,7 +292,7 @@ pub(super) async fn what_opens_a_batch_is_told_its_name(world: &StoreFixture) {
     let schedule = world.put(new).await;
     world.fire(&firing(&schedule, None, world.now())).await;
     let at = schedule.next_fire.unwrap();
-    let unit = world.unit(firing_unit_id(&schedule.tenant, &schedule.name, at)).await;
+    let unit = world.unit(firing_unit_id(&schedule.tenant, &schedule.name, schedule.created_at, at)).await;
     let payload: serde_json::Value = unit.payload.parse().unwrap();
     assert_eq!(payload["file"], "nightly.toml");
     let batch = firing_batch_id(&schedule.tenant, &schedule.name, at);

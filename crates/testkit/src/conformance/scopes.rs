@@ -2,10 +2,11 @@
 
 use longshore_core::batch::BatchAction;
 use longshore_core::store::{
-    BatchChunk, Capacity, ClaimRequest, LaneChange, QueueChange, Queues, SendRejection, SendResult, Topic,
-    UnitAction, UnitFilter, UnitSelection,
+    BatchChunk, Capacity, ClaimRequest, LaneChange, OpenBatchResult, QueueChange, Queues, SendRejection,
+    SendResult, Topic, UnitAction, UnitFilter, UnitSelection,
 };
-use longshore_core::{Callback, Error, NewBatch, NewUnit, Payload, UnitState};
+use longshore_core::unit::{DedupWindow, OnDuplicate};
+use longshore_core::{Callback, Dedup, Error, NewBatch, NewUnit, Payload, UnitState};
 
 use super::helpers::*;
 use crate::StoreFixture;
@@ -77,7 +78,7 @@ pub(super) async fn a_batch_belongs_to_its_tenant(world: &StoreFixture) {
 }
 
 pub(super) async fn a_batch_takes_its_own_tenants_units_only(world: &StoreFixture) {
-    let id = batch_id("b");
+    let id = batch_id("acme/b");
     world.open_batch(acme_batch()).await;
     let (expected, next) = (String::new(), "2".to_owned());
     let chunk = BatchChunk { expected, next, units: vec![acme_unit(), unit()] };
@@ -85,11 +86,24 @@ pub(super) async fn a_batch_takes_its_own_tenants_units_only(world: &StoreFixtur
     assert_eq!(world.batch(&id).await.counts.total(), 0, "no unit of the send is stored");
 }
 
-pub(super) async fn a_batchs_name_does_not_open_anothers_batch(world: &StoreFixture) {
-    world.store.open_batch(&tenant_scope("acme"), acme_batch()).await.unwrap();
-    let theirs = NewBatch { tenant: tenant("other"), ..acme_batch() };
-    assert!(world.store.open_batch(&tenant_scope("other"), theirs).await.is_err());
-    assert!(world.store.open_batch(&tenant_scope("other"), acme_batch()).await.is_err());
+pub(super) async fn two_tenants_may_use_the_same_batch_name(world: &StoreFixture) {
+    let (acme, other) = (tenant_scope("acme"), tenant_scope("other"));
+    world.store.open_batch(&acme, acme_batch()).await.unwrap();
+    let theirs = || NewBatch { tenant: tenant("other"), ..acme_batch() };
+    let opened = world.store.open_batch(&other, theirs()).await.unwrap();
+    assert!(matches!(opened, OpenBatchResult::Created(_)), "{opened:?}");
+    assert!(world.store.open_batch(&other, acme_batch()).await.is_err());
+    let squatted = NewBatch { id: batch_id("acme/c"), ..theirs() };
+    assert!(world.store.open_batch(&other, squatted).await.is_err());
+    let (own, full) = (batch_id("b"), batch_id("acme/b"));
+    world.store.seal_batch(&acme, &own).await.unwrap();
+    for (scope, id, expected) in
+        [(&acme, &own, true), (&acme, &full, true), (&ALL, &full, true), (&other, &own, false)]
+    {
+        assert_eq!(world.store.batch(scope, id).await.unwrap().sealed, expected, "{scope:?} {id}");
+    }
+    assert!(world.store.batch(&other, &full).await.is_err());
+    assert!(world.store.batch(&ALL, &own).await.is_err(), "the default tenant's");
 }
 
 pub(super) async fn a_tenant_sees_its_own_lanes_and_totals_only(world: &StoreFixture) {
@@ -128,7 +142,7 @@ pub(super) async fn a_tenant_hears_of_its_own_batches_only(world: &StoreFixture)
     world.store.open_batch(&ALL, acme_batch()).await.unwrap();
     let heard = async |who: &str| {
         let changes = world.store.changes(&tenant_scope(who), 0, secs(0)).await.unwrap().changes;
-        changes.iter().any(|change| change.topic == Topic::Batch(batch_id("b")))
+        changes.iter().any(|change| change.topic == Topic::Batch(batch_id("acme/b")))
     };
     assert!(heard("acme").await);
     assert!(!heard("other").await);
@@ -137,7 +151,7 @@ pub(super) async fn a_tenant_hears_of_its_own_batches_only(world: &StoreFixture)
 pub(super) async fn a_callback_to_another_tenants_queue_is_refused(world: &StoreFixture) {
     let to = |name: &str| {
         let (queue, kind) = (queue(name), kind());
-        let callback = Some(Callback { queue, kind, data: serde_json::Value::Null });
+        let callback = Some(Callback::new(queue, kind, serde_json::Value::Null));
         NewBatch { callback, ..acme_batch() }
     };
     for scope in [tenant_scope("acme"), ALL] {
@@ -158,7 +172,16 @@ pub(super) async fn anothers_unit_id_is_of_no_use_to_a_sender(world: &StoreFixtu
             let (tenant, payload) = (tenant("other"), bytes(b'x'));
             NewUnit { id, tenant, payload, ..unit() }
         };
-        _ = world.store.send(&tenant_scope("other"), vec![forged()]).await;
+        let mut keyed = forged();
+        keyed.dedup = Some(Dedup {
+            key: size.to_string(),
+            window: DedupWindow::WhileLive,
+            on_duplicate: OnDuplicate::Existing,
+        });
+        for unit in [forged(), keyed] {
+            let answers = world.store.send(&tenant_scope("other"), vec![unit]).await.unwrap();
+            assert_eq!(answers, [SendResult::Refused(SendRejection::IdTaken(id))]);
+        }
         let name = format!("b{size}");
         let batch = NewBatch { tenant: tenant("other"), ..NewBatch::new(batch_id(&name)) };
         world.open_batch(batch).await;
@@ -167,7 +190,7 @@ pub(super) async fn anothers_unit_id_is_of_no_use_to_a_sender(world: &StoreFixtu
         _ = world.store.add_to_batch(&tenant_scope("other"), &batch_id(&name), chunk).await;
         assert_eq!(world.unit(id).await, before, "nothing of it was changed");
         assert!(world.store.unit(&tenant_scope("other"), id).await.is_err());
-        assert_eq!(world.batch(&batch_id(&name)).await.counts.total(), 0);
+        assert_eq!(world.batch(&batch_id(&format!("other/{name}"))).await.counts.total(), 0);
     }
 }
 
@@ -206,4 +229,20 @@ pub(super) async fn a_tenant_hears_of_its_own_awaited_units_only(world: &StoreFi
     };
     assert!(heard("acme").await);
     assert!(!heard("other").await);
+}
+
+pub(super) async fn a_pause_is_heard_by_tenants_with_a_lane_only(world: &StoreFixture) {
+    world.send(NewUnit { queue: queue("shared"), ..acme_unit() }).await;
+    let pause = QueueChange { paused: Some(true), capacity: None };
+    for name in ["shared", "acme/mail"] {
+        world.store.change_queue(&ALL, &queue(name), pause).await.unwrap();
+    }
+    let heard = async |who: &str, name: &str| {
+        let changes = world.store.changes(&tenant_scope(who), 0, secs(0)).await.unwrap().changes;
+        changes.iter().any(|change| change.topic == Topic::Queue(queue(name)))
+    };
+    for name in ["shared", "acme/mail"] {
+        assert!(heard("acme", name).await, "{name}");
+        assert!(!heard("other", name).await, "{name}");
+    }
 }

@@ -189,14 +189,14 @@ pub(super) async fn a_restarted_process_adopts_its_former_leases(world: &StoreFi
     assert_eq!(world.store.heartbeat(to, beat()).await.unwrap().held, 2);
 }
 
-pub(super) async fn nobody_adopts_from_or_for_a_stranger(world: &StoreFixture) {
+pub(super) async fn only_known_sessions_adopt_and_are_adopted(world: &StoreFixture) {
     let id = world.send(unit()).await;
     let (session, idle) = (world.session().await, world.session().await);
     world.claim_one(session).await;
-    let stranger = SessionId::new();
-    let answer = world.store.adopt(stranger, idle).await;
-    assert!(matches!(answer, Err(Error::SessionGone(gone)) if gone == stranger), "{answer:?}");
-    assert!(world.store.adopt(session, stranger).await.is_err());
+    let unknown = SessionId::new();
+    let answer = world.store.adopt(unknown, idle).await;
+    assert!(matches!(answer, Err(Error::SessionGone(gone)) if gone == unknown), "{answer:?}");
+    assert!(world.store.adopt(session, unknown).await.is_err());
     assert_eq!(world.unit(id).await.session, Some(session));
 }
 

@@ -1,17 +1,21 @@
 //! Tenants: shares, caps and bounds over all queues of one customer, and suspension.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_core::store::{
     AddChunkResult, BatchChunk, Capacity, CapacityScope, ClaimRequest, LaneChange, QueueChange,
     SendRejection, SendResult, Tenant, TenantChange, Topic,
 };
-use longshore_core::{Callback, Error, NewBatch, NewUnit, Payload, SessionId, TenantId, UnitId, UnitState};
+use longshore_core::{
+    BatchId, Callback, Error, Kind, NewBatch, NewUnit, Outcome, Payload, Rights, SessionId, TenantId, UnitId,
+    UnitState,
+};
 
 use super::helpers::*;
 use crate::StoreFixture;
 
-const NO_CHANGE: TenantChange = TenantChange { weight: None, cap: None, capacity: None, suspended: None };
+const NO_CHANGE: TenantChange =
+    TenantChange { weight: None, cap: None, capacity: None, suspended: None, allowed_kinds: None };
 
 fn weight(weight: u32) -> TenantChange {
     TenantChange { weight: Some(weight), ..NO_CHANGE }
@@ -89,6 +93,42 @@ pub(super) async fn a_tenant_of_no_weight_or_cap_is_refused(world: &StoreFixture
         assert!(matches!(answer, Err(Error::Invalid(_))), "{answer:?}");
     }
     assert!(world.store.tenants(&ALL).await.unwrap().is_empty(), "nothing was written");
+}
+
+pub(super) async fn a_tenant_has_the_kinds_that_were_opened_to_it(world: &StoreFixture) {
+    let kinds = |names: &[&str]| names.iter().map(|name| Kind::new(*name).unwrap()).collect::<BTreeSet<_>>();
+    let open = |names: &[&str]| TenantChange { allowed_kinds: Some(kinds(names)), ..NO_CHANGE };
+    let acme = tenant("acme");
+    assert!(world.store.allowed_kinds(&acme).await.unwrap().is_empty());
+    put(world, "acme", open(&["exec", "batch.start"])).await;
+    let changed = put(world, "acme", weight(2)).await;
+    assert_eq!(changed.allowed_kinds, kinds(&["batch.start", "exec"]), "another change leaves them");
+    assert_eq!(world.store.allowed_kinds(&acme).await.unwrap(), changed.allowed_kinds);
+    assert!(world.store.allowed_kinds(&tenant("other")).await.unwrap().is_empty());
+    put(world, "acme", open(&[])).await;
+    assert!(world.store.allowed_kinds(&acme).await.unwrap().is_empty());
+    let answer = world.store.put_tenant(&ALL, &acme, open(&["http"])).await;
+    assert!(matches!(answer, Err(Error::Invalid(_))), "it is open to every tenant: {answer:?}");
+}
+
+pub(super) async fn a_unit_keeps_the_rights_that_it_was_sent_with(world: &StoreFixture) {
+    let callback = Callback { rights: Rights::Tenant, ..Callback::new(queue("after"), kind(), 7.into()) };
+    let batch = NewBatch { callback: Some(callback), ..NewBatch::new(BatchId::new("b").unwrap()) };
+    world.store.open_batch(&ALL, batch.clone()).await.unwrap();
+    world.store.seal_batch(&ALL, &batch.id).await.unwrap();
+    let [by_tenant, by_operator] =
+        [Rights::Tenant, Rights::Operator].map(|rights| NewUnit { rights, ..unit() });
+    let sent = [by_tenant.id, by_operator.id];
+    world.store.send(&ALL, vec![by_tenant, by_operator]).await.unwrap();
+    let session = world.session().await;
+    let claimed = world.claim(session, 10).await;
+    assert_eq!(claimed.len(), 3, "two, and the callback of the empty batch");
+    for held in claimed {
+        let rights = if held.lease.unit == sent[1] { Rights::Operator } else { Rights::Tenant };
+        assert_eq!(held.unit.rights, rights);
+        world.finish(session, held.lease, Outcome::Done(None)).await;
+        assert_eq!(world.unit(held.lease.unit).await.rights, rights);
+    }
 }
 
 pub(super) async fn a_tenant_shows_what_it_has_over_all_queues(world: &StoreFixture) {
@@ -191,12 +231,12 @@ pub(super) async fn a_tenants_cap_is_over_all_its_queues(world: &StoreFixture) {
     let held = world.claim(session, 20).await;
     let acmes: Vec<_> = held.iter().filter(|held| held.unit.tenant == tenant("acme")).collect();
     assert_eq!((held.len(), acmes.len()), (5, 3), "three units of the capped tenant and all others");
-    let stranger = world.session().await;
-    assert!(world.claim(stranger, 9).await.is_empty(), "the cap is the store's, not a worker's");
+    let other = world.session().await;
+    assert!(world.claim(other, 9).await.is_empty(), "the cap is the store's, not a worker's");
     world.finish(session, acmes[0].lease, done()).await;
-    assert_eq!(world.claim(stranger, 9).await.len(), 1);
+    assert_eq!(world.claim(other, 9).await.len(), 1);
     put(world, "acme", TenantChange { cap: Some(None), ..NO_CHANGE }).await;
-    assert_eq!(world.claim(stranger, 9).await.len(), 6);
+    assert_eq!(world.claim(other, 9).await.len(), 6);
 }
 
 pub(super) async fn a_lanes_cap_and_its_tenants_both_hold(world: &StoreFixture) {
@@ -331,9 +371,9 @@ pub(super) async fn a_suspended_tenants_running_units_retry_and_end(world: &Stor
 }
 
 pub(super) async fn callbacks_and_retries_are_never_refused(world: &StoreFixture) {
-    let name = batch_id("b");
+    let name = batch_id("acme/b");
     let (callback_queue, data) = (queue("calls"), serde_json::Value::Null);
-    let callback = Some(Callback { queue: callback_queue, kind: kind(), data });
+    let callback = Some(Callback::new(callback_queue, kind(), data));
     let new = NewBatch { tenant: tenant("acme"), callback, ..NewBatch::new(name.clone()) };
     world.open_batch(new).await;
     world.add_chunk(&name, "", "1", vec![unit_of("acme", "one")]).await;
@@ -350,7 +390,7 @@ pub(super) async fn callbacks_and_retries_are_never_refused(world: &StoreFixture
 }
 
 pub(super) async fn a_chunk_of_a_suspended_tenant_leaves_nothing_behind(world: &StoreFixture) {
-    let name = batch_id("b");
+    let name = batch_id("acme/b");
     world.open_batch(NewBatch { tenant: tenant("acme"), ..NewBatch::new(name.clone()) }).await;
     put(world, "acme", suspend(true)).await;
     let units = vec![unit_of("acme", "one"), unit_of("acme", "one")];
@@ -407,8 +447,8 @@ pub(super) async fn a_paused_lane_earned_no_credit(world: &StoreFixture) {
 pub(super) async fn a_change_of_a_tenant_is_announced_and_wakes(world: &StoreFixture) {
     let heard = async |tenant_name: &str, since| {
         let changes = world.store.changes(&tenant_scope(tenant_name), since, secs(0)).await.unwrap();
-        let told = Topic::Setting("tenant".to_owned());
-        changes.changes.iter().any(|change| change.topic == told)
+        let topic = Topic::Setting("tenant".to_owned());
+        changes.changes.iter().any(|change| change.topic == topic)
     };
     let seen = world.store.wait_for_ready(0, secs(0)).await;
     put(world, "acme", suspend(true)).await;

@@ -77,9 +77,10 @@ impl ApiFormat {
                     message["tool_calls"] = json!([call]);
                 }
                 let choice = json!({ "index": 0, "message": message, "finish_reason": self.end(say) });
+                let tier = request["service_tier"].as_str().unwrap_or("default");
                 json!({ "id": "chatcmpl-1", "object": "chat.completion", "created": 1,
                     "model": model, "choices": [choice], "usage": self.usage(say),
-                    "service_tier": "default" })
+                    "service_tier": tier })
             }
             Self::Responses => openai_responses::answer(say, request, &text),
             Self::Ollama | Self::OllamaGenerate => self.ollama(say, request, &text, AnswerPart::All),

@@ -24,8 +24,8 @@ pub struct BatchPlan {
 
 impl BatchPlan {
     /// A batch in which some requests fail.
-    pub fn with(fates: impl IntoIterator<Item = (&'static str, BatchItemFailure)>) -> Self {
-        let failures = fates.into_iter().map(|(id, fate)| (id.to_owned(), fate)).collect();
+    pub fn with(failures: impl IntoIterator<Item = (&'static str, BatchItemFailure)>) -> Self {
+        let failures = failures.into_iter().map(|(id, failure)| (id.to_owned(), failure)).collect();
         Self { failures, ..Self::default() }
     }
 }
@@ -62,7 +62,7 @@ pub struct FakeProviderBatch {
 pub(super) struct BatchApi {
     pub(super) plans: VecDeque<BatchPlan>,
     /// Failures of requests in the first batch that contains them.
-    pub(super) item_fates: BTreeMap<String, BatchItemFailure>,
+    pub(super) item_failures: BTreeMap<String, BatchItemFailure>,
     pub(super) batches: Vec<FakeProviderBatch>,
     files: BTreeMap<String, String>,
 }
@@ -121,8 +121,8 @@ impl BatchApi {
 
     fn add(&mut self, format: ApiFormat, requests: Vec<(String, Value)>, metadata: Value) -> Value {
         let mut plan = self.plans.pop_front().unwrap_or_default();
-        let item_fates = requests.iter().filter_map(|(id, _)| self.item_fates.remove_entry(id));
-        plan.failures.extend(item_fates);
+        let item_failures = requests.iter().filter_map(|(id, _)| self.item_failures.remove_entry(id));
+        plan.failures.extend(item_failures);
         let batch = FakeProviderBatch {
             id: format!("batch_{}", self.batches.len() + 1),
             ids: requests.iter().map(|(id, _)| id.clone()).collect(),
@@ -196,7 +196,7 @@ impl FakeProviderBatch {
     }
 
     fn openai_status(&self) -> Value {
-        let expired = self.plan.failures.values().any(|fate| *fate == BatchItemFailure::Expired);
+        let expired = self.plan.failures.values().any(|failure| *failure == BatchItemFailure::Expired);
         let status = match (self.has_ended(), &self.plan.fails_with) {
             (false, _) => "in_progress",
             (true, Some(_)) => "failed",
@@ -226,8 +226,8 @@ impl FakeProviderBatch {
     fn result_line(&self, id: &str, request: &Value) -> Option<Value> {
         match (self.format, self.plan.failures.get(id)) {
             (_, Some(BatchItemFailure::Missing)) => None,
-            (ApiFormat::Anthropic, fate) => {
-                let result = match fate {
+            (ApiFormat::Anthropic, failure) => {
+                let result = match failure {
                     Some(BatchItemFailure::Error(status)) => {
                         json!({ "type": "errored", "error": self.format.error(*status) })
                     }
@@ -236,8 +236,8 @@ impl FakeProviderBatch {
                 };
                 Some(json!({ "custom_id": id, "result": result }))
             }
-            (_, fate) => {
-                let (status, body) = match fate {
+            (_, failure) => {
+                let (status, body) = match failure {
                     Some(BatchItemFailure::Error(status)) => (*status, self.format.error(*status)),
                     Some(_) => {
                         let error = json!({ "code": "batch_expired", "message": "too late" });

@@ -92,6 +92,8 @@ pub struct FakeAnswer {
     pub delay: Duration,
     /// Additional headers.
     pub headers: Vec<(String, String)>,
+    /// Reports the tokens that [`super::billed_tokens`] counts.
+    pub metered: bool,
 }
 
 impl Default for FakeAnswer {
@@ -106,6 +108,7 @@ impl Default for FakeAnswer {
             tool: None,
             delay: Duration::ZERO,
             headers: Vec::new(),
+            metered: false,
         }
     }
 }

@@ -5,12 +5,13 @@
 //! let fake = FakeAi::start().await?;
 //! fake.push_behaviours([FakeBehaviour::refuse(529), FakeBehaviour::say("hello")]);
 //! // … send requests to fake.url() …
-//! assert_eq!(fake.seen()[1].body["model"], "m");
+//! assert_eq!(fake.requests()[1].body["model"], "m");
 //! ```
 
 mod api_format;
 mod batch_api;
 mod behaviour;
+mod billing;
 mod openai_responses;
 mod response_body;
 
@@ -36,6 +37,7 @@ use api_format::ApiFormat;
 use batch_api::BatchApi;
 pub use batch_api::{BatchItemFailure, BatchPlan, FakeProviderBatch};
 pub use behaviour::{AnswerEnd, FakeAnswer, FakeBehaviour};
+pub use billing::billed_tokens;
 use response_body::{BodyStep, FakeBody};
 
 /// A fake provider. Stops on drop.
@@ -71,7 +73,7 @@ impl RecordedRequest {
 struct State {
     acts: Mutex<VecDeque<FakeBehaviour>>,
     default_act: Mutex<FakeBehaviour>,
-    seen: Mutex<Vec<RecordedRequest>>,
+    requests: Mutex<Vec<RecordedRequest>>,
     batch_api: Mutex<BatchApi>,
     connections: AtomicUsize,
 }
@@ -108,7 +110,7 @@ impl FakeAi {
 
     /// The requests received so far.
     pub fn requests(&self) -> Vec<RecordedRequest> {
-        lock(&self.state.seen).clone()
+        lock(&self.state.requests).clone()
     }
 
     /// Appends plans, of which each new batch takes one. Without a plan a batch ends immediately, and all requests
@@ -118,8 +120,8 @@ impl FakeAi {
     }
 
     /// Makes a request fail in the first batch that contains it.
-    pub fn fail_in_batch(&self, custom_id: &str, fate: BatchItemFailure) {
-        lock(&self.state.batch_api).item_fates.insert(custom_id.to_owned(), fate);
+    pub fn fail_in_batch(&self, custom_id: &str, failure: BatchItemFailure) {
+        lock(&self.state.batch_api).item_failures.insert(custom_id.to_owned(), failure);
     }
 
     /// The batches created so far.
@@ -180,7 +182,7 @@ async fn answer(
     let path = head.uri.path_and_query().map(ToString::to_string).unwrap_or_default();
     let request_json: Value = serde_json::from_slice(&body).unwrap_or_default();
     let format = ApiFormat::of(&path);
-    lock(&state.seen).push(RecordedRequest {
+    lock(&state.requests).push(RecordedRequest {
         method: head.method.clone(),
         path: path.clone(),
         headers: head.headers,
@@ -236,7 +238,7 @@ impl FakeBehaviour {
         Ok(match self {
             Self::Answer(say) => {
                 tokio::time::sleep(say.delay).await;
-                answer_response(format, &say, streamed, request_json)
+                answer_response(format, &say.counted(request_json), streamed, request_json)
             }
             Self::Error { status, headers, body } => {
                 let body = body.unwrap_or_else(|| format.error(status).to_string());

@@ -26,7 +26,7 @@ pub use runner::histories_agree;
 
 /// One step of a history. A number picks one of the items that exist when the step is applied.
 #[derive(Debug, Clone)]
-#[expect(missing_docs, reason = "the fields are the arguments of the verbs they are named after")]
+#[expect(missing_docs, reason = "the fields are the arguments of the methods they are named after")]
 pub enum StoreStep {
     Send(Vec<UnitSpec>),
     OpenBatch { batch: u8, threshold: Option<FailureThreshold>, callback: bool },
@@ -158,8 +158,9 @@ fn tenant_change() -> impl Strategy<Value = TenantChange> {
         let units = bound?;
         Some(Capacity { units, bytes: units.map(|units| units * 2) })
     });
-    (of(1..4_u32), cap, capacity, of(any::<bool>()))
-        .prop_map(|(weight, cap, capacity, suspended)| TenantChange { weight, cap, capacity, suspended })
+    (of(1..4_u32), cap, capacity, of(any::<bool>())).prop_map(|(weight, cap, capacity, suspended)| {
+        TenantChange { weight, cap, capacity, suspended, allowed_kinds: None }
+    })
 }
 
 fn action() -> impl Strategy<Value = BatchAction> {

@@ -69,8 +69,8 @@ struct HistoryRunner {
 
 /// Calls a method of both stores and returns both answers.
 macro_rules! both {
-    ($run:expr, $verb:ident($($arg:expr),*)) => {
-        ($run.oracle.store.$verb($($arg),*).await, $run.subject.store.$verb($($arg),*).await)
+    ($run:expr, $method:ident($($arg:expr),*)) => {
+        ($run.oracle.store.$method($($arg),*).await, $run.subject.store.$method($($arg),*).await)
     };
 }
 
@@ -111,7 +111,7 @@ impl HistoryRunner {
             }
             StoreStep::PutTenant { tenant, change } => {
                 let id = tenant_of(*tenant);
-                let (oracle, subject) = both!(self, put_tenant(&ALL, &id, *change));
+                let (oracle, subject) = both!(self, put_tenant(&ALL, &id, change.clone()));
                 assert_same(
                     "put tenant",
                     (oracle.map(with_live_counts_only), subject.map(with_live_counts_only)),
@@ -153,11 +153,11 @@ impl HistoryRunner {
     }
 
     async fn open_batch(&mut self, n: u8, threshold: Option<FailureThreshold>, callback: bool) {
-        let report = Callback {
-            queue: QueueName::new("after").unwrap(),
-            kind: Kind::new("report").unwrap(),
-            data: serde_json::Value::Null,
-        };
+        let report = Callback::new(
+            QueueName::new("after").unwrap(),
+            Kind::new("report").unwrap(),
+            serde_json::Value::Null,
+        );
         let callback = callback.then_some(report);
         let new = NewBatch { threshold, callback, ..NewBatch::new(batch_id(n)) };
         assert_same("open batch", both!(self, open_batch(&ALL, new.clone())));

@@ -70,7 +70,7 @@ impl BatchRequest {
             initiated_by: self.initiated_by.unwrap_or_else(|| caller.label.clone()),
             workers: self.workers,
             threshold: self.threshold,
-            callback: self.callback,
+            callback: self.callback.map(|callback| Callback { rights: caller.rights(), ..callback }),
             ..NewBatch::new(self.id)
         };
         if let Some(Callback { queue, .. }) = &batch.callback
@@ -103,8 +103,11 @@ pub(crate) struct OpenBatchResponse {
 
 pub(super) async fn open(mut ctx: RequestContext) -> ApiResult {
     let request: BatchRequest = ctx.json().await?;
+    if let Some(callback) = &request.callback {
+        ctx.require_kind(&callback.kind).await?;
+    }
     let batch = request.batch(&ctx.caller)?;
-    ctx.audit(Some(&batch.tenant), &batch.id, "").await?;
+    ctx.audit(Some(&batch.tenant), batch.full_id(), "").await?;
     let opened = ctx.app.store.open_batch(&ctx.caller.scope, batch).await?;
     let (code, status, batch) = match opened {
         OpenBatchResult::Created(batch) => (StatusCode::CREATED, Status::Created, batch),
@@ -146,7 +149,6 @@ pub(super) async fn add(mut ctx: RequestContext) -> ApiResult {
     }
     let when_full = when_full(&ctx)?;
     let (numbers, units) = units(&mut ctx, &batch).await?;
-    ctx.audit(Some(&batch.tenant), &batch.id, format!("{} units", units.len())).await?;
     let mut writer = client(&ctx).resume_batch(Batch { cursor: expected, ..batch }).when_full(when_full);
     let answers = writer.add(units, next.clone()).await.map_err(|error| match error {
         SendError::CursorMoved(cursor) => {
@@ -163,7 +165,7 @@ async fn units(ctx: &mut RequestContext, batch: &Batch) -> Result<(Vec<u64>, Vec
     let (body, trace) = (ctx.bytes().await?, trace_parent(&ctx.head.headers));
     let (mut numbers, mut units) = (Vec::new(), Vec::new());
     for (number, line) in (1..).zip(body.split(|byte| *byte == b'\n')) {
-        let Some(unit) = unit(ctx, line, number, None)? else { continue };
+        let Some(unit) = unit(ctx, line, number, None).await? else { continue };
         if unit.tenant != batch.tenant {
             let detail = format!("line {number}: the batch belongs to tenant `{}`", batch.tenant);
             return Err(Problem::bad_request(detail));

@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::submit::{UnitRequest, client, idempotency_key, when_full};
+use crate::caller_limits::CallerSlot;
 use crate::endpoints::ApiResult;
 use crate::problem::Problem;
 use crate::request_context::{RequestContext, json};
@@ -54,19 +55,18 @@ pub(super) async fn submit_stream(mut ctx: RequestContext) -> ApiResult {
     let time = ctx.app.limits.time;
     let mut lines = LineReader::new(ctx.stream(), ctx.app.limits.body);
     let (default_key, when_full) = (idempotency_key(&ctx)?, when_full(&ctx)?);
-    ctx.audit(ctx.caller.tenant.as_ref(), "a stream of units", "").await?;
     let trace = trace_parent(&ctx.head.headers);
     let (client, mut report) = (client(&ctx), BulkSubmitReport::default());
     loop {
         let (mut units, mut bytes) = (Vec::new(), 0);
         let (mut first_problem, mut bad_line) = (None, None);
         while first_problem.is_none() && units.len() < CHUNK_UNITS && bytes < CHUNK_BYTES {
-            let next = tokio::time::timeout(time, lines.next()).await;
+            let next = tokio::time::timeout(time, lines.next(&ctx.slot, bytes)).await;
             match next.unwrap_or_else(|_| Err(Problem::timeout("the next line did not arrive in time"))) {
                 Ok(Some(line)) => {
                     report.lines += 1;
                     bytes += line.len();
-                    match unit(&ctx, &line, report.lines, default_key.as_deref()) {
+                    match unit(&ctx, &line, report.lines, default_key.as_deref()).await {
                         Ok(Some(unit)) => {
                             units.push((report.lines, NewUnit { trace: trace.clone(), ..unit }));
                         }
@@ -126,7 +126,7 @@ impl BulkSubmitReport {
 }
 
 /// Parses a line; `None` if it is blank.
-pub(super) fn unit(
+pub(super) async fn unit(
     ctx: &RequestContext,
     line: &[u8],
     number: u64,
@@ -140,7 +140,7 @@ pub(super) fn unit(
     let request: UnitRequest =
         serde_json::from_slice(line).map_err(|error| at(Problem::bad_request(error.to_string())))?;
     let key = default_key.map(|key| format!("{key}/{number}"));
-    request.unit(&ctx.caller, key).map(Some).map_err(at)
+    request.permitted_unit(ctx, key).await.map(Some).map_err(at)
 }
 
 /// Splits a body into lines of at most `max_line` bytes.
@@ -157,8 +157,8 @@ impl LineReader {
         Self { from: body.into_data_stream(), buffer: BytesMut::new(), scanned: 0, max_line }
     }
 
-    /// The next line; `None` at the end.
-    async fn next(&mut self) -> Result<Option<Bytes>, Problem> {
+    /// The next line; `None` at the end. Reserves memory for it beside `held` bytes of earlier lines.
+    async fn next(&mut self, slot: &CallerSlot, held: usize) -> Result<Option<Bytes>, Problem> {
         loop {
             if let Some(at) = self.buffer[self.scanned..].iter().position(|byte| *byte == b'\n') {
                 let line = self.buffer.split_to(self.scanned + at).freeze();
@@ -167,6 +167,7 @@ impl LineReader {
                 return Ok(Some(line));
             }
             self.scanned = self.buffer.len();
+            slot.reserve(self.buffer.len() + held)?;
             if self.buffer.len() > self.max_line {
                 return Err(Problem::too_large(format!("a line is longer than {} bytes", self.max_line)));
             }

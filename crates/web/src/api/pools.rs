@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore::permits::{Holder, PoolStats, WaitHistogram, Waiter};
-use longshore::store::Page;
 use longshore::{AdaptiveMax, Error, PermitId, PoolName, Priority, Scope};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -216,7 +215,7 @@ pub(crate) async fn visible_pools(app: &AppState, caller: &Caller) -> longshore:
 }
 
 pub(super) async fn list(ctx: RequestContext) -> ApiResult {
-    json(&Page { items: visible_pools(&ctx.app, &ctx.caller).await?, next: None })
+    ctx.page(visible_pools(&ctx.app, &ctx.caller).await?, |pool| pool.pool.to_string())
 }
 
 /// The body of a resize request.

@@ -1,20 +1,24 @@
 //! Queues and lanes.
 
-use longshore::store::{LaneChange, Page, QueueChange, QueueInfo};
+use longshore::store::{LaneChange, QueueChange, QueueInfo};
 use longshore::{Error, QueueName, Scope};
 
 use crate::endpoints::ApiResult;
 use crate::problem::Problem;
-use crate::request_context::{RequestContext, json};
+use crate::request_context::RequestContext;
 
 pub(super) async fn list(ctx: RequestContext) -> ApiResult {
-    let items = ctx.app.store.queues(&ctx.scope()?).await?;
-    json(&Page { items, next: None })
+    ctx.page(ctx.app.store.queues(&ctx.scope()?).await?, lane_key)
+}
+
+/// The cursor of a list of lanes: its order is that of queues, then tenants.
+pub(crate) fn lane_key(lane: &QueueInfo) -> String {
+    format!("{} {}", lane.queue, lane.tenant)
 }
 
 pub(super) async fn show(ctx: RequestContext) -> ApiResult {
     let queue = ctx.path("queue")?;
-    json(&Page { items: lanes(&ctx, &ctx.scope()?, &queue).await?, next: None })
+    ctx.page(lanes(&ctx, &ctx.scope()?, &queue).await?, lane_key)
 }
 
 async fn lanes(ctx: &RequestContext, scope: &Scope, queue: &QueueName) -> Result<Vec<QueueInfo>, Problem> {
@@ -60,7 +64,7 @@ async fn set_paused(ctx: RequestContext, paused: bool) -> ApiResult {
             store.change_queue(&scope, &queue, pause_change(paused)).await?;
         }
     }
-    json(&Page { items: lanes(&ctx, &scope, &queue).await?, next: None })
+    ctx.page(lanes(&ctx, &scope, &queue).await?, lane_key)
 }
 
 fn pause_change(paused: bool) -> QueueChange {

@@ -96,8 +96,18 @@ impl UnitRequest {
         })
     }
 
-    /// The unit to enqueue. `default_key` is its deduplication key if it has none.
-    pub(super) fn unit(self, caller: &Caller, default_key: Option<String>) -> Result<NewUnit, Problem> {
+    /// The unit to enqueue, if the caller may send its kind. `default_key` is its deduplication key
+    /// if it has none.
+    pub(super) async fn permitted_unit(
+        self,
+        ctx: &RequestContext,
+        default_key: Option<String>,
+    ) -> Result<NewUnit, Problem> {
+        ctx.require_kind(&self.kind).await?;
+        self.unit(&ctx.caller, default_key)
+    }
+
+    fn unit(self, caller: &Caller, default_key: Option<String>) -> Result<NewUnit, Problem> {
         let tenant = caller.tenant_for_new(self.tenant)?;
         let payload: Payload = match &self.payload {
             Some(payload) => payload.get().as_bytes().into(),
@@ -160,10 +170,8 @@ pub(crate) enum Status {
 
 pub(super) async fn one(mut ctx: RequestContext) -> ApiResult {
     let request: UnitRequest = ctx.json().await?;
-    let mut unit = request.unit(&ctx.caller, idempotency_key(&ctx)?)?;
+    let mut unit = request.permitted_unit(&ctx, idempotency_key(&ctx)?).await?;
     unit.trace = trace_parent(&ctx.head.headers);
-    let what = format!("kind {} into {}", unit.kind, unit.queue);
-    ctx.audit(Some(&unit.tenant), unit.id, what).await?;
     let when_full = when_full(&ctx)?;
     let sent = client(&ctx).send_many(vec![unit], when_full).await?.pop();
     match sent {
@@ -180,7 +188,8 @@ pub(super) async fn one(mut ctx: RequestContext) -> ApiResult {
 
 pub(super) fn client(ctx: &RequestContext) -> Client {
     let scope = ctx.caller.scope.clone();
-    Client::scoped(ctx.app.store.clone(), scope).with_retry_timeout(ctx.app.limits.time)
+    let client = Client::scoped(ctx.app.store.clone(), scope).with_rights(ctx.caller.rights());
+    client.with_retry_timeout(ctx.app.limits.time)
 }
 
 /// What to do when the queue is full.

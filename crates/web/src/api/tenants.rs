@@ -1,7 +1,6 @@
 //! Tenants, the audit log, and the caller's identity.
 
 use longshore::accounts::Role;
-use longshore::store::Page;
 use longshore::{Scope, TenantId, TokenId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,8 +9,7 @@ use crate::endpoints::ApiResult;
 use crate::request_context::{RequestContext, json};
 
 pub(super) async fn list(ctx: RequestContext) -> ApiResult {
-    let items = ctx.app.store.tenants(&ctx.caller.scope).await?;
-    json(&Page { items, next: None })
+    ctx.page(ctx.app.store.tenants(&ctx.caller.scope).await?, |tenant| tenant.id.to_string())
 }
 
 pub(super) async fn audit_log(ctx: RequestContext) -> ApiResult {

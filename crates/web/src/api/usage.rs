@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use longshore::accounts::{BudgetState, Usage, UsageBy, UsageFilter};
-use longshore::store::Page;
-use longshore::{Scope, TenantId, Timestamp};
+use longshore::{BatchId, Scope, TenantId, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +11,7 @@ use crate::app_state::AppState;
 use crate::auth::Caller;
 use crate::endpoints::ApiResult;
 use crate::problem::Problem;
-use crate::request_context::{RequestContext, json};
+use crate::request_context::RequestContext;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// Maximum number of tenants in the budget list.
@@ -37,17 +36,18 @@ pub(super) async fn list(ctx: RequestContext) -> ApiResult {
         _ => UsageBy::Day,
     };
     let days = ctx.query::<u32>("days")?.unwrap_or(30);
+    let scope = ctx.scope()?;
     let filter = UsageFilter {
-        batch: ctx.query("batch")?,
+        batch: ctx.query::<BatchId>("batch")?.map(|id| scope.batch_id(&id)),
         profile: ctx.query("profile")?,
         since: Some(time(&ctx, "since")?.unwrap_or(ctx.app.now() - DAY * days)),
         until: time(&ctx, "until")?,
         ..UsageFilter::default()
     };
-    let sums = ctx.app.ledger.usage(&ctx.scope()?, &filter, by).await?;
+    let sums = ctx.app.ledger.usage(&scope, &filter, by).await?;
     let shown = |usage: Usage| UsageView { cost: longshore_ai::Cost(usage.cost_picos).dollars(), usage };
     let items: Vec<UsageView> = sums.into_iter().map(shown).collect();
-    json(&Page { items, next: None })
+    ctx.page(items, |sum| sum.usage.name.clone())
 }
 
 fn time(ctx: &RequestContext, name: &str) -> Result<Option<Timestamp>, Problem> {
@@ -56,7 +56,7 @@ fn time(ctx: &RequestContext, name: &str) -> Result<Option<Timestamp>, Problem> 
 }
 
 pub(super) async fn months(ctx: RequestContext) -> ApiResult {
-    json(&Page { items: budgets(&ctx.app, &ctx.caller).await?, next: None })
+    ctx.page(budgets(&ctx.app, &ctx.caller).await?, |month| month.tenant.to_string())
 }
 
 /// This month's budgets that the caller sees: its own, or those of all tenants with a record or with

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use longshore::store::Page;
 use longshore::worker_session::{Session, WorkerCommand};
 use longshore::{Error, Kind, SessionId, Timestamp};
 use schemars::JsonSchema;
@@ -85,7 +84,7 @@ pub(crate) struct WorkerCommandResponse {
 pub(super) async fn list(ctx: RequestContext) -> ApiResult {
     let sessions = ctx.app.store.sessions().await?;
     let items: Vec<WorkerView> = sessions.into_iter().map(WorkerView::from).collect();
-    json(&Page { items, next: None })
+    ctx.page(items, |worker| worker.id.to_string())
 }
 
 pub(super) async fn quiet(ctx: RequestContext) -> ApiResult {

@@ -21,7 +21,7 @@ impl ApiClient {
     /// Queues, one entry per lane.
     pub async fn queues(&self, tenant: Option<&TenantId>) -> Result<Vec<QueueInfo>, ApiError> {
         let request = ApiRequest::new("listQueues").query("tenant", tenant);
-        Ok(self.send::<Page<QueueInfo>>(request.idempotent()).await?.items)
+        Ok(self.list(request, None, u32::MAX).await?.items)
     }
 
     /// Pauses or resumes a queue: the lane of `tenant`, or as much of the queue as the token may. Returns its
@@ -39,7 +39,7 @@ impl ApiClient {
 
     /// Workers.
     pub async fn workers(&self) -> Result<Vec<Session>, ApiError> {
-        let page: Page<WorkerView> = self.send(ApiRequest::new("listWorkers").idempotent()).await?;
+        let page: Page<WorkerView> = self.list(ApiRequest::new("listWorkers"), None, u32::MAX).await?;
         Ok(page.items.into_iter().map(Session::from).collect())
     }
 
@@ -70,12 +70,12 @@ impl ApiClient {
 
     /// Tenants that have a record.
     pub async fn tenants(&self) -> Result<Vec<Tenant>, ApiError> {
-        Ok(self.send::<Page<Tenant>>(ApiRequest::new("listTenants").idempotent()).await?.items)
+        Ok(self.list(ApiRequest::new("listTenants"), None, u32::MAX).await?.items)
     }
 
     /// Bounded pools with holders and waiters.
     pub async fn pools(&self) -> Result<Vec<PoolView>, ApiError> {
-        Ok(self.send::<Page<PoolView>>(ApiRequest::new("listPools").idempotent()).await?.items)
+        Ok(self.list(ApiRequest::new("listPools"), None, u32::MAX).await?.items)
     }
 
     /// Sets the number of permits of an existing pool.
@@ -98,9 +98,8 @@ impl ApiClient {
         let since = since.unwrap_or(Timestamp::ZERO);
         let request = ApiRequest::new("listUsage").query("by", Some(by)).query("since", Some(since));
         let request = request.query("until", until.as_ref()).query("batch", batch.as_ref());
-        let request =
-            request.query("profile", profile.as_ref()).query("tenant", tenant.as_ref()).idempotent();
-        Ok(self.send::<Page<UsageView>>(request).await?.items)
+        let request = request.query("profile", profile.as_ref()).query("tenant", tenant.as_ref());
+        Ok(self.list(request, None, u32::MAX).await?.items)
     }
 }
 

@@ -8,6 +8,7 @@ use longshore::worker_session::Session;
 use longshore::{BatchStatus, Timestamp};
 use maud::{Markup, html};
 
+use super::batches::query;
 use super::format::{duration, number};
 use crate::Trend;
 
@@ -78,7 +79,7 @@ fn is_nearly_full(live: u64, room: u64) -> bool {
 
 /// The alert of a failed or paused batch.
 pub(super) fn batch_alert(batch: &Batch) -> Option<Alert> {
-    let page = format!("/batches/{}", batch.id);
+    let page = format!("/batches/{}", query(batch.id.as_str()));
     let why = batch.reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
     match batch.status {
         BatchStatus::Failed => Some(Alert::critical(format!("Batch {} failed{why}", batch.id), page)),

@@ -47,7 +47,7 @@ pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
         (table(&rows.items, reads))
         @if let Some(next) = &rows.next {
             @let state = state.map_or(String::new(), |state| format!("&state={state}"));
-            p { a href={ "/batches/" (id) "?after=" (query(next)) (state) } rel="next" { "Older" } }
+            p { a href={ "/batches/" (query(id.as_str())) "?after=" (query(next)) (state) } rel="next" { "Older" } }
         }
     };
     Ok(layout(&req.caller, "/batches", id.as_str(), main))
@@ -74,7 +74,7 @@ fn figures(BatchView { batch, progress }: &BatchView) -> Markup {
 }
 
 fn actions(BatchView { batch, .. }: &BatchView) -> Markup {
-    let to = |verb: &str| format!("/batches/{}/{verb}", batch.id);
+    let to = |verb: &str| format!("/batches/{}/{verb}", query(batch.id.as_str()));
     let cancel = format!("Give up batch {}? What waits is cancelled.", batch.id);
     html! {
         div.actions {
@@ -118,9 +118,9 @@ fn reasons(shown: &BatchView, failures: &[FailureGroup], reads: bool) -> Markup 
 fn filter(id: &BatchId, chosen: Option<UnitState>) -> Markup {
     html! {
         div.filter {
-            a href={ "/batches/" (id) } aria-current=[chosen.is_none().then_some("true")] { "all" }
+            a href={ "/batches/" (query(id.as_str())) } aria-current=[chosen.is_none().then_some("true")] { "all" }
             @for state in UnitState::ALL {
-                a href={ "/batches/" (id) "?state=" (state) }
+                a href={ "/batches/" (query(id.as_str())) "?state=" (state) }
                     aria-current=[(chosen == Some(state)).then_some("true")] { (state) }
             }
         }

@@ -59,7 +59,7 @@ pub(super) fn table(req: &PageRequest, batches: Vec<Batch>) -> Markup {
                 } }
                 tbody { @for BatchView { batch, progress } in &shown {
                     tr {
-                        td.wide { a href={ "/batches/" (batch.id) } { (batch.id) } }
+                        td.wide { a href={ "/batches/" (query(batch.id.as_str())) } { (batch.id) } }
                         td.less { (batch.tenant) }
                         td { (pill(batch.status.as_str())) }
                         td { (bar(progress.fraction)) }

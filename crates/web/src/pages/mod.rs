@@ -34,6 +34,7 @@ use maud::Markup;
 
 use crate::app_state::AppState;
 use crate::auth::Caller;
+use crate::caller_limits::CallerSlot;
 use crate::endpoints::{ENDPOINTS, Endpoint, RequestBody};
 use crate::problem::Problem;
 use crate::request_context;
@@ -55,6 +56,8 @@ pub(super) struct PageRequest {
     pub(super) caller: Caller,
     pub(super) path: BTreeMap<String, String>,
     pub(super) query: BTreeMap<String, String>,
+    /// Counts as a request of its caller until it is dropped.
+    _slot: CallerSlot,
 }
 
 impl PageRequest {
@@ -90,7 +93,7 @@ macro_rules! page {
 
 /// The routes of all pages and forms.
 pub(crate) fn routes(app: &Arc<AppState>) -> Router {
-    let (entering, leaving) = (Arc::clone(app), Arc::clone(app));
+    let (opening, entering, leaving) = (Arc::clone(app), Arc::clone(app), Arc::clone(app));
     let mut router = Router::new()
         .route("/", page!(app, overview::page))
         .route("/batches", page!(app, batches::page))
@@ -106,7 +109,7 @@ pub(crate) fn routes(app: &Arc<AppState>) -> Router {
         .route("/audit", page!(app, audit::page))
         .route(
             "/login",
-            on(MethodFilter::GET, async || html_response(StatusCode::OK, login::page(None)))
+            on(MethodFilter::GET, move |request| login::open(opening, request))
                 .on(MethodFilter::POST, move |request| login::log_in(entering, request)),
         )
         .route("/logout", on(MethodFilter::POST, move |request| login::log_out(leaving, request)))
@@ -204,10 +207,10 @@ async fn page_request(
     request: Request,
 ) -> Result<PageRequest, Problem> {
     let (head, _) = request.into_parts();
-    let caller = app.auth.authenticate(&head, app.now()).await?;
+    let (caller, slot) = app.admit(&head).await?;
     let query = form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
     let query = query.into_owned().collect();
-    Ok(PageRequest { app, caller, path, query })
+    Ok(PageRequest { app, caller, path, query, _slot: slot })
 }
 
 /// An HTML response with its security headers.

@@ -1,23 +1,34 @@
 //! `/pools`: bounded pools with holders and waiters.
 
 use longshore::accounts::Role;
+use longshore::store::Page;
 use maud::{Markup, html};
 
 use super::PageRequest;
+use super::batches::query;
 use super::format::{duration, number};
 use super::layout::{layout, table_or_empty};
 use crate::api::pools::{self, PoolView};
 use crate::problem::Problem;
+use crate::request_context::page_of;
 
 /// Maximum number of holders and waiters shown per pool.
 const MAX_SHOWN: usize = 50;
 
+/// Pools per page.
+const PAGE: u32 = 200;
+
 pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     let pools = pools::visible_pools(&req.app, &req.caller).await?;
+    let after = req.query.get("after").map(String::as_str);
+    let Page { items: pools, next } = page_of(pools, after, PAGE, |pool| pool.pool.to_string());
     let main = html! {
         h1 { "Pools" }
         (table(&pools))
         @for pool in &pools { (holders_and_waiters(pool, req.caller.role >= Role::Admin)) }
+        @if let Some(next) = next {
+            p { a href={ "/pools?after=" (query(&next)) } rel="next" { "More" } }
+        }
     };
     Ok(layout(&req.caller, "/pools", "Pools", main))
 }

@@ -1,8 +1,10 @@
 //! `/queues`: every lane of every queue.
 
-use longshore::Scope;
+use std::collections::HashMap;
+
 use longshore::accounts::Role;
 use longshore::store::QueueInfo;
+use longshore::{QueueName, Scope};
 use maud::{Markup, html};
 
 use super::PageRequest;
@@ -10,13 +12,22 @@ use super::batches::query;
 use super::format::{duration, number};
 use super::layout::{button, layout, pill, table_or_empty};
 use crate::Trend;
+use crate::api::queues::lane_key;
 use crate::problem::Problem;
+use crate::request_context::page_of;
+
+/// Lanes per page.
+const PAGE: u32 = 200;
 
 pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     let lanes = req.app.store.queues(&req.caller.scope).await?;
+    let found = page_of(lanes, req.query.get("after").map(String::as_str), PAGE, lane_key);
     let main = html! {
         h1 { "Queues" }
-        (table(req, &lanes))
+        (table(req, &found.items))
+        @if let Some(next) = found.next {
+            p { a href={ "/queues?after=" (query(&next)) } rel="next" { "More" } }
+        }
     };
     Ok(layout(&req.caller, "/queues", "Queues", main))
 }
@@ -29,6 +40,8 @@ pub(super) fn table(req: &PageRequest, lanes: &[QueueInfo]) -> Markup {
         code { "longshore submit exec '{\"argv\":[\"date\"]}'" }
     };
     let can_operate = req.caller.role >= Role::Operate;
+    let mut lanes_of: HashMap<&QueueName, usize> = HashMap::new();
+    lanes.iter().for_each(|lane| *lanes_of.entry(&lane.queue).or_default() += 1);
     table_or_empty(
         lanes.len(),
         nothing,
@@ -56,7 +69,7 @@ pub(super) fn table(req: &PageRequest, lanes: &[QueueInfo]) -> Markup {
                         td.n.less { (number(lane.counts.done)) }
                         td.n.less { (lane.capacity.units.map_or("∞".to_owned(), number)) }
                         td.n { (lane.oldest_ready.map_or(String::new(), |then| duration(now.since(then)))) }
-                        @if can_operate { td { (pause_buttons(req, lane, lanes)) } }
+                        @if can_operate { td { (pause_buttons(req, lane, lanes_of[&lane.queue] > 1)) } }
                     }
                 } }
             }
@@ -79,7 +92,7 @@ pub(super) fn trend(req: &PageRequest, lane: &QueueInfo) -> Option<Trend> {
 }
 
 /// The pause and resume buttons of a lane; of a tenant's own queue, for the queue.
-fn pause_buttons(req: &PageRequest, lane: &QueueInfo, lanes: &[QueueInfo]) -> Markup {
+fn pause_buttons(req: &PageRequest, lane: &QueueInfo, has_others: bool) -> Markup {
     let queue = lane.queue.as_str().replace('/', "%2F");
     let lane_of = match req.caller.scope {
         Scope::All => format!("?tenant={}", query(lane.tenant.as_str())),
@@ -95,8 +108,7 @@ fn pause_buttons(req: &PageRequest, lane: &QueueInfo, lanes: &[QueueInfo]) -> Ma
                 false => (button(&to("pause", &lane_of), "Pause", None)),
             }
             // Offer the whole queue only if it has several lanes.
-            @let is_one = lanes.iter().filter(|one| one.queue == lane.queue).count() < 2;
-            @if req.caller.scope == Scope::All && !is_whole && (lane.queue_paused || !is_one) {
+            @if req.caller.scope == Scope::All && !is_whole && (lane.queue_paused || has_others) {
                 @match lane.queue_paused {
                     true => (button(&to("resume", ""), "Resume queue", None)),
                     false => (button(&to("pause", ""), "Pause queue", None)),

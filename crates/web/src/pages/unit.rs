@@ -9,6 +9,7 @@ use maud::{Markup, html};
 use serde_json::{Map, Value};
 
 use super::PageRequest;
+use super::batches::query;
 use super::format::{ago, duration};
 use super::layout::{button, layout, pill, table_or_empty};
 use crate::problem::Problem;
@@ -44,7 +45,7 @@ fn facts(unit: &Unit, now: Timestamp) -> Markup {
             dt { "Queue" } dd { (unit.queue) }
             dt { "Tenant" } dd { (unit.tenant) }
             @if let Some(batch) = &unit.batch {
-                dt { "Batch" } dd { a href={ "/batches/" (batch) } { (batch) } }
+                dt { "Batch" } dd { a href={ "/batches/" (query(batch.as_str())) } { (batch) } }
             }
             dt { "Sent" } dd { (ago(unit.created_at, now)) }
             dt { (entered(unit.state)) } dd {

@@ -104,7 +104,7 @@ fn table(req: &PageRequest, units: &[Unit], has_more: bool) -> Markup {
                         td { (pill(unit.state.as_str())) }
                         td.less.name title=(unit.queue) { (unit.queue) }
                         td.less.name title=(unit.tenant) { (unit.tenant) }
-                        td.less.name { @if let Some(batch) = &unit.batch { a href={ "/batches/" (batch) } { (batch) } } }
+                        td.less.name { @if let Some(batch) = &unit.batch { a href={ "/batches/" (query(batch.as_str())) } { (batch) } } }
                         td.n { (unit.attempt) }
                         td.n.less { (ago(unit.since, now)) }
                         td.wide { @if let Some(why) = &unit.failure { (shorten(&why.message)) } }

@@ -9,18 +9,24 @@ use longshore::{Kind, Scope, SessionId, Timestamp, Unit, UnitState};
 use maud::{Markup, html};
 
 use super::PageRequest;
+use super::batches::query;
 use super::format::{ago, duration, number};
 use super::layout::{button, layout, pill, table_or_empty};
 use crate::problem::Problem;
+use crate::request_context::page_of;
 
 /// Maximum number of leased units that are loaded.
 const MAX_LEASED: u32 = 500;
 /// Units shown of each worker.
 const MAX_SHOWN: usize = 3;
+/// Workers per page.
+const PAGE: u32 = 200;
 
 pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     req.caller.require_role(Role::Admin)?;
     let sessions = req.app.store.sessions().await?;
+    let after = req.query.get("after").map(String::as_str);
+    let found = page_of(sessions, after, PAGE, |session| session.id.to_string());
     let leased = UnitFilter { state: Some(UnitState::Leased), ..UnitFilter::default() };
     let leased = req.app.store.units(&Scope::All, &leased, None, MAX_LEASED).await?.items;
     let mut held: HashMap<SessionId, Vec<&Unit>> = HashMap::new();
@@ -31,7 +37,10 @@ pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     }
     let main = html! {
         h1 { "Workers" }
-        (table(req, &sessions, &held))
+        (table(req, &found.items, &held))
+        @if let Some(next) = found.next {
+            p { a href={ "/workers?after=" (query(&next)) } rel="next" { "More" } }
+        }
     };
     Ok(layout(&req.caller, "/workers", "Workers", main))
 }

@@ -58,7 +58,7 @@ impl TestServer {
 
 #[tokio::test]
 async fn the_document_has_every_path_that_the_client_asks() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     let document = site.get("/openapi.json", None).await;
     let mut written = Vec::new();
     for methods in document["paths"].as_object().unwrap().values() {
@@ -73,7 +73,7 @@ async fn the_document_has_every_path_that_the_client_asks() {
 /// Queries over HTTP return what the store returns.
 async fn looks_the_same(site: TestSite) {
     let data = site.populate("acme").await;
-    let server = serve(&site, AuthMode::OpenUntilFirstToken).await;
+    let server = serve(&site, AuthMode::NoAuth).await;
     let (far, near) = (RemoteStore::new(server.api(None)), &site.store);
     for scope in [Scope::All, Scope::Tenant(tenant("acme"))] {
         assert_eq!(far.queues(&scope).await.unwrap(), near.queues(&scope).await.unwrap());
@@ -122,16 +122,16 @@ async fn looks_the_same(site: TestSite) {
 
 #[tokio::test]
 async fn a_store_looks_the_same_through_a_server() {
-    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
+    for site in TestSite::everywhere(AuthMode::NoAuth).await {
         Box::pin(looks_the_same(site)).await;
     }
 }
 
 #[tokio::test]
 async fn what_is_steered_through_a_server_is_steered() {
-    let site = TestSite::on_disk(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::on_disk(AuthMode::NoAuth);
     let data = site.populate("acme").await;
-    let server = serve(&site, AuthMode::OpenUntilFirstToken).await;
+    let server = serve(&site, AuthMode::NoAuth).await;
     let far = RemoteStore::new(server.api(None));
     let (all, batch) = (Scope::All, &data.batch);
     let why = BatchAction::Pause { reason: "lunch".to_owned() };
@@ -175,8 +175,8 @@ fn unit(n: u64, key: Option<&str>) -> NewUnit {
 
 #[tokio::test]
 async fn every_unit_has_its_own_answer_and_a_second_sending_is_recognised() {
-    let site = TestSite::on_disk(AuthMode::OpenUntilFirstToken);
-    let server = serve(&site, AuthMode::OpenUntilFirstToken).await;
+    let site = TestSite::on_disk(AuthMode::NoAuth);
+    let server = serve(&site, AuthMode::NoAuth).await;
     let far = RemoteStore::new(server.api(None));
     let first: Vec<NewUnit> = (1..=700).map(|n| unit(n, Some("nightly"))).collect();
     let policy = longshore::Policy { retry: RetryPolicy::never(), ..Default::default() };
@@ -211,14 +211,14 @@ async fn every_unit_has_its_own_answer_and_a_second_sending_is_recognised() {
 
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_who_waits_gets_in_when_there_is_room() {
-    let site = TestSite::on_disk(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::on_disk(AuthMode::NoAuth);
     let queue = QueueName::default();
     let bound = |units| QueueChange {
         capacity: Some(Capacity { units: Some(units), bytes: None }),
         ..QueueChange::default()
     };
     site.store.change_queue(&Scope::All, &queue, bound(3)).await.unwrap();
-    let server = serve(&site, AuthMode::OpenUntilFirstToken).await;
+    let server = serve(&site, AuthMode::NoAuth).await;
     let far: Arc<dyn Store> = Arc::new(RemoteStore::new(server.api(None)));
     let client = Client::new(far);
     let units: Vec<NewUnit> = (1..=5).map(|n| unit(n, None)).collect();
@@ -237,8 +237,8 @@ async fn a_full_queue_refuses_at_once_and_who_waits_gets_in_when_there_is_room()
 
 #[tokio::test]
 async fn who_waits_through_a_server_hears_of_the_end() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
-    let server = serve(&site, AuthMode::OpenUntilFirstToken).await;
+    let site = TestSite::in_memory(AuthMode::NoAuth);
+    let server = serve(&site, AuthMode::NoAuth).await;
     let client = Client::new(Arc::new(RemoteStore::new(server.api(None))));
     let unit = NewUnit { awaited: true, ..unit(1, None) };
     let id = client.send(unit).await.unwrap();

@@ -21,7 +21,7 @@ async fn serve(site: &TestSite, limits: ConnectionLimits) -> TestServer {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (end, ended) = oneshot::channel();
-    let web = site.web(AuthMode::OpenUntilFirstToken).limits(limits);
+    let web = site.web(AuthMode::NoAuth).limits(limits);
     let serving = tokio::spawn(web.serve(listener, None, async {
         let _ = ended.await;
     }));
@@ -68,7 +68,7 @@ async fn health_is_told_to_anybody() {
 
 #[tokio::test]
 async fn who_takes_too_much_is_refused_and_who_is_too_slow_is_let_go() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     let time = Duration::from_millis(300);
     let server = serve(&site, ConnectionLimits { body: 1_000, time, ..ConnectionLimits::default() }).await;
     let json = "content-type: application/json\r\n";
@@ -92,7 +92,7 @@ async fn who_takes_too_much_is_refused_and_who_is_too_slow_is_let_go() {
 
 #[tokio::test]
 async fn a_stop_ends_those_who_listen_and_those_who_wait() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     let data = site.populate("acme").await;
     let server = serve(&site, ConnectionLimits::default()).await;
     let mut listening = server.say("GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
@@ -125,7 +125,7 @@ fn resident() -> usize {
 
 #[tokio::test]
 async fn many_who_say_nothing_keep_nobody_out_and_take_little() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     let server =
         serve(&site, ConnectionLimits { time: Duration::from_secs(120), ..ConnectionLimits::default() })
             .await;
@@ -147,7 +147,7 @@ async fn many_who_say_nothing_keep_nobody_out_and_take_little() {
 
 #[tokio::test]
 async fn who_drips_a_head_is_let_go_when_the_time_is_over() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     let time = Duration::from_millis(500);
     let server = serve(&site, ConnectionLimits { time, ..ConnectionLimits::default() }).await;
     let mut stream = server.say("GET / HTTP/1.1\r\n").await;
@@ -163,7 +163,7 @@ async fn who_drips_a_head_is_let_go_when_the_time_is_over() {
 
 #[tokio::test]
 async fn a_huge_body_is_refused_before_it_has_come() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     let server = serve(&site, ConnectionLimits::default()).await;
     let before = resident();
     let head = "POST /api/v1/units HTTP/1.1\r\ncontent-type: application/json\r\n\
@@ -184,7 +184,7 @@ async fn a_huge_body_is_refused_before_it_has_come() {
 
 #[tokio::test]
 async fn many_who_listen_all_hear_of_a_change() {
-    let site = TestSite::on_disk(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::on_disk(AuthMode::NoAuth);
     let server = serve(&site, ConnectionLimits::default()).await;
     let ask = "GET /api/v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut listening = Vec::new();

@@ -194,6 +194,7 @@ impl TestSite {
             ..NewBatch::new(batch.clone())
         };
         self.store.open_batch(&scope, new).await.unwrap();
+        let batch = batch.of_tenant(&tenant);
         let units = (1..=3).map(unit).collect();
         let chunk = BatchChunk { expected: String::new(), next: format!("{mark}:3"), units };
         self.store.add_to_batch(&scope, &batch, chunk).await.unwrap();
@@ -317,7 +318,7 @@ pub(crate) fn path(pattern: &str, data: &TenantData) -> String {
     pattern
         .replace("{unit}", &data.unit.to_string())
         .replace("{worker}", &data.worker.to_string())
-        .replace("{batch}", data.batch.as_str())
+        .replace("{batch}", &data.batch.as_str().replace('/', "%2F"))
         .replace("{pool}", &format!("{}{pool}", data.mark))
         .replace("{permit}", &data.permit.to_string())
         .replace("{queue}", &data.queue.as_str().replace('/', "%2F"))
@@ -326,7 +327,7 @@ pub(crate) fn path(pattern: &str, data: &TenantData) -> String {
 /// A path that succeeds for the tenant. Units are added to the batch that `openBatch` created.
 pub(crate) fn good_path(endpoint: &Endpoint, data: &TenantData) -> String {
     match endpoint.id {
-        "addToBatch" => format!("/batches/{}-new/units?next=1", data.mark),
+        "addToBatch" => format!("/batches/{0}%2F{0}-new/units?next=1", data.mark),
         _ => path(endpoint.path, data),
     }
 }

@@ -1,13 +1,17 @@
 //! Two tenants' tokens against every endpoint: nothing leaks, nothing is changed.
 
+use axum::body::Body;
+use axum::http::Request;
+use http_body_util::BodyExt;
 use longshore::accounts::Role;
-use longshore::store::{ScheduleFilter, UnitFilter};
-use longshore::{PoolName, Scope};
+use longshore::store::{QueueChange, ScheduleFilter, UnitFilter};
+use longshore::{BatchId, NewUnit, PermitId, PoolName, QueueName, Scope, SessionId, UnitId};
 use longshore_web::AuthMode;
-use longshore_web::endpoints::{ENDPOINTS, Endpoint, ParamKind, ResponseBody};
+use longshore_web::endpoints::{BASE, ENDPOINTS, Endpoint, ParamKind, ResponseBody};
 use serde_json::json;
+use tower::ServiceExt;
 
-use crate::fixture::{TenantData, TestSite, body, path, tenant};
+use crate::fixture::{TenantData, TestResponse, TestSite, body, kind, path, tenant};
 
 /// All requests to this endpoint by which another tenant may try to reach a tenant's data.
 fn foreign_requests(endpoint: &Endpoint, data: &TenantData) -> Vec<String> {
@@ -24,7 +28,7 @@ fn foreign_requests(endpoint: &Endpoint, data: &TenantData) -> Vec<String> {
             ("queue", _) => vec![data.queue.to_string(), "shared".to_owned()],
             ("kind", _) => vec![format!("{mark}-kind")],
             ("batch", _) => vec![data.batch.to_string()],
-            ("after", _) => vec![format!("{mark}/{mark}-daily"), "5".to_owned()],
+            ("after", _) => vec![format!("{mark}/{mark}-daily"), "5".to_owned(), "a%20b".to_owned()],
             (_, ParamKind::OneOf(words)) => words.iter().map(|word| (*word).to_owned()).collect(),
             (_, ParamKind::Number(most)) => vec![most.to_string()],
             (_, ParamKind::Seconds(_)) => vec!["0".to_owned()],
@@ -52,6 +56,103 @@ async fn inventory(site: &TestSite, data: &TenantData) -> String {
         held.push((stats.max, stats.holders.iter().filter(|one| one.id == data.permit).count()));
     }
     serde_json::to_string(&json!([units, batch, queues, schedules, sessions, deeds, held])).unwrap()
+}
+
+/// A tenant that does not exist, with names and ids as long as those of `zebra`.
+fn absent() -> TenantData {
+    TenantData {
+        mark: "zobra",
+        unit: UnitId::new(),
+        worker: SessionId::new(),
+        batch: BatchId::new("zobra/zobra-batch").unwrap(),
+        queue: QueueName::new("zobra/mail").unwrap(),
+        permit: PermitId::new(),
+    }
+}
+
+/// An answer without the request's own names and ids.
+fn anonymous(response: &TestResponse, data: &TenantData) -> (u16, String) {
+    let ids = [data.unit.to_string(), data.worker.to_string(), data.permit.to_string()];
+    let text = ids.iter().fold(response.text.replace(data.mark, "MARK"), |text, id| text.replace(id, "ID"));
+    (response.status.as_u16(), text)
+}
+
+/// All changes of the tenant's event stream.
+async fn heard(site: &TestSite, token: &str) -> String {
+    let request = Request::get(format!("{BASE}/events?since=0")).header("host", "localhost");
+    let request = request.header("authorization", format!("Bearer {token}")).body(Body::empty()).unwrap();
+    let mut body = site.router.clone().oneshot(request).await.unwrap().into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    String::from_utf8(first.to_vec()).unwrap()
+}
+
+/// Events, errors and pages tell a tenant nothing of another one's objects, not even that they exist.
+async fn nothing_is_told(site: &TestSite, zebra: &TenantData) {
+    let nobody = absent();
+    for name in ["zebra/mail", "zebra-side", "shared"] {
+        let queue = QueueName::new(name).unwrap();
+        let unit = NewUnit {
+            tenant: tenant("zebra"),
+            queue: queue.clone(),
+            ..NewUnit::new(kind("zebra-kind"), json!(0))
+        };
+        site.store.send(&Scope::All, vec![unit]).await.unwrap();
+        for paused in [true, false] {
+            let change = QueueChange { paused: Some(paused), ..QueueChange::default() };
+            site.store.change_queue(&Scope::All, &queue, change).await.unwrap();
+        }
+    }
+    let token = site.token("quokka", Role::Operate).await;
+    let events = heard(site, &token).await;
+    assert!(events.contains("quokka") && !events.contains("zebra"), "{events}");
+    let own = heard(site, &site.token("zebra", Role::Read).await).await;
+    assert!(own.contains("zebra/mail") && own.contains("zebra-side"), "{own}");
+    for endpoint in ENDPOINTS.iter().filter(|one| one.response != ResponseBody::Events) {
+        let asked = foreign_requests(endpoint, zebra).into_iter().zip(foreign_requests(endpoint, &nobody));
+        for (real, absent) in asked {
+            let method = endpoint.method.as_str();
+            let found = site.ask(method, &real, Some(&token), body(endpoint.id, "zebra")).await;
+            let none = site.ask(method, &absent, Some(&token), body(endpoint.id, "zobra")).await;
+            if !endpoint.is_mutation() && found.status.is_success() {
+                continue;
+            }
+            assert_eq!(anonymous(&found, zebra), anonymous(&none, &nobody), "{method} {real}");
+        }
+    }
+    for page in [
+        "/",
+        "/queues",
+        "/batches",
+        "/units",
+        "/cron",
+        "/pools",
+        "/usage",
+        "/audit",
+        "/units?queue=zebra-side",
+    ] {
+        let request = Request::get(page).header("host", "localhost");
+        let request = request.header("authorization", format!("Bearer {token}")).body(Body::empty()).unwrap();
+        let response = site.send(request).await;
+        let text = response.text.replace("zebra-side", "");
+        assert!(response.status.is_success() && !text.contains("zebra"), "{page}: {text}");
+    }
+}
+
+/// A tenant may use the same names as another one; an id it knows from elsewhere is refused.
+async fn names_are_the_tenants_own(site: &TestSite, zebra: &TenantData) {
+    let token = site.token("quokka", Role::Operate).await;
+    let open = json!({ "id": "zebra-batch" });
+    let opened = site.ask("POST", "/batches", Some(&token), Some(open)).await.good();
+    assert_eq!(
+        (&opened["status"], &opened["batch"]["id"]),
+        (&json!("created"), &json!("quokka/zebra-batch"))
+    );
+    let full = site.ask("POST", "/batches", Some(&token), Some(json!({ "id": "zebra/x" }))).await;
+    assert_eq!(full.status.as_u16(), 404, "{}", full.text);
+    let taken = json!({ "id": zebra.unit, "kind": "k" });
+    let sent = site.ask("POST", "/units", Some(&token), Some(taken)).await;
+    assert_eq!(sent.status.as_u16(), 409, "it is not stored, so it must not be confirmed: {}", sent.text);
+    assert!(!sent.text.contains("zebra"), "{}", sent.text);
 }
 
 async fn nothing_leaks(site: TestSite) {
@@ -87,6 +188,8 @@ async fn nothing_leaks(site: TestSite) {
         assert!(site.get(asked, Some(&own)).await.to_string().contains("zebra"), "{asked}");
     }
     drop(quokka);
+    nothing_is_told(&site, &zebra).await;
+    names_are_the_tenants_own(&site, &zebra).await;
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use crate::fixture::{TestSite, body, good_path};
 
 #[tokio::test]
 async fn the_document_names_every_endpoint_of_the_table_and_no_other() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     let document = site.get("/openapi.json", None).await;
     assert_eq!(document["openapi"], "3.1.0");
     let mut written: Vec<String> = Vec::new();
@@ -38,7 +38,7 @@ fn validator(document: &Value, schema: &Value) -> Validator {
 
 #[tokio::test]
 async fn every_answer_looks_as_the_document_says() {
-    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
+    for site in TestSite::everywhere(AuthMode::NoAuth).await {
         let data = site.populate("acme").await;
         let document = site.get("/openapi.json", None).await;
         for endpoint in ENDPOINTS.iter().filter(|one| one.response != ResponseBody::Events) {
@@ -63,7 +63,7 @@ async fn every_answer_looks_as_the_document_says() {
 
 #[tokio::test]
 async fn problems_look_as_the_document_says() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     let document = site.get("/openapi.json", None).await;
     let schema = json!({ "$ref": "#/components/schemas/Problem" });
     let problem = validator(&document, &schema);

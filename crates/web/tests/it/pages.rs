@@ -27,7 +27,7 @@ const HERE: &str = "http://localhost";
 
 #[tokio::test]
 async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
-    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
+    for site in TestSite::everywhere(AuthMode::NoAuth).await {
         for page in ["/", "/batches", "/queues", "/units", "/workers", "/pools", "/usage", "/cron", "/audit"]
         {
             let response = visit(&site, page, None).await;
@@ -39,12 +39,12 @@ async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
             ("/", "acme-batch"),
             ("/batches", "acme-batch"),
             ("/batches?status=running", "acme-batch"),
-            ("/batches/acme-batch", "acme broke"),
-            ("/batches/acme-batch?state=failed", "acme broke"),
+            ("/batches/acme%2Facme-batch", "acme broke"),
+            ("/batches/acme%2Facme-batch?state=failed", "acme broke"),
             ("/queues", "acme/mail"),
             ("/workers", "acme worker"),
             ("/units", "acme-kind"),
-            ("/units?state=failed&batch=acme-batch", "acme broke"),
+            ("/units?state=failed&batch=acme%2Facme-batch", "acme broke"),
             ("/units?queue=shared&tenant=acme&state=ready", "acme-kind"),
             (&format!("/units?id={}", data.unit), "acme-kind"),
             (&format!("/units/{}", data.unit), "•••"),
@@ -76,18 +76,18 @@ async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
         let response = press(&site, &pause, None, HERE, String::new()).await;
         assert_eq!(
             (response.status.as_u16(), &response.headers["location"]),
-            (303, &"/batches/acme-batch".parse().unwrap())
+            (303, &"/batches/acme%2Facme-batch".parse().unwrap())
         );
-        assert!(visit(&site, "/batches/acme-batch", None).await.text.contains("paused by"));
+        assert!(visit(&site, "/batches/acme%2Facme-batch", None).await.text.contains("paused by"));
         assert!(visit(&site, "/audit", None).await.text.contains("batch.pause"));
     }
 }
 
 #[tokio::test]
 async fn what_people_wrote_is_shown_and_not_run() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     site.populate("acme").await;
-    let failed = visit(&site, "/batches/acme-batch", None).await.text;
+    let failed = visit(&site, "/batches/acme%2Facme-batch", None).await.text;
     assert!(failed.contains("{&quot;words&quot;:&quot;acme 1&quot;}"), "{failed}");
     let response = visit(&site, "/batches/%3Cscript%3E", None).await;
     assert!(!response.text.contains("<script>"), "{}", response.text);
@@ -116,11 +116,11 @@ async fn a_browser_logs_in_with_a_token_and_out_again() {
     assert!(page.text.contains("acme-batch") && !page.text.contains("other"), "{}", page.text);
     assert!(!page.text.contains(&token));
     assert_eq!(visit(&site, "/workers", Some(cookie)).await.status.as_u16(), 403);
-    assert_eq!(visit(&site, "/batches/other-batch", Some(cookie)).await.status.as_u16(), 404);
+    assert_eq!(visit(&site, "/batches/other%2Fother-batch", Some(cookie)).await.status.as_u16(), 404);
     let pause = path("/batches/{batch}/pause", &data);
     let response = press(&site, &pause, Some(cookie), HERE, String::new()).await;
     assert_eq!(response.status.as_u16(), 404, "{}", response.text);
-    let own = "/batches/acme-batch/pause";
+    let own = "/batches/acme%2Facme-batch/pause";
     let response = press(&site, own, Some(cookie), "http://evil.example", String::new()).await;
     assert_eq!(response.status.as_u16(), 403, "another site's page presses nothing");
     let response = press(&site, own, Some(cookie), HERE, String::new()).await;
@@ -179,7 +179,7 @@ async fn a_unit_is_masked_until_it_is_asked_for_and_for_others_always() {
 
 #[tokio::test]
 async fn a_units_buttons_cancel_it_and_run_it_again() {
-    let site = TestSite::on_disk(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::on_disk(AuthMode::NoAuth);
     let data = site.populate("acme").await;
     let page = format!("/units/{}", data.unit);
     assert!(visit(&site, &page, None).await.text.contains("/cancel"));
@@ -193,7 +193,7 @@ async fn a_units_buttons_cancel_it_and_run_it_again() {
 
 #[tokio::test]
 async fn a_lanes_button_is_for_that_lane_only() {
-    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
+    for site in TestSite::everywhere(AuthMode::NoAuth).await {
         site.populate("acme").await;
         site.populate("other").await;
         let page = visit(&site, "/queues", None).await.text;
@@ -212,7 +212,7 @@ async fn a_lanes_button_is_for_that_lane_only() {
 
 #[tokio::test]
 async fn numbers_that_are_typed_resize_pools_and_scale_dispatch() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     site.populate("acme").await;
     for (page, action, form) in [
         ("/pools", "/pools/acme%2Fpool/resize", "max=7"),
@@ -233,12 +233,12 @@ async fn numbers_that_are_typed_resize_pools_and_scale_dispatch() {
 
 #[tokio::test]
 async fn a_drained_batch_says_what_still_runs() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     let data = site.populate("acme").await;
     site.hold_unit("acme", &data).await;
-    let page = visit(&site, "/batches/acme-batch", None).await.text;
-    assert!(page.contains("/batches/acme-batch/drain"), "{page}");
-    press(&site, "/batches/acme-batch/drain", None, HERE, String::new()).await;
-    let page = visit(&site, "/batches/acme-batch", None).await.text;
+    let page = visit(&site, "/batches/acme%2Facme-batch", None).await.text;
+    assert!(page.contains("/batches/acme%2Facme-batch/drain"), "{page}");
+    press(&site, "/batches/acme%2Facme-batch/drain", None, HERE, String::new()).await;
+    let page = visit(&site, "/batches/acme%2Facme-batch", None).await.text;
     assert!(page.contains("drained by") && page.contains("1 still run"), "{page}");
 }

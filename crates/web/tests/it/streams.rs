@@ -1,12 +1,14 @@
 //! Streams of units in, streams of changes out.
 
+use std::time::{Duration, Instant};
+
 use axum::body::Body;
 use axum::http::Request;
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use longshore::accounts::Role;
 use longshore::store::{Capacity, QueueChange};
-use longshore::{QueueName, Scope};
+use longshore::{QueueName, Scope, UnitId};
 use longshore_web::AuthMode;
 use serde_json::json;
 use tower::ServiceExt;
@@ -27,7 +29,7 @@ fn units(queue: &str, count: u32) -> String {
 
 #[tokio::test]
 async fn a_stream_cut_anywhere_is_the_same_stream() {
-    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
+    for site in TestSite::everywhere(AuthMode::NoAuth).await {
         let text = units("default", 1_203) + "\n  \n" + units("default", 1).trim_end();
         for size in [1, 7, 64 * 1024] {
             let pieces: Vec<_> = text.as_bytes().chunks(size).map(Bytes::copy_from_slice).collect();
@@ -45,7 +47,7 @@ async fn a_stream_cut_anywhere_is_the_same_stream() {
 
 #[tokio::test]
 async fn a_stream_into_a_full_queue_is_told_where_to_go_on() {
-    for site in TestSite::everywhere(AuthMode::OpenUntilFirstToken).await {
+    for site in TestSite::everywhere(AuthMode::NoAuth).await {
         let queue = QueueName::new("small").unwrap();
         let room = |units| QueueChange {
             capacity: Some(Capacity { units: Some(units), bytes: None }),
@@ -66,8 +68,21 @@ async fn a_stream_into_a_full_queue_is_told_where_to_go_on() {
 }
 
 #[tokio::test]
+async fn a_hundred_thousand_dependencies_are_refused_at_once() {
+    for site in TestSite::everywhere(AuthMode::NoAuth).await {
+        let ids: Vec<UnitId> = (0..100_000).map(|_| UnitId::new()).collect();
+        let unit = json!({"kind": "work", "payload": {}, "after": {"units": ids}}).to_string();
+        let began = Instant::now();
+        let response = site.send(lines("/units/stream", None, Body::from(unit))).await;
+        assert_eq!(response.status.as_u16(), 400, "{}", response.text);
+        assert!(response.text.contains("at most 1000 dependencies"), "{}", response.text);
+        assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
+    }
+}
+
+#[tokio::test]
 async fn a_stream_that_waits_for_room_gets_it() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     let queue = QueueName::new("small").unwrap();
     let room = |units| QueueChange {
         capacity: Some(Capacity { units: Some(units), bytes: None }),
@@ -88,7 +103,7 @@ async fn a_stream_that_waits_for_room_gets_it() {
 
 #[tokio::test]
 async fn a_bad_line_is_named_and_those_before_it_are_in() {
-    let site = TestSite::in_memory(AuthMode::OpenUntilFirstToken);
+    let site = TestSite::in_memory(AuthMode::NoAuth);
     let text = units("default", 3) + "{\"kind\": \n" + &units("default", 3);
     let response = site.send(lines("/units/stream", None, Body::from(text))).await;
     assert_eq!(response.status.as_u16(), 400);

@@ -9,26 +9,43 @@ use longshore::accounts::{CallAdmission, CallRecord, NewCall};
 use super::{AdmissionError, ProfileCall};
 use crate::inference::Inner;
 use crate::inference::billing::OpenCall;
+use crate::inference::call_bound::CallBound;
 use crate::inference::profile_cache::ledger_error;
-use crate::model_api::{AskError, Code, Question};
+use crate::model_api::{AskError, Code, Question, Retryability};
 
 impl ProfileCall<'_> {
     /// Journals the call and reserves its tokens and cost. Without a budget and without a unit, the
     /// caller does not wait for the write.
-    pub(super) async fn reserve_budget(
+    pub(in crate::inference) async fn reserve_budget(
         &self,
         question: &Question,
-        tokens: u64,
+        bound: &CallBound<'_>,
     ) -> Result<OpenCall<'_>, AdmissionError> {
-        let reserve_picos = self.max_cost(question, tokens);
-        let call = NewCall { reserve_tokens: tokens, reserve_picos, ..self.new_call(question) };
+        let call = bound.reserve(self.new_call(question));
         let tenant = self.inner.profile_cache.tenant(&self.request.tenant).await?;
         if self.request.unit.is_none() && !tenant.has_budget {
             self.inner.journal.append(CallRecord { call: call.clone(), end: None });
-        } else {
-            Box::pin(self.inner.admit_call(&call)).await?;
+            return Ok(OpenCall::new(self.inner, call));
         }
-        Ok(OpenCall::new(self.inner, call))
+        // Guarded before the ledger answers: if the caller leaves meanwhile, the call is ended, and
+        // what the ledger may have reserved is free again.
+        let open = OpenCall::new(self.inner, call.clone());
+        match Box::pin(self.inner.admit_call(&call)).await {
+            Ok(()) => Ok(open),
+            Err(error) => {
+                if !error.may_be_reserved() {
+                    open.forget();
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl AdmissionError {
+    /// Whether the ledger may have admitted the call although it did not say so.
+    fn may_be_reserved(&self) -> bool {
+        matches!(self, Self::Rejected(error) if error.retry == Retryability::NotSent)
     }
 }
 

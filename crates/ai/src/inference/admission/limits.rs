@@ -31,14 +31,14 @@ impl ProfileCall<'_> {
     }
 
     /// What the call takes from each token bucket.
-    pub(super) async fn charges(&self, tokens: u64) -> Result<Arc<[BucketCharge]>, AskError> {
+    pub(in crate::inference) async fn charges(&self, tokens: u64) -> Result<Arc<[BucketCharge]>, AskError> {
         let tenant = self.inner.profile_cache.tenant(&self.request.tenant).await?;
         let charges = tenant.charges.iter().chain(&self.entry.charges);
         Ok(charges.map(|charge| charge.with_tokens(tokens)).collect())
     }
 
     /// Reserves the call's requests and tokens.
-    pub(super) async fn reserve_tokens(
+    pub(in crate::inference) async fn reserve_tokens(
         &self,
         wait: YieldingWait<'_>,
         charges: &Arc<[BucketCharge]>,

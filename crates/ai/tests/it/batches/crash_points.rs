@@ -34,8 +34,8 @@ pub(super) struct Tripwire {
 }
 
 impl Tripwire {
-    pub(super) fn at(verb: usize, kill: Kill) -> Arc<Self> {
-        Arc::new(Self { left: AtomicUsize::new(verb + 1), kill, tripped: Notify::new() })
+    pub(super) fn at(call: usize, kill: Kill) -> Arc<Self> {
+        Arc::new(Self { left: AtomicUsize::new(call + 1), kill, tripped: Notify::new() })
     }
 
     /// Whether it has stopped.
@@ -43,14 +43,14 @@ impl Tripwire {
         self.left.load(Ordering::SeqCst) == 0
     }
 
-    async fn around<T>(&self, verb: impl Future<Output = T>) -> T {
+    async fn around<T>(&self, call: impl Future<Output = T>) -> T {
         let count = |left: usize| left.checked_sub(1);
         let before = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, count);
         let here = before == Ok(1);
         if here && self.kill == Kill::Before {
             self.stand().await;
         }
-        let done = verb.await;
+        let done = call.await;
         if here {
             self.stand().await;
         }
@@ -69,8 +69,8 @@ pub(super) struct Killable<T: ?Sized> {
 }
 
 macro_rules! through {
-    ($self:ident, $($verb:tt)*) => {
-        $self.wire.around($self.inner.$($verb)*).await
+    ($self:ident, $($call:tt)*) => {
+        $self.wire.around($self.inner.$($call)*).await
     };
 }
 

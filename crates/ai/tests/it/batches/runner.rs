@@ -114,28 +114,28 @@ fn is_answer_to(id: &str, reply: &BatchReply) -> bool {
 async fn a_conductor_killed_at_every_step_pays_once_and_loses_nothing() {
     for name in BOTH {
         for kill in [Kill::Before, Kill::After] {
-            let mut verbs = 0;
+            let mut calls = 0;
             loop {
-                let fixture = RunnerFixture::of(name, Tripwire::at(verbs, kill)).await;
+                let fixture = RunnerFixture::of(name, Tripwire::at(calls, kill)).await;
                 fixture
                     .fixture
                     .fake
                     .push_batch_plans(vec![BatchPlan { polls: 1, ..BatchPlan::default() }; 3]);
                 fixture.fixture.fake.fail_in_batch("b", BatchItemFailure::Expired);
                 fixture.play().await;
-                let place = format!("{name}, killed {kill:?} verb {verbs}");
+                let place = format!("{name}, killed {kill:?} call {calls}");
                 for (id, reply) in fixture.replies().await {
                     assert!(is_answer_to(id, &reply), "{place}: {id}: {reply:?}");
                 }
                 assert_eq!(fixture.sent(), once_each(&[("b", 2)]), "{place}");
-                let (shipments, _) = fixture.store.provider_batches(&fixture.batch).await.unwrap();
-                assert!(shipments.is_empty(), "{place}: {shipments:?}");
+                let (provider_batches, _) = fixture.store.provider_batches(&fixture.batch).await.unwrap();
+                assert!(provider_batches.is_empty(), "{place}: {provider_batches:?}");
                 if !fixture.wire.is_spent() {
                     break;
                 }
-                verbs += 1;
+                calls += 1;
             }
-            assert!(verbs > 30, "{name}: only {verbs} verbs were tried");
+            assert!(calls > 30, "{name}: only {calls} calls were tried");
         }
     }
 }

@@ -80,10 +80,12 @@ fn spoiled(whole: Value) -> impl Strategy<Value = Value> {
     })
 }
 
-async fn is_answered_or_refused(path: &str, body: String) {
+pub(super) async fn is_answered_or_refused(path: &str, body: impl Into<Vec<u8>>) {
+    let body = body.into();
     let fixture = GatewayFixture::new();
     let mut request = post(path, &json!(null));
     *request.body_mut() = Body::from(body.clone());
+    let body = String::from_utf8_lossy(&body);
     let reply = fixture.reply(request).await;
     if reply.status.is_success() {
         return;
@@ -92,7 +94,7 @@ async fn is_answered_or_refused(path: &str, body: String) {
     assert!(reply.json()["error"]["message"].is_string(), "{} to {body}", reply.body);
 }
 
-fn wait_for(future: impl Future<Output = ()>) {
+pub(super) fn wait_for(future: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     runtime.unwrap().block_on(future);
 }

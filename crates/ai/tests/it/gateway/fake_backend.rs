@@ -61,6 +61,18 @@ impl InferenceBackend for FakeBackend {
         Ok(ProfileSettings { provider: Some(provider), model, max_tokens: Some(77), temperature: None })
     }
 
+    async fn require_model(
+        &self,
+        _tenant: &TenantId,
+        _profile: &ProfileName,
+        model: &str,
+    ) -> Result<(), AskError> {
+        match model {
+            "unknown" => Err(AskError::new(Code::InvalidRequest, "only `fake-1` is offered")),
+            _ => Ok(()),
+        }
+    }
+
     async fn ask(
         &self,
         request: &InferenceRequest,

@@ -5,6 +5,7 @@ mod arbitrary_requests;
 mod connections;
 mod errors;
 mod fake_backend;
+mod fuzz;
 mod models;
 mod openai;
 mod passthrough;

@@ -35,6 +35,9 @@ async fn one_profile_is_shown_also_with_another_model() {
         let model = fixture.reply(look(&format!("/v1/models/{id}"), false)).await.json();
         assert_eq!(model["id"], id);
     }
+    let none = fixture.reply(look("/v1/models/plain/unknown", false)).await;
+    assert_eq!(none.status, StatusCode::NOT_FOUND);
+    assert!(none.body.contains("only `fake-1` is offered"), "{}", none.body);
     let none = fixture.reply(look("/v1/models/none", false)).await;
     assert_eq!(
         (none.status, &none.json()["error"]["code"]),

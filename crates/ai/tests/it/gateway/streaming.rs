@@ -36,7 +36,7 @@ async fn openai_chunks_come_in_their_order() {
     for chunk in &chunks {
         assert_eq!(chunk["object"], "chat.completion.chunk");
         assert_eq!((&chunk["created"], &chunk["choices"][0]["index"]), (&json!(1_700_000_000), &json!(0)));
-        assert!(chunk.get("usage").is_none(), "nobody asked for it: {chunk}");
+        assert!(chunk.get("usage").is_none(), "the request did not ask for it: {chunk}");
     }
     let deltas: Vec<_> = chunks.iter().map(|chunk| &chunk["choices"][0]["delta"]).collect();
     let begin = json!({"role": "assistant", "content": ""});

@@ -156,7 +156,7 @@ async fn who_keeps_the_books_may_be_dropped_in_the_middle_of_a_write() {
     for kill in [CrashTiming::Before, CrashTiming::After] {
         let fixture = InferenceFixture::new();
         fixture.scripted("acme", "fast", FINE, json!({})).await;
-        let wire = CrashPoint::at(0, kill, |verb| verb == "record_calls");
+        let wire = CrashPoint::at(0, kill, &["record_calls"]);
         let ledger: Arc<dyn Ledger> =
             Arc::new(CrashPointLedger::new(Arc::clone(&fixture.store) as _, Arc::clone(&wire)));
         let vault = Arc::new(Vault::new(Arc::clone(&fixture.store) as _, None));

@@ -57,7 +57,8 @@ async fn the_tenants_fallback_comes_last_and_circles_end() {
 #[tokio::test(start_paused = true)]
 async fn a_model_that_was_wished_for_is_the_first_profiles_and_no_other_is_asked_for_it() {
     let fixture = InferenceFixture::new();
-    fixture.scripted("acme", "first", DOWN, json!({ "fallback": ["second"] })).await;
+    let more = json!({ "fallback": ["second"], "models": { "firsts-own": {} } });
+    fixture.scripted("acme", "first", DOWN, more).await;
     fixture.scripted("acme", "second", FINE, json!({})).await;
     let mut request = request("acme", "first", "hi");
     request.question.model = Some("firsts-own".into());

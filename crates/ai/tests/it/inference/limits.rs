@@ -62,7 +62,7 @@ async fn a_caller_that_disconnects_while_its_call_is_admitted_leaves_the_limit_t
     fixture.scripted("acme", "tight", FINE, json!({ "limits": limits })).await;
     let budget = Some(Budget { tokens: Some(1_000_000), cost_picos: None, warn_at: 1.0 });
     fixture.store.put_budget(&Scope::All, &tenant("acme"), budget).await.unwrap();
-    let wire = CrashPoint::at(0, CrashTiming::Before, |verb| verb == "admit_calls");
+    let wire = CrashPoint::at(0, CrashTiming::Before, &["admit_calls"]);
     let ledger: Arc<dyn Ledger> =
         Arc::new(CrashPointLedger::new(Arc::clone(&fixture.store) as _, Arc::clone(&wire)));
     let vault = Arc::new(Vault::new(Arc::clone(&fixture.store) as _, None));

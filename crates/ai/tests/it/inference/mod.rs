@@ -1,5 +1,6 @@
 //! Inference: profiles, retries, fallbacks, budgets and call records.
 
+mod budget_bound;
 mod budgets;
 mod call_records;
 mod events;

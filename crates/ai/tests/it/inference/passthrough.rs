@@ -18,7 +18,7 @@ async fn ask_for_two(fixture: &InferenceFixture, profile: &str) -> (u16, Value) 
     let router = Gateway::new(Arc::new(fixture.inference.clone()), Arc::new(authenticator)).router();
     let messages = json!([{ "role": "user", "content": "hi" }]);
     let body = json!({ "model": profile, "n": 2, "messages": messages }).to_string();
-    let request = Request::post("/v1/chat/completions").body(Body::from(body)).unwrap();
+    let request = Request::post("http://localhost/v1/chat/completions").body(Body::from(body)).unwrap();
     let response = router.oneshot(request).await.unwrap();
     let status = response.status().as_u16();
     let body = response.into_body().collect().await.unwrap().to_bytes();

@@ -125,7 +125,9 @@ async fn a_suspended_profile_says_so_and_works_again_when_resumed() {
 #[tokio::test(start_paused = true)]
 async fn a_profile_may_extend_a_template_of_its_own_tenant_or_of_the_house() {
     let fixture = InferenceFixture::new();
-    let house = json!({ "template": true, "provider": "scripted", "model": "m", "script": FINE });
+    let house = json!({
+        "template": true, "provider": "scripted", "model": "m", "models": { "own": {} }, "script": FINE,
+    });
     fixture.profile("default", "house", house).await;
     fixture.profile("acme", "fast", json!({ "extends": "house", "model": "own" })).await;
     let answer = fixture.ask("acme", "fast", "hi").await.result.unwrap();

@@ -111,5 +111,5 @@ async fn refuses_a_wrong_key(proxy: &Proxy, wire: ProviderName) {
     assert!(matches!(error.code, Code::ProviderAuth | Code::InvalidRequest), "{error}");
     assert_eq!(error.retry, Retryability::Never);
     assert!(!error.to_string().contains("this-is-not-the-key"), "{error}");
-    assert_eq!(proxy.fake.requests().len(), asked, "the proxy asked nobody");
+    assert_eq!(proxy.fake.requests().len(), asked, "the proxy asked no provider");
 }

@@ -18,6 +18,9 @@ fn request_in(format: ProviderName, mut body: Value) -> Question {
         format,
         body: RawObject::parse(body.to_string()).unwrap(),
         unsupported: vec!["`unheard_of`".into()],
+        unpriced: Vec::new(),
+        choices: 1,
+        images: 0,
         has_system: false,
     };
     Question { raw: Some(Arc::new(raw)), max_tokens: 9, ..question("hi") }

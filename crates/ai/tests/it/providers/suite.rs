@@ -291,12 +291,12 @@ pub(super) async fn who_stops_listening_has_what_came(fixture: ProviderFixture) 
     fixture.fake.push_behaviours([FakeBehaviour::answer("fine, thanks")]);
     let answer = fixture.provider.stream(&question("hi"), &send).await.unwrap();
     assert!("fine, thanks".starts_with(&answer.text), "{answer:?}");
-    assert!(answer.estimated, "nobody counted what was not read");
+    assert!(answer.estimated, "the rest of the answer was not counted");
 }
 
 pub(super) async fn health_is_asked_for_nothing(fixture: ProviderFixture) {
-    let said = fixture.provider.health(question("").until).await.unwrap();
-    assert!(said.starts_with("answers"), "{said}");
+    let status = fixture.provider.health(question("").until).await.unwrap();
+    assert!(status.starts_with("answers"), "{status}");
     let sent = fixture.fake.requests();
     assert_eq!((sent.len(), sent[0].method.as_str()), (1, "GET"));
     fixture.fake.push_behaviours([FakeBehaviour::error(401)]);

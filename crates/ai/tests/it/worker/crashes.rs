@@ -42,18 +42,20 @@ async fn a_worker_that_dies_while_the_question_is_out_leaves_maybe_billed_and_an
 
 #[tokio::test(start_paused = true)]
 async fn a_reply_that_was_kept_is_delivered_once_and_not_asked_for_again() {
-    let reply: fn(&str) -> bool = |verb| verb == "send_reply";
-    let finish: fn(&str) -> bool = |verb| verb == "finish";
     // The crash comes before the reply is sent, or after it was sent and before the worker knows
     // it.
-    let crashes = [(reply, CrashTiming::Before), (reply, CrashTiming::After), (finish, CrashTiming::Before)];
-    for (at, (verb, kill)) in crashes.into_iter().enumerate() {
+    let crashes: [(&[&str], CrashTiming); 3] = [
+        (&["send_reply"], CrashTiming::Before),
+        (&["send_reply"], CrashTiming::After),
+        (&["finish"], CrashTiming::Before),
+    ];
+    for (at, (methods, kill)) in crashes.into_iter().enumerate() {
         let sent = at > 0;
         let fixture = WorkerFixture::new();
         fixture.setup.scripted("acme", "slow", SLOW, json!({})).await;
         let inbox = fixture.inbox("acme", "r").await;
         let id = fixture.send("acme", with_reply_queue("r-1", "slow", &json!({}))).await;
-        let wire = CrashPoint::at(0, kill, verb);
+        let wire = CrashPoint::at(0, kill, methods);
         crash_when(fixture.worker_with(&wire), async || wire.was_reached()).await;
         assert!(fixture.unit(id).await.checkpoint.is_some());
         assert_eq!(fixture.unit(id).await.state, UnitState::Leased);
@@ -77,7 +79,7 @@ async fn a_reply_whose_reader_leaves_at_the_last_moment_is_dead_lettered_and_in_
     fixture.setup.scripted("acme", "slow", SLOW, json!({})).await;
     let inbox = fixture.inbox("acme", "r").await;
     let id = fixture.send("acme", with_reply_queue("r-1", "slow", &json!({}))).await;
-    let wire = CrashPoint::at(0, CrashTiming::Before, |verb| verb == "send_reply");
+    let wire = CrashPoint::at(0, CrashTiming::Before, &["send_reply"]);
     let leaving = async {
         wire.reached.notified().await;
         inbox.close().await.unwrap();

@@ -50,7 +50,7 @@ async fn another_tenants_library_is_refused_and_hears_nothing() {
         assert!(words.contains("reply_queue"), "{words}");
     }
     assert!(is_empty(&theirs).await);
-    assert!(fixture.call_records().await.is_empty(), "nobody was asked");
+    assert!(fixture.call_records().await.is_empty(), "no provider was asked");
 }
 
 #[tokio::test(start_paused = true)]

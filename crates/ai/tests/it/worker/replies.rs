@@ -49,7 +49,8 @@ async fn metadata_comes_back_as_it_was_written() {
 #[tokio::test(start_paused = true)]
 async fn what_the_request_does_not_say_the_profile_does() {
     let fixture = WorkerFixture::new();
-    let body = json!({ "provider": "echo", "model": "parrot", "max_tokens": 3 });
+    let models = json!({ "cockatoo": {} });
+    let body = json!({ "provider": "echo", "model": "parrot", "models": models, "max_tokens": 3 });
     fixture.setup.profile("acme", "parrot", body).await;
     let long = json!({ "prompt": "a rather long prompt that takes more than three tokens" });
     let plain = fixture.send("acme", request("r-1", "parrot", &long).to_string()).await;
@@ -107,7 +108,7 @@ async fn a_reply_whose_queue_is_gone_is_kept_and_delivered_when_somebody_listens
     fixture.work().await;
     assert_eq!(code_or_text(&next_reply(&inbox).await), "the first");
     assert!(is_empty(&inbox).await);
-    assert_eq!(fixture.call_records().await.len(), 1, "nobody was asked again");
+    assert_eq!(fixture.call_records().await.len(), 1, "no provider was asked again");
 }
 
 #[tokio::test(start_paused = true)]

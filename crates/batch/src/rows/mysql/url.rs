@@ -17,8 +17,8 @@ const SESSION_SETUP: &str = "SET SESSION TRANSACTION READ ONLY";
 
 /// Parses `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS` as the pool's database workers do, for
 /// several read-only connections.
-pub(super) fn read(url: &str) -> Result<Opts, SourceError> {
-    let opts = connection_url::read(url, MAX_CACHED_STATEMENTS);
+pub(super) fn parse_url(url: &str) -> Result<Opts, SourceError> {
+    let opts = connection_url::parse_url(url, MAX_CACHED_STATEMENTS);
     let opts = opts.map_err(|error| SourceError::Data(error.to_string()))?;
     let pool = pool(&opts);
     Ok(OptsBuilder::from_opts(opts).pool_opts(pool).setup(vec![SESSION_SETUP]).into())
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn a_url_says_where_and_how() {
-        let opts = read("mariadb://me:p%40ss@db.example:3307/orders?pool_max=4").unwrap();
+        let opts = parse_url("mariadb://me:p%40ss@db.example:3307/orders?pool_max=4").unwrap();
         assert_eq!((opts.user(), opts.pass(), opts.db_name()), (Some("me"), Some("p@ss"), Some("orders")));
         assert_eq!((opts.ip_or_hostname(), opts.tcp_port()), ("db.example", 3307));
         assert_eq!(opts.pool_opts().constraints().max(), 4);
@@ -50,21 +50,21 @@ mod tests {
 
     #[test]
     fn a_certificate_of_ones_own_may_be_named() {
-        let opts = read("mysql://me@db/orders?ssl_ca=/etc/ssl/own.pem&wait_timeout=9").unwrap();
+        let opts = parse_url("mysql://me@db/orders?ssl_ca=/etc/ssl/own.pem&wait_timeout=9").unwrap();
         let ssl = opts.ssl_opts().unwrap();
         assert_eq!(ssl.root_certs().len(), 1);
         assert!(!ssl.accept_invalid_certs() && !ssl.skip_domain_validation());
-        assert!(read("mysql://me@db/orders?require_ssl=true").unwrap().ssl_opts().is_some());
+        assert!(parse_url("mysql://me@db/orders?require_ssl=true").unwrap().ssl_opts().is_some());
     }
 
     #[test]
     fn a_bad_url_is_refused_without_its_password() {
         for url in ["mysql:", "mysql://me:s3cret@db/x?s3cret=1", "mysql://me:s3cret@[db/x"] {
-            let error = read(url).unwrap_err();
+            let error = parse_url(url).unwrap_err();
             assert!(error.to_string().contains("not mysql://USER"), "{error}");
             assert!(!error.is_retryable());
         }
-        let error = read("mysql://me:s3cret@db:port/x").unwrap_err().to_string();
+        let error = parse_url("mysql://me:s3cret@db:port/x").unwrap_err().to_string();
         assert!(error.contains("invalid port") && !error.contains("s3cret"), "{error}");
     }
 }

@@ -20,11 +20,11 @@ pub(super) enum AccessMode {
 }
 
 /// The database to connect to.
-pub(super) struct OdbcTarget(connection_string::Target);
+pub(super) struct OdbcTarget(connection_string::ConnectionString);
 
 impl OdbcTarget {
     pub(super) fn new(string: &str) -> Self {
-        Self(connection_string::Target::new(string))
+        Self(connection_string::ConnectionString::new(string))
     }
 
     pub(super) fn connect(&self, access: AccessMode) -> Result<OdbcConnection, SourceError> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use deadpool::Runtime;
 use deadpool::managed::Timeouts;
 use longshore::SqlValue;
-use longshore_postgres_address::{ConnectionManager, Pool, PoolError, PooledConnection, PostgresUrl};
+use longshore_postgres_url::{ConnectionManager, Pool, PoolError, PooledConnection, PostgresUrl};
 use tokio_postgres::{Error, Row};
 
 use super::error;

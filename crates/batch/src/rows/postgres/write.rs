@@ -2,7 +2,7 @@
 //! unknown; the caller retries, so effects run at least once.
 
 use longshore::Effect;
-use longshore_postgres_address::PooledConnection;
+use longshore_postgres_url::PooledConnection;
 use tokio_postgres::{Error, Transaction};
 
 use super::server::{MAX_STALE_CONNECTIONS, PostgresServer};

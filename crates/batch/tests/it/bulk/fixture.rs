@@ -51,7 +51,7 @@ pub(super) struct BulkFixture {
     pub(super) fake: FakeAi,
     pub(super) store: Arc<dyn Store>,
     pub(super) ledger: Arc<dyn Ledger>,
-    pub(super) desk: Inference,
+    pub(super) inference: Inference,
     /// The runners' clock.
     pub(super) clock: Arc<dyn Clock>,
     rows: u32,
@@ -68,9 +68,9 @@ impl BulkFixture {
         let key = dir.path().join("key");
         write_secret(&key);
         let ledger: Arc<dyn Ledger> = Arc::clone(&store) as _;
-        let desk = desk(Arc::clone(&ledger));
+        let inference = inference(Arc::clone(&ledger));
         let clock = Arc::new(SystemClock);
-        let fixture = Self { fake, store, ledger, desk, clock, rows, path, _dir: dir };
+        let fixture = Self { fake, store, ledger, inference, clock, rows, path, _dir: dir };
         let body = json!({
             "provider": provider.as_str(), "model": "fake-1", "endpoint": fixture.fake.url(),
             "key": format!("file:{}", key.display()),
@@ -85,7 +85,7 @@ impl BulkFixture {
         let (tenant, name) = (TenantId::default(), fake());
         let put = PutProfile { tenant, name, body, suspended, expected: None };
         self.ledger.put_profile(&Scope::All, put).await.unwrap();
-        self.desk.clear_cache();
+        self.inference.clear_cache();
     }
 
     /// A definition with a provider batch; the answers are `v1` and so on.
@@ -137,15 +137,15 @@ impl BulkFixture {
     }
 
     pub(super) fn worker(&self) -> Worker {
-        self.worker_on(Arc::clone(&self.store), &self.desk)
+        self.worker_on(Arc::clone(&self.store), &self.inference)
     }
 
     /// A worker with its store and ledger behind a tripwire.
     pub(super) fn worker_with(&self, wire: &Arc<CrashPoint>) -> (Worker, Inference) {
         let store = CrashPointStore::new(Arc::clone(&self.store), Arc::clone(wire));
         let ledger = CrashPointLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
-        let desk = desk(Arc::new(ledger));
-        (self.worker_on(Arc::new(store), &desk), desk)
+        let inference = inference(Arc::new(ledger));
+        (self.worker_on(Arc::new(store), &inference), inference)
     }
 
     /// A worker for runners only, one at a time, behind a tripwire.
@@ -153,32 +153,34 @@ impl BulkFixture {
         let store = CrashPointStore::new(Arc::clone(&self.store), Arc::clone(wire));
         let ledger = CrashPointLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
         let builder = Worker::builder(Arc::new(store)).slots(1).services(Services::None);
-        self.with_runner(builder.heartbeat(HeartbeatRequest::Task), &desk(Arc::new(ledger))).build().unwrap()
+        self.with_runner(builder.heartbeat(HeartbeatRequest::Task), &inference(Arc::new(ledger)))
+            .build()
+            .unwrap()
     }
 
     /// A worker for rows only.
     pub(super) fn rows_only(&self) -> Worker {
         let builder = Worker::builder(Arc::clone(&self.store)).slots(8).services(Services::None);
-        self.with_rows(builder.heartbeat(HeartbeatRequest::Task), &self.desk).build().unwrap()
+        self.with_rows(builder.heartbeat(HeartbeatRequest::Task), &self.inference).build().unwrap()
     }
 
-    fn worker_on(&self, store: Arc<dyn Store>, desk: &Inference) -> Worker {
+    fn worker_on(&self, store: Arc<dyn Store>, inference: &Inference) -> Worker {
         let builder = Worker::builder(store)
             .slots(8)
             .heartbeat(HeartbeatRequest::Task)
             .grace(Duration::from_millis(100));
-        self.with_runner(self.with_rows(builder, desk), desk).build().unwrap()
+        self.with_runner(self.with_rows(builder, inference), inference).build().unwrap()
     }
 
-    fn with_runner(&self, builder: WorkerBuilder, desk: &Inference) -> WorkerBuilder {
-        let bulk = ProviderBatchHandler::new(desk.clone()).clock(Arc::clone(&self.clock));
+    fn with_runner(&self, builder: WorkerBuilder, inference: &Inference) -> WorkerBuilder {
+        let bulk = ProviderBatchHandler::new(inference.clone()).clock(Arc::clone(&self.clock));
         builder.handle(Kind::new(PROVIDER_BATCH_KIND).unwrap(), ProviderBatchHandler::policy(), bulk)
     }
 
-    fn with_rows(&self, builder: WorkerBuilder, desk: &Inference) -> WorkerBuilder {
+    fn with_rows(&self, builder: WorkerBuilder, inference: &Inference) -> WorkerBuilder {
         let url = format!("sqlite:{}", self.path.display());
         let rows = RowHandler::builder(Arc::new(Sources::new(Some(url), |_| None)));
-        let rows = rows.label("w").inference(desk.clone()).build();
+        let rows = rows.label("w").inference(inference.clone()).build();
         builder.handle(Kind::new(ROW_KIND).unwrap(), Policy::default(), rows)
     }
 
@@ -187,11 +189,11 @@ impl BulkFixture {
         tokio::select! {
             ended = self.worker().run() => panic!("it should not have ended: {ended:?}"),
             () = reached => {}
-            () = self.desk.run_journal() => panic!("books are kept for ever"),
+            () = self.inference.run_journal() => panic!("books are kept for ever"),
         }
         tokio::select! {
-            () = self.desk.flush_journal() => {}
-            () = self.desk.run_journal() => {}
+            () = self.inference.flush_journal() => {}
+            () = self.inference.run_journal() => {}
         }
         self.reclaim_dead().await;
     }
@@ -271,11 +273,11 @@ impl BulkFixture {
         self.ledger.provider_batches(id).await.unwrap().1
     }
 
-    /// Asserts that no question is parked, no shipment and no call is open, and nothing is
+    /// Asserts that no question is parked, no provider batch and no call is open, and nothing is
     /// reserved.
     pub(super) async fn assert_nothing_is_left(&self, id: &BatchId) {
-        let (shipments, parked) = self.ledger.provider_batches(id).await.unwrap();
-        assert_eq!((parked.total(), shipments), (0, vec![]));
+        let (provider_batches, parked) = self.ledger.provider_batches(id).await.unwrap();
+        assert_eq!((parked.total(), provider_batches), (0, vec![]));
         let tenant = TenantId::default();
         let month = self.ledger.budget(&Scope::All, &tenant).await.unwrap();
         assert_eq!((month.reserved_tokens, month.reserved_picos), (0, 0));
@@ -283,9 +285,9 @@ impl BulkFixture {
     }
 }
 
-fn desk(ledger: Arc<dyn Ledger>) -> Inference {
+fn inference(ledger: Arc<dyn Ledger>) -> Inference {
     let vault = Arc::new(Vault::new(Arc::clone(&ledger) as _, None));
-    Inference::new(ledger, vault, Http::new(), "desk".to_owned())
+    Inference::new(ledger, vault, Http::new(), "bulk".to_owned())
 }
 
 fn fake() -> ProfileName {

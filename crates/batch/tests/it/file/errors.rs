@@ -311,7 +311,7 @@ fn a_provider_without_batches_is_not_asked_for_them() {
         ("profile = \"@a\"\nprovider_batch = { look = \"1s\" }", "mode = \"provider-batch\""),
     ] {
         let error = read(&with(ai)).unwrap_err();
-        let told = format!("{error} {}", error.hint.clone().unwrap_or_default());
-        assert!(told.contains(message) && error.line.is_some(), "{told}");
+        let text = format!("{error} {}", error.hint.clone().unwrap_or_default());
+        assert!(text.contains(message) && error.line.is_some(), "{text}");
     }
 }

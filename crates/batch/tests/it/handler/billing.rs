@@ -1,6 +1,7 @@
 //! Call records of rows: every call is in the ledger once, and the ledger agrees with the batch's
 //! sums.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longshore::accounts::{Call, CallStatus};
@@ -53,7 +54,9 @@ async fn assert_books_agree(fixture: &Fixture, id: &BatchId) {
     let (sums, calls) = (fixture.batch(id).await.sums, fixture.calls(id).await);
     let ends: Vec<_> = answered(&calls).iter().map(|call| call.end.clone().unwrap()).collect();
     let sum = |name: &str| sums.get(name).copied().unwrap_or_default();
-    assert_eq!(sum("answers"), ends.len() as i64, "{calls:#?}");
+    // A correction is a call of its own for the same request.
+    let requests: BTreeSet<_> = answered(&calls).iter().map(|call| &call.call.request_id).collect();
+    assert_eq!(sum("answers"), requests.len() as i64, "{calls:#?}");
     assert_eq!(sum("cost_picos"), ends.iter().map(|end| end.cost_picos).sum::<i64>());
     assert_eq!(sum("tokens_in"), ends.iter().map(|end| end.tokens_in as i64).sum::<i64>());
     assert_eq!(sum("tokens_out"), ends.iter().map(|end| end.tokens_out as i64).sum::<i64>());
@@ -94,7 +97,7 @@ async fn workers_that_are_dropped(route: TestRoute) {
 
 #[tokio::test(start_paused = true)]
 async fn what_a_batch_says_it_cost_is_what_its_calls_cost() {
-    rows_that_fail_and_are_retried(TestRoute::Desk).await;
+    rows_that_fail_and_are_retried(TestRoute::Local).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,7 +107,7 @@ async fn what_a_batch_says_it_cost_is_what_its_calls_cost_through_the_queue() {
 
 #[tokio::test]
 async fn the_books_agree_after_workers_died_wherever_they_were() {
-    workers_that_are_dropped(TestRoute::Desk).await;
+    workers_that_are_dropped(TestRoute::Local).await;
 }
 
 #[tokio::test]
@@ -114,13 +117,13 @@ async fn the_books_agree_after_workers_died_wherever_they_were_through_the_queue
 
 #[tokio::test(start_paused = true)]
 async fn a_call_names_its_row_batch_and_request() {
-    let fixture = Fixture::by(TestRoute::Desk, FakeProvider::always(FINE)).await;
+    let fixture = Fixture::by(TestRoute::Local, FakeProvider::always(FINE)).await;
     let id = fixture.start(&fixture.definition(), &[json!(1)]).await;
     fixture.work(fixture.handler()).await;
     let (unit, calls) = (fixture.only_unit(&id).await, fixture.calls(&id).await);
     let call = &calls[0].call;
     assert_eq!((call.unit, call.request_id.clone()), (Some(unit.id), format!("{}-1", unit.id)));
-    assert!(call.session.is_some(), "whoever dies leaves it as maybe billed");
+    assert!(call.session.is_some(), "if the session dies, the call becomes maybe billed");
     assert_eq!(calls[0].end.as_ref().unwrap().cost_picos, 150_000_000);
 }
 
@@ -155,7 +158,7 @@ async fn money(route: TestRoute) {
 
 #[tokio::test(start_paused = true)]
 async fn a_row_whose_key_has_no_money_is_parked() {
-    money(TestRoute::Desk).await;
+    money(TestRoute::Local).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +166,7 @@ async fn a_row_whose_key_has_no_money_is_parked_through_the_queue() {
     money(TestRoute::Queue).await;
 }
 
-/// Suspends or resumes the tenant of all rows, as the desk sees it.
+/// Suspends or resumes the tenant of all rows, as `Inference` sees it.
 async fn suspend(fixture: &Fixture, suspended: bool) {
     let change = TenantChange { suspended: Some(suspended), ..TenantChange::default() };
     fixture.store.put_tenant(&Scope::All, &TenantId::default(), change).await.unwrap();
@@ -171,12 +174,12 @@ async fn suspend(fixture: &Fixture, suspended: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn a_row_whose_tenant_was_suspended_while_it_ran_waits_and_uses_no_attempt() {
-    let fixture = Fixture::by(TestRoute::Desk, FakeProvider::always(FINE)).await;
+    let fixture = Fixture::by(TestRoute::Local, FakeProvider::always(FINE)).await;
     let id = fixture.start(&fixture.definition(), &[json!(1)]).await;
-    // As if the unit had been claimed just before: the store claims for the tenant, the desk still
+    // As if the unit had been claimed just before: the store claims for the tenant, `Inference` still
     // rejects it.
     suspend(&fixture, true).await;
-    fixture.office().desk.profile(&TenantId::default(), None).await.unwrap_err();
+    fixture.inference().inference.profile(&TenantId::default(), None).await.unwrap_err();
     suspend(&fixture, false).await;
     let parked = async {
         while fixture.only_unit(&id).await.state != UnitState::Scheduled {
@@ -186,31 +189,31 @@ async fn a_row_whose_tenant_was_suspended_while_it_ran_waits_and_uses_no_attempt
     fixture.work_by(fixture.worker(1, fixture.handler()), parked).await;
     let unit = fixture.only_unit(&id).await;
     assert_eq!((unit.attempt, unit.failure), (0, None));
-    assert_eq!(fixture.provider.count(), 0, "nobody was asked");
+    assert_eq!(fixture.provider.count(), 0, "no provider was asked");
     // The unit becomes due by the store's own clock.
     let wake = (UnitSelection::Ids(vec![unit.id]), UnitAction::Wake);
     fixture.store.apply_unit_action(&Scope::All, wake.0, wake.1).await.unwrap();
-    fixture.office().desk.clear_cache();
+    fixture.inference().inference.clear_cache();
     fixture.work(fixture.handler()).await;
     assert_eq!(fixture.only_unit(&id).await.state, UnitState::Done);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_profile_is_looked_up_on_each_use() {
-    let fixture = Fixture::by(TestRoute::Desk, FakeProvider::always(FINE)).await;
+    let fixture = Fixture::by(TestRoute::Local, FakeProvider::always(FINE)).await;
     fixture.start_as("b-1", &fixture.definition(), &[json!(1)]).await;
     fixture.work(fixture.handler()).await;
-    fixture.office().put(None, Some(true)).await;
+    fixture.inference().put(None, Some(true)).await;
     let second = fixture.start_as("b-2", &fixture.definition(), &[json!(2)]).await;
     fixture.work(fixture.handler()).await;
     assert_eq!(fixture.failure(&second).await.0, "profile-disabled");
-    assert_eq!(fixture.provider.count(), 1, "nobody was asked");
+    assert_eq!(fixture.provider.count(), 1, "no provider was asked");
     assert_eq!(fixture.calls(&second).await.len(), 1, "and the books say so");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_written_profile_that_needs_the_network_is_asked_at_the_desk() {
-    let fixture = Fixture::by(TestRoute::Desk, FakeProvider::always(FINE)).await;
+async fn a_written_profile_that_needs_the_network_is_asked_by_the_rows_worker() {
+    let fixture = Fixture::by(TestRoute::Local, FakeProvider::always(FINE)).await;
     let mut definition = fixture.definition();
     support::ai(&mut definition).profile = Profile {
         model: "m".to_owned(),
@@ -227,7 +230,7 @@ async fn a_written_profile_that_needs_the_network_is_asked_at_the_desk() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_desk_such_a_row_is_left_for_another_worker() {
-    let fixture = Fixture::by(TestRoute::Desk, FakeProvider::always(FINE)).await;
+    let fixture = Fixture::by(TestRoute::Local, FakeProvider::always(FINE)).await;
     let id = fixture.start(&fixture.definition(), &[json!(1)]).await;
     let left = async {
         while fixture.only_unit(&id).await.state != UnitState::Scheduled {
@@ -237,6 +240,6 @@ async fn without_a_desk_such_a_row_is_left_for_another_worker() {
     let without = RowHandler::builder(fixture.sources()).label("w");
     fixture.work_by(fixture.worker(1, without), left).await;
     let unit = fixture.only_unit(&id).await;
-    assert_eq!((unit.attempt, unit.failure), (0, None), "nobody is to blame");
+    assert_eq!((unit.attempt, unit.failure), (0, None), "no attempt is counted");
     assert_eq!(fixture.provider.count(), 0);
 }

@@ -103,11 +103,11 @@ async fn a_process_that_dies_costs_no_attempt_and_asks_nobody_twice() {
 #[tokio::test]
 async fn a_row_that_kills_every_process_comes_to_its_end() {
     let steps = CommandFixture::new();
-    let said = words(&steps.row("die in prepare").await);
-    assert!(said.starts_with("pre-error") && said.contains("signal 9"), "{said}");
+    let text = words(&steps.row("die in prepare").await);
+    assert!(text.starts_with("pre-error") && text.contains("signal 9"), "{text}");
     let steps = CommandFixture::new();
-    let said = words(&steps.row("die in apply").await);
-    assert!(said.starts_with("post-error") && said.contains("signal 9"), "{said}");
+    let text = words(&steps.row("die in apply").await);
+    assert!(text.starts_with("post-error") && text.contains("signal 9"), "{text}");
     assert_eq!(steps.fixture.provider.count(), 1, "the answer was kept");
 }
 
@@ -148,8 +148,8 @@ async fn answers_that_mean_nothing_are_failures_and_no_guesses() {
         ("nonsense in apply", "`perhaps` is no verdict"),
         ("unbound", "`:nothing`, which has no value"),
     ] {
-        let said = words(&CommandFixture::new().row(key).await);
-        assert!(said.contains(meant), "{key}: {said}");
+        let text = words(&CommandFixture::new().row(key).await);
+        assert!(text.contains(meant), "{key}: {text}");
     }
 }
 

@@ -101,8 +101,8 @@ async fn what_a_model_says_stays_a_value() {
     let id = shared.fixture.start(&definition_in_store(), &keys(1)).await;
     shared.fixture.work(shared.handler()).await;
     assert_eq!(shared.fixture.only_unit(&id).await.state, UnitState::Done);
-    let said: String = shared.db.query_row("SELECT said FROM rows", [], |row| row.get(0)).unwrap();
-    assert_eq!(said, "x'); DROP TABLE rows; --");
+    let stored: String = shared.db.query_row("SELECT said FROM rows", [], |row| row.get(0)).unwrap();
+    assert_eq!(stored, "x'); DROP TABLE rows; --");
 }
 
 #[tokio::test]

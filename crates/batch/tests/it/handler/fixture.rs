@@ -1,181 +1,37 @@
-//! Shared by the tests of a row's run: a row source and a provider that count their calls, a batch
-//! of rows on any store, and workers that can be dropped.
+//! Shared by the tests of a row's run: a batch of rows on any store, and workers that can be dropped.
+
+mod fakes;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use longshore::accounts::{Call, Ledger, PutProfile, UsageFilter};
 use longshore::batch::{Batch, Callback};
 use longshore::failure_detector::StalledSession;
 use longshore::store::UnitFilter;
 use longshore::{
-    BatchId, Client, Effect, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
-    QueueName, RetryPolicy, Scope, Services, SqlValue, Store, SystemClock, TenantId, Unit, UnitId, Worker,
-    WorkerBuilder, WorkerReport,
+    BatchId, Client, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName, QueueName,
+    RetryPolicy, Scope, Services, Store, SystemClock, TenantId, Unit, UnitId, Worker, WorkerBuilder,
+    WorkerReport,
 };
 use longshore_ai::contract::Libraries;
 use longshore_ai::worker::RequestHandler;
-use longshore_ai::{
-    Answer, AskError, Http, Inference, NoPrompts, Price, Prices, Profile, Provider, Question, Vault,
-};
+use longshore_ai::{Http, Inference, NoPrompts, Price, Prices, Profile, Provider, Vault};
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{
-    Ai, AskRoute, COMPLETION_KIND, Candidates, Database, Definition, Post, Pre, ProfileRef, QUEUE, ROW_KIND,
-    RowStep, SqlPost, SqlPre, SqlStatement,
+    Ai, AskRoute, COMPLETION_KIND, Database, Definition, Post, Pre, ProfileRef, QUEUE, ROW_KIND, RowStep,
+    SqlPost, SqlPre, SqlStatement,
 };
 use longshore_batch::handler::RowHandlerBuilder;
-use longshore_batch::rows::{Candidate, Row, RowSource, SourceError, Sources, StatementInfo};
+use longshore_batch::rows::{RowSource, Sources};
 use serde_json::{Value, json};
-use tokio::sync::Notify;
 
+pub(crate) use self::fakes::{FakeProvider, FakeReply, FakeRows, answer};
 use crate::support;
 
 /// Timeout of a wait in a test, in paused time.
 const LIMIT: Duration = Duration::from_secs(600);
-
-/// A row source with every key except those in `gone`, and a list of the effects applied.
-#[derive(Default)]
-pub(crate) struct FakeRows {
-    pub(crate) reads: AtomicUsize,
-    pub(crate) applied: Mutex<Vec<Effect>>,
-    /// How many more writes fail.
-    pub(crate) broken: AtomicUsize,
-    pub(crate) gone: Mutex<Vec<SqlValue>>,
-    pub(crate) away: AtomicUsize,
-}
-
-impl FakeRows {
-    pub(crate) fn statements(&self) -> Vec<String> {
-        self.applied.lock().unwrap().iter().map(|effect| effect.sql.clone()).collect()
-    }
-
-    pub(crate) fn bound(&self, at: usize, name: &str) -> SqlValue {
-        bound(&self.applied.lock().unwrap()[at], name)
-    }
-}
-
-/// The value bound to a name.
-pub(crate) fn bound(effect: &Effect, name: &str) -> SqlValue {
-    let longshore::outcome::Params::Named(params) = &effect.params else {
-        panic!("bound by name: {effect:?}");
-    };
-    let found = params.iter().find(|(known, _)| known == name);
-    found.unwrap_or_else(|| panic!("no `{name}` in {params:?}")).1.clone()
-}
-
-#[async_trait]
-impl RowSource for FakeRows {
-    async fn describe(&self, _sql: &str) -> Result<StatementInfo, SourceError> {
-        Ok(StatementInfo::default())
-    }
-
-    async fn count(&self, _candidates: &Candidates) -> Result<u64, SourceError> {
-        Ok(0)
-    }
-
-    async fn candidates(
-        &self,
-        _candidates: &Candidates,
-        _from: Option<&SqlValue>,
-        _limit: u32,
-    ) -> Result<Vec<Candidate>, SourceError> {
-        Ok(Vec::new())
-    }
-
-    async fn fetch(&self, _sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError> {
-        self.reads.fetch_add(1, Ordering::SeqCst);
-        if take_one(&self.away) {
-            return Err(SourceError::Unavailable("no route".to_owned()));
-        }
-        let key = params.iter().find(|(name, _)| name == "key").unwrap().1.clone();
-        if self.gone.lock().unwrap().contains(&key) {
-            return Ok(Vec::new());
-        }
-        Ok(vec![Row { columns: vec![("id".to_owned(), key)] }])
-    }
-
-    async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError> {
-        if take_one(&self.broken) {
-            return Err(SourceError::Data("constraint failed".to_owned()));
-        }
-        self.applied.lock().unwrap().extend_from_slice(effects);
-        Ok(())
-    }
-}
-
-fn take_one(left: &AtomicUsize) -> bool {
-    left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
-}
-
-type ReplyFn = dyn Fn(&Question, usize) -> FakeReply + Send + Sync;
-
-/// A fake provider's reaction to a question.
-pub(crate) enum FakeReply {
-    Answer(Answer),
-    Error(AskError),
-    /// Never answers.
-    Silence,
-}
-
-/// A provider that answers by a function of the question and the number of earlier ones.
-pub(crate) struct FakeProvider {
-    pub(crate) questions: Mutex<Vec<Question>>,
-    /// Notified at each question.
-    pub(crate) asked: Notify,
-    reply_to: Box<ReplyFn>,
-}
-
-impl FakeProvider {
-    pub(crate) fn new(reply_to: impl Fn(&Question, usize) -> FakeReply + Send + Sync + 'static) -> Arc<Self> {
-        let (questions, asked) = (Mutex::default(), Notify::new());
-        Arc::new(Self { questions, asked, reply_to: Box::new(reply_to) })
-    }
-
-    /// A provider with a constant answer.
-    pub(crate) fn always(text: &'static str) -> Arc<Self> {
-        Self::new(move |_, _| FakeReply::Answer(answer(text)))
-    }
-
-    pub(crate) fn count(&self) -> usize {
-        self.questions.lock().unwrap().len()
-    }
-
-    pub(crate) fn request_ids(&self) -> Vec<String> {
-        self.questions.lock().unwrap().iter().map(|asked| asked.request_id.clone()).collect()
-    }
-}
-
-#[async_trait]
-impl Provider for FakeProvider {
-    async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
-        let before = {
-            let mut questions = self.questions.lock().unwrap();
-            questions.push(question.clone());
-            questions.len() - 1
-        };
-        self.asked.notify_one();
-        match (self.reply_to)(question, before) {
-            FakeReply::Answer(answer) => Ok(answer),
-            FakeReply::Error(error) => Err(error),
-            FakeReply::Silence => std::future::pending().await,
-        }
-    }
-}
-
-pub(crate) fn answer(text: &str) -> Answer {
-    Answer {
-        text: text.to_owned(),
-        model: "fake-1".to_owned(),
-        tokens_in: 100,
-        tokens_out: 10,
-        latency_ms: 7,
-        simulated: true,
-        ..Answer::default()
-    }
-}
 
 pub(crate) fn rows_database() -> Database {
     Database::Url("fake:rows".to_owned())
@@ -242,8 +98,8 @@ pub(crate) fn post() -> SqlPost {
 pub(crate) enum TestRoute {
     /// Directly to the provider.
     Direct,
-    /// Through the desk of their own worker.
-    Desk,
+    /// By the inference of the rows' own worker.
+    Local,
     /// Through the queue, to another worker.
     Queue,
 }
@@ -258,10 +114,10 @@ macro_rules! on_each_route {
             })*
         }
 
-        mod at_the_desk {
+        mod locally {
             $(#[tokio::test(start_paused = true)]
             async fn $case() {
-                super::$case(crate::handler::fixture::TestRoute::Desk).await;
+                super::$case(crate::handler::fixture::TestRoute::Local).await;
             })*
         }
 
@@ -282,25 +138,25 @@ pub(crate) struct Fixture {
     pub(crate) rows: Arc<FakeRows>,
     pub(crate) provider: Arc<FakeProvider>,
     route: TestRoute,
-    office: Option<InferenceFixture>,
+    inference: Option<InferenceFixture>,
 }
 
-/// The desk and ledger of calls that are not direct.
+/// Inference and ledger of calls that are not direct.
 pub(crate) struct InferenceFixture {
     pub(crate) ledger: Arc<dyn Ledger>,
-    pub(crate) desk: Inference,
+    pub(crate) inference: Inference,
 }
 
 impl InferenceFixture {
-    /// A desk on which `provider` answers for the ledger's profile `fake`.
+    /// Inference on which `provider` answers for the ledger's profile `fake`.
     async fn open(ledger: Arc<dyn Ledger>, provider: &Arc<FakeProvider>) -> Self {
         let vault = Arc::new(Vault::new(Arc::clone(&ledger) as _, None));
-        let desk = Inference::new(Arc::clone(&ledger), vault, Http::new(), "desk".to_owned());
-        let office = Self { ledger, desk };
+        let inference = Inference::new(Arc::clone(&ledger), vault, Http::new(), "test".to_owned());
+        let fixture = Self { ledger, inference };
         let body = json!({ "provider": "echo", "prices": { "input": 1, "output": 5 } });
-        office.put(Some(body), None).await;
-        office.desk.override_provider(fake(), Arc::clone(provider) as _);
-        office
+        fixture.put(Some(body), None).await;
+        fixture.inference.override_provider(fake(), Arc::clone(provider) as _);
+        fixture
     }
 
     /// Changes the profile `fake`.
@@ -308,13 +164,13 @@ impl InferenceFixture {
         let (tenant, name) = (TenantId::default(), fake());
         let put = PutProfile { tenant, name, body, suspended, expected: None };
         self.ledger.put_profile(&Scope::All, put).await.unwrap();
-        self.desk.clear_cache();
+        self.inference.clear_cache();
     }
 
     fn handler(&self) -> RequestHandler {
         let (ledger, clock) = (Arc::clone(&self.ledger), Arc::new(SystemClock));
         let (libraries, prompts) = (Libraries::default(), Arc::new(NoPrompts));
-        RequestHandler::new(self.desk.clone(), ledger, libraries, prompts, clock)
+        RequestHandler::new(self.inference.clone(), ledger, libraries, prompts, clock)
     }
 }
 
@@ -325,8 +181,8 @@ fn fake() -> ProfileName {
 impl Fixture {
     pub(crate) fn new(store: Arc<dyn Store>, provider: Arc<FakeProvider>) -> Self {
         let client = Client::new(Arc::clone(&store));
-        let (rows, route, office) = (Arc::default(), TestRoute::Direct, None);
-        Self { store, client, rows, provider, route, office }
+        let (rows, route, inference) = (Arc::default(), TestRoute::Direct, None);
+        Self { store, client, rows, provider, route, inference }
     }
 
     /// A fixture on the memory store.
@@ -340,9 +196,9 @@ impl Fixture {
         let fixture = Self { route, ..Self::new(Arc::clone(&store) as _, provider) };
         match route {
             TestRoute::Direct => fixture,
-            TestRoute::Desk | TestRoute::Queue => {
-                let office = InferenceFixture::open(store, &fixture.provider).await;
-                Self { office: Some(office), ..fixture }
+            TestRoute::Local | TestRoute::Queue => {
+                let inference = InferenceFixture::open(store, &fixture.provider).await;
+                Self { inference: Some(inference), ..fixture }
             }
         }
     }
@@ -361,21 +217,21 @@ impl Fixture {
 
     /// Runs `work` while questions are answered and the ledger is written.
     pub(crate) async fn beside<T>(&self, work: impl Future<Output = T>) -> T {
-        let Some(InferenceFixture { desk, .. }) = &self.office else { return work.await };
+        let Some(InferenceFixture { inference, .. }) = &self.inference else { return work.await };
         let done = tokio::select! {
             done = work => done,
-            () = desk.run_journal() => panic!("books are kept for ever"),
-            () = self.answer() => panic!("questions are answered for ever"),
+            () = inference.run_journal() => panic!("the journal does not end"),
+            () = self.answer() => panic!("the worker does not end"),
         };
         tokio::select! {
-            () = desk.flush_journal() => {}
-            () = desk.run_journal() => {}
+            () = inference.flush_journal() => {}
+            () = inference.run_journal() => {}
         }
         done
     }
 
     async fn answer(&self) {
-        let Some(office) = self.office.as_ref().filter(|_| self.route == TestRoute::Queue) else {
+        let Some(inference) = self.inference.as_ref().filter(|_| self.route == TestRoute::Queue) else {
             return std::future::pending().await;
         };
         let policy = Policy { retry: RetryPolicy::never(), max_lost: 50, ..Policy::default() };
@@ -384,19 +240,19 @@ impl Fixture {
             .slots(8)
             .heartbeat(HeartbeatRequest::Task)
             .services(Services::None)
-            .handle_erased(kind, policy, Arc::new(office.handler()));
+            .handle_erased(kind, policy, Arc::new(inference.handler()));
         worker.build().unwrap().run().await.unwrap();
     }
 
     /// All calls of a batch in the ledger.
     pub(crate) async fn calls(&self, batch: &BatchId) -> Vec<Call> {
         let filter = UsageFilter { batch: Some(batch.clone()), ..UsageFilter::default() };
-        let ledger = &self.office().ledger;
+        let ledger = &self.inference().ledger;
         ledger.calls(&Scope::All, &filter, None, 10_000).await.unwrap().items
     }
 
-    pub(crate) fn office(&self) -> &InferenceFixture {
-        self.office.as_ref().unwrap()
+    pub(crate) fn inference(&self) -> &InferenceFixture {
+        self.inference.as_ref().unwrap()
     }
 
     /// Writes a sealed batch with these rows.
@@ -411,10 +267,8 @@ impl Fixture {
         batch.tenant = definition.tenant.clone();
         batch.threshold = definition.threshold;
         batch.definition = Some(Payload::json(definition).unwrap());
-        batch.callback = definition.completion.as_ref().map(|_| Callback {
-            queue: QueueName::new(QUEUE).unwrap(),
-            kind: Kind::new(COMPLETION_KIND).unwrap(),
-            data: json!({}),
+        batch.callback = definition.completion.as_ref().map(|_| {
+            Callback::new(QueueName::new(QUEUE).unwrap(), Kind::new(COMPLETION_KIND).unwrap(), json!({}))
         });
         let mut writer = self.client.open_batch(batch).await.unwrap();
         let units = keys.iter().map(|key| unit(definition, key)).collect();
@@ -430,8 +284,8 @@ impl Fixture {
 
     pub(crate) fn handler(&self) -> RowHandlerBuilder {
         let handler = RowHandler::builder(self.sources()).label("w");
-        match &self.office {
-            Some(office) => handler.inference(office.desk.clone()),
+        match &self.inference {
+            Some(fixture) => handler.inference(fixture.inference.clone()),
             None => handler.provider("fake", Arc::clone(&self.provider) as Arc<dyn Provider>),
         }
     }

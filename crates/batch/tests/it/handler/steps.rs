@@ -72,7 +72,7 @@ async fn code_that_this_worker_lacks_is_left_for_another_that_has_it() {
         () = tokio::time::sleep(std::time::Duration::from_secs(60)) => {}
     }
     fixture.reclaim_dead().await;
-    assert_eq!(fixture.only_unit(&id).await.failure, None, "nobody is to blame");
+    assert_eq!(fixture.only_unit(&id).await.failure, None, "no attempt is counted");
     fixture.work(fixture.handler().prepare("ask", FixedPrompt("what of"))).await;
     let unit = fixture.only_unit(&id).await;
     assert_eq!((unit.state, unit.attempt), (longshore::UnitState::Done, 1), "no attempt was used");

@@ -136,9 +136,9 @@ async fn a_queue_smaller_than_a_chunk_takes_smaller_chunks() {
 async fn progress_is_told_once_per_chunk() {
     let fixture = FillFixture::new(7);
     let mut initiation = fixture.start().await;
-    let mut told = Vec::new();
-    let tell = |filling: FillProgress| told.push(filling.sent);
+    let mut reported = Vec::new();
+    let report = |filling: FillProgress| reported.push(filling.sent);
     let initiator = fixture.initiator().with_sizes(4, 2);
-    initiator.fill(&mut initiation, pending(), tell).await.unwrap();
-    assert_eq!(told, [2, 4, 6, 7]);
+    initiator.fill(&mut initiation, pending(), report).await.unwrap();
+    assert_eq!(reported, [2, 4, 6, 7]);
 }

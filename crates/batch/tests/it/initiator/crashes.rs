@@ -47,9 +47,9 @@ fn paused() -> tokio::runtime::Runtime {
 }
 
 fn faults() -> impl Strategy<Value = Vec<(&'static str, u64, Fault)>> {
-    let verb = prop::sample::select(vec!["add_to_batch", "apply_batch_action", "open_batch", "definition"]);
+    let method = prop::sample::select(vec!["add_to_batch", "apply_batch_action", "open_batch", "definition"]);
     let fault = prop::sample::select(vec![Fault::FailBefore, Fault::FailAfter, Fault::Duplicate]);
-    prop::collection::vec((verb, 1..8_u64, fault), 0..6)
+    prop::collection::vec((method, 1..8_u64, fault), 0..6)
 }
 
 proptest! {
@@ -62,7 +62,7 @@ proptest! {
     ) {
         let (keys, sealed) = paused().block_on(async {
             // The test itself opens the batch first.
-            let faults: Vec<_> = faults.into_iter().filter(|(verb, nth, _)| (*verb, *nth) != ("open_batch", 1)).collect();
+            let faults: Vec<_> = faults.into_iter().filter(|(method, nth, _)| (*method, *nth) != ("open_batch", 1)).collect();
             let fixture = FillFixture::breaking(rows, &faults);
             let id = fixture.start().await.batch().id.clone();
             let initiator = fixture.initiator().with_sizes(page, chunk);
@@ -147,13 +147,13 @@ async fn a_batch_is_resumed_behind_every_chunk() {
         let stop = async {
             let _ = stop.await;
         };
-        let told = |filling: FillProgress| {
+        let report = |filling: FillProgress| {
             if filling.sent >= chunks * 2 {
                 enough.take();
             }
         };
         if chunks > 0 {
-            let filled = initiator.fill(&mut initiation, stop, told).await.unwrap();
+            let filled = initiator.fill(&mut initiation, stop, report).await.unwrap();
             assert_eq!(filled.end, FillEnd::Stopped);
             assert_eq!(filled.progress.sent, chunks * 2);
         }

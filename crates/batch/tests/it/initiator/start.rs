@@ -30,7 +30,7 @@ async fn the_record_is_there_before_any_row_is_read() {
 }
 
 #[tokio::test]
-async fn batches_of_one_second_are_numbered_whoever_starts_them() {
+async fn batches_of_one_second_are_numbered_for_each_tenant() {
     let fixture = FillFixture::new(0);
     let mut others = definition();
     others.tenant = TenantId::new("acme").unwrap();
@@ -38,7 +38,8 @@ async fn batches_of_one_second_are_numbered_whoever_starts_them() {
     for definition in [definition(), others.clone(), definition(), others] {
         ids.push(fixture.start_with(definition).await.batch().id.to_string());
     }
-    assert_eq!(ids, ["001", "002", "003", "004"].map(|number| format!("20261115-071502-{number}")));
+    let expected = [("", 1), ("acme/", 1), ("", 2), ("acme/", 2)];
+    assert_eq!(ids, expected.map(|(owner, number)| format!("{owner}20261115-071502-{number:03}")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -30,10 +30,10 @@ async fn sslmode_is_kept() {
 async fn a_server_without_tls_is_refused_where_tls_is_required() {
     let server = PrivatePostgres::start().unwrap();
     assert_eq!(secure(&server.url()).await, Ok(false));
-    let told = secure(&format!("{}?sslmode=require", server.url())).await.unwrap_err();
-    assert!(told.contains("does not support TLS"), "{told}");
-    let told = open("postgres://me@db/x?sslmode=verify-ca&sslrootcert=/nowhere").err().unwrap();
-    assert!(told.to_string().contains("sslrootcert: /nowhere: "), "{told}");
+    let error = secure(&format!("{}?sslmode=require", server.url())).await.unwrap_err();
+    assert!(error.contains("does not support TLS"), "{error}");
+    let error = open("postgres://me@db/x?sslmode=verify-ca&sslrootcert=/nowhere").err().unwrap();
+    assert!(error.to_string().contains("sslrootcert: /nowhere: "), "{error}");
 }
 
 /// Whether the server reports an encrypted connection.

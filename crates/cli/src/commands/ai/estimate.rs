@@ -6,8 +6,9 @@ use std::path::Path;
 use anyhow::Context;
 use longshore::{Clock, ProfileName, SystemClock, TenantId};
 use longshore_ai::contract::{Prompt, Request};
-use longshore_ai::{Cost, Inference, PriceMode, Profile, estimate_tokens};
+use longshore_ai::{Cost, Inference, PriceMode, Profile};
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::args::ai::EstimateArgs;
 use crate::commands::{batch, connect_with_ledger};
@@ -75,10 +76,11 @@ impl RequestTotals {
             self.by_reference += 1;
             return;
         };
-        let system = request.system.as_deref().or(profile.system.as_deref());
-        let tokens_in = estimate_tokens(prompt) + system.map_or(0, estimate_tokens);
-        let most = u64::from(request.max_tokens.or(profile.max_tokens).unwrap_or(1024));
-        let cost = profile.prices.at_most(tokens_in, most, SystemClock.now(), PriceMode::Direct);
+        let question = request.question(prompt.clone(), profile, Instant::now());
+        let (tokens_in, most) = (question.estimate(), u64::from(question.max_tokens));
+        let model = question.model.as_deref().unwrap_or(&profile.model);
+        let prices = profile.prices_of(model).unwrap_or(&profile.prices);
+        let cost = prices.at_most(question.token_bound(0), most, SystemClock.now(), PriceMode::Direct);
         self.requests += 1;
         self.tokens_in += tokens_in;
         self.tokens_out_at_most += most;

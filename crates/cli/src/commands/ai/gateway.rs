@@ -1,11 +1,11 @@
 //! `ai gateway`: serves a tenant's profiles by the OpenAI and Anthropic APIs.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
 use longshore_ai::gateway::{Gateway, SingleTenant};
 use longshore_ai::{SecretString, read_secret_file};
+use longshore_web::FreshToken;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -19,11 +19,18 @@ use crate::settings::Settings;
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let token = token(typed.token_file).await?;
-    if token.is_none() && !typed.listen.ip().is_loopback() {
-        let open = usage(format!("{} is reachable from other machines", typed.listen));
-        return Err(open).hint("add --token-file FILE, or listen on 127.0.0.1");
+    if typed.no_auth && !typed.listen.ip().is_loopback() {
+        let listen = typed.listen;
+        let open =
+            usage(format!("{listen} is reachable from other machines: --no-auth is for loopback only"));
+        return Err(open).hint("omit --no-auth, or listen on 127.0.0.1");
     }
+    // Printed, as no file has it.
+    let fresh = (!typed.no_auth && typed.token_file.is_none()).then(FreshToken::new);
+    let token = match (&fresh, typed.token_file) {
+        (_, Some(file)) => Some(read_secret_file(file).await?),
+        (fresh, None) => fresh.as_ref().map(|fresh| SecretString::from(fresh.expose())),
+    };
     let connected = retry_while_unavailable(settings, || connect_with_ledger(settings)).await?;
     let inference =
         open_inference(&connected.ledger, settings)?.with_pools(semaphore_backend::registry(settings).await?);
@@ -32,9 +39,13 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     let address = listener.local_addr()?;
     let auth = SingleTenant { tenant: caller_tenant(settings), token };
     let gateway = Gateway::new(Arc::new(inference.clone()), Arc::new(auth));
-    settings.output.answer(&serde_json::json!({ "listen": address }), || {
+    let fresh = fresh.as_ref().map(FreshToken::expose);
+    settings.output.answer(&serde_json::json!({ "listen": address, "token": fresh }), || {
         format!("serving http://{address}/v1 for tenant `{}`", caller_tenant(settings))
     })?;
+    if let Some(fresh) = fresh.filter(|_| !settings.output.is_json()) {
+        settings.output.line(format!("token of this run: {fresh}"))?;
+    }
     tokio::select! {
         () = gateway.serve(listener, stop_signal()) => {}
         () = run_background(&inference, &*connected.store) => {}
@@ -43,14 +54,6 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     flush(&inference).await;
     inference.close_session(&*connected.store).await?;
     Ok(ExitCode::Good)
-}
-
-/// The token that clients must send.
-async fn token(file: Option<PathBuf>) -> anyhow::Result<Option<SecretString>> {
-    Ok(match file {
-        Some(file) => Some(read_secret_file(file).await?),
-        None => None,
-    })
 }
 
 async fn stop_signal() {

@@ -164,11 +164,11 @@ async fn prompts(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<
 
 /// A message as text, after it was compiled and encoded as in a real run: an error in the page or
 /// an address shows up here, and not in the first thousand rows.
-async fn check_message(sealer: &DigestBuilder, parcel: OutgoingMail) -> Result<String, PrepareError> {
-    let OutgoingMail { key, from, to, subject, metadata: told, mjml, .. } = &parcel;
-    let items = told.items;
+async fn check_message(sealer: &DigestBuilder, mail: OutgoingMail) -> Result<String, PrepareError> {
+    let OutgoingMail { key, from, to, subject, metadata, mjml, .. } = &mail;
+    let items = metadata.items;
     let shown = format!("key: {key}\nfrom: {from}\nto: {to}\nsubject: {subject}\nitems: {items}\n\n{mjml}");
-    match sealer.seal(parcel).await {
+    match sealer.seal(mail).await {
         Ok(_) => Ok(shown),
         Err(error) => Err(PrepareError::permanent(format!("{}: {error}", error.code))),
     }

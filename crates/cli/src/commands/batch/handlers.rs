@@ -77,7 +77,7 @@ impl<'a> BatchWorkers<'a> {
         inference: Option<Inference>,
         pools: PoolRegistry,
     ) -> anyhow::Result<Self> {
-        let caller = HttpClient::new(Arc::new(settings.http.allow.clone()));
+        let caller = HttpClient::new(settings.http.rules());
         let actions = Arc::new(BatchHooks::new(settings.worker.exec_dir.clone(), caller));
         Ok(Self { context, settings, actions, inference, pools })
     }
@@ -108,14 +108,14 @@ impl<'a> BatchWorkers<'a> {
             RowConcurrency::Auto => (AUTO_MAX_ROWS, rows),
         };
         let rows = rows.build();
-        let pilot = rows.adaptive_concurrency();
+        let adaptive = rows.adaptive_concurrency();
         let worker = self
             .builder()?
             .slots(slots)
             .batch(batch.clone())
             .handle(Kind::new(ROW_KIND)?, Policy::default(), rows)
             .build()?;
-        Ok((worker, pilot))
+        Ok((worker, adaptive))
     }
 
     /// A worker for the completion units of this tenant's batches and for their provider batches:

@@ -1,5 +1,8 @@
 //! `batch report`: writes a report of a batch.
 
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Context;
@@ -36,7 +39,10 @@ pub async fn run(
     let text = if html { report.html() } else { report.markdown() };
     match file {
         Some(path) => {
-            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+            // A new file is private: the report quotes payloads.
+            let file = File::options().create(true).write(true).truncate(true).mode(0o600).open(path);
+            file.and_then(|mut file| file.write_all(text.as_bytes()))
+                .with_context(|| format!("cannot write {}", path.display()))?;
             settings.output.note(format!("wrote {}", path.display()));
         }
         None => settings.output.line(text.trim_end())?,

@@ -25,7 +25,7 @@ const ROLE_TTL: Duration = Duration::from_secs(15);
 /// How long an alert that is being delivered when the worker ends may take.
 const DELIVERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// The role for which workers elect one.
-const ROLE: &str = "batch-lookout";
+const ROLE: &str = "batch-stall-monitor";
 
 /// Monitors one batch that runs in this process.
 pub struct BatchMonitor<'a> {

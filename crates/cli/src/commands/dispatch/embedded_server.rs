@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use longshore::Store;
-use longshore_dispatch::server::{Server, ServerError, ServerOptions, Timing};
+use longshore_dispatch::server::{Server, ServerError, ServerOptions, Timing, prepare_folder};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::serve::{state_folder, stop_on_signal};
@@ -38,17 +38,19 @@ impl EmbeddedServer {
         settings: &Settings,
     ) -> anyhow::Result<Self> {
         let folder = settings.dispatch.folder(None);
-        std::fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot make the pool's folder {}", folder.display()))?;
+        prepare_folder(&folder).context("cannot use the pool's folder")?;
         let folder = folder.canonicalize()?;
         let listen = match listen.is_empty() {
             true => vec![IpAddr::from(Ipv4Addr::LOCALHOST)],
             false => listen,
         };
         let retention = settings.retention;
-        let server = bind(&folder, &listen, &store, retention).await;
-        let server =
-            server.hint("`longshore dispatch stop` stops it, `[dispatch] dir` names another folder")?;
+        let server = match bind(&folder, &listen, &store, retention).await {
+            Err(error @ (ServerError::StateLocked(_) | ServerError::AlreadyServed(_))) => {
+                Err(error).hint("`longshore dispatch stop` stops it, `[dispatch] dir` names another folder")
+            }
+            server => server.map_err(anyhow::Error::from),
+        }?;
         tracing::info!(addresses = ?server.addresses(), folder = %folder.display(), "listening for workers");
         Ok(Self { folder, listen, store, retention, server })
     }

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use longshore::Store;
 use longshore_dispatch::launch::JobTemplate;
 use longshore_dispatch::launch::scaler::PoolSize;
 use longshore_dispatch::request::ShutdownMode;
-use longshore_dispatch::server::{LaunchOptions, Server, ServerControl, ServerOptions, Timing};
+use longshore_dispatch::server::{
+    LaunchOptions, Server, ServerControl, ServerError, ServerOptions, Timing, prepare_folder, prepare_state,
+};
 use longshore_dispatch::system::{BaseSystem, JobAttributes, RetryBackoff, SystemConfig, open_system};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -33,10 +34,11 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
     let _ = rustix::process::setsid();
     let wanted = PoolSizeArg::of(&typed, settings)?;
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
-    let workers = folder.join("workers");
-    std::fs::create_dir_all(&workers).with_context(|| format!("cannot make {}", workers.display()))?;
+    prepare_folder(&folder).map_err(ServerError::Folder)?;
     let folder = folder.canonicalize()?;
+    prepare_folder(&folder.join("workers")).map_err(ServerError::Folder)?;
     let state = state_folder(typed.state.as_deref(), &folder);
+    prepare_state(&state).map_err(ServerError::State)?;
     let store = open_store(settings, &state).await?;
     let size = PoolSize {
         min: wanted.workers,
@@ -115,7 +117,6 @@ pub fn state_folder(typed: Option<&Path>, folder: &Path) -> PathBuf {
 
 async fn open_store(settings: &Settings, state: &Path) -> anyhow::Result<Arc<dyn Store>> {
     let own = StoreUrl::Sqlite(state.join("units.db"));
-    std::fs::create_dir_all(state).with_context(|| format!("cannot make {}", state.display()))?;
     let url = if settings.store_named { &settings.store } else { &own };
     store::open_at(url, settings).await
 }

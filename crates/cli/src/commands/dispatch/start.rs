@@ -1,6 +1,7 @@
 //! `dispatch start`: starts a server in the background, or uses the running one.
 
 use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,6 +11,7 @@ use longshore_dispatch::access::{Access, AccessError};
 use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::connection::ConnectError;
 use longshore_dispatch::request::PoolStatus;
+use longshore_dispatch::server::prepare_folder;
 use longshore_dispatch::system::{JobRole, QueueSystem};
 use tokio::time::Instant;
 
@@ -69,9 +71,10 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
         }
         Err(_) => {}
     }
-    std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make the pool's folder {}", folder.display()))
-        .hint(DIR_HINT)?;
+    if let Err(error) = prepare_folder(&folder) {
+        let hint = error.hint().unwrap_or_else(|| DIR_HINT.to_owned());
+        return Err(error).context("cannot use the pool's folder").hint(hint);
+    }
     let log = folder.join("server.log");
     let mut server = launch(&typed, settings, &folder, &log)?;
     let limit = Instant::now() + typed.wait_limit.0;
@@ -107,10 +110,9 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
     }
 }
 
-/// Whether the access file is readable by other users, or belongs to one.
+/// Whether other users can read or replace the access file.
 fn is_foreign(error: &ClientError) -> bool {
-    let ClientError::Connect(ConnectError::Access(error)) = error else { return false };
-    matches!(error, AccessError::TooPermissive { .. } | AccessError::WrongOwner(_))
+    matches!(error, ClientError::Connect(ConnectError::Access(AccessError::Untrusted(_))))
 }
 
 fn print_pool(
@@ -150,7 +152,7 @@ fn launch(
     folder: &Path,
     log: &Path,
 ) -> anyhow::Result<Child> {
-    let output = File::options().create(true).append(true).open(log);
+    let output = File::options().create(true).append(true).mode(0o600).open(log);
     let output = output.with_context(|| format!("cannot write {}", log.display()));
     let output = output.hint(DIR_HINT)?;
     let mut command = Command::new(std::env::current_exe()?);

@@ -4,11 +4,18 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use longshore_ai::MasterSource;
+use longshore_trusted_path::{
+    PathError, Symlinks, check_private_dir, check_private_tree, open_private, open_unwritable,
+};
 
 use super::check_result::CheckResult;
+use crate::commands::dispatch::state_folder;
 use crate::keyring::KEY_FILE;
 use crate::settings::Settings;
 use crate::store::StoreUrl;
+
+/// A check of a path.
+type Check = fn(&Path) -> Result<(), PathError>;
 
 /// Where the settings come from.
 pub(super) fn describe_source(settings: &Settings) -> String {
@@ -21,9 +28,6 @@ pub(super) fn describe_source(settings: &Settings) -> String {
 /// Checks all files.
 pub(super) fn check(settings: &Settings) -> Vec<CheckResult> {
     let mut all = Vec::new();
-    if let Some(file) = &settings.config_file {
-        all.extend(config(file));
-    }
     if let StoreUrl::Sqlite(path) = &settings.store {
         all.extend(private("store", path, "it holds every payload"));
     }
@@ -33,6 +37,7 @@ pub(super) fn check(settings: &Settings) -> Vec<CheckResult> {
         None => Some(Path::new(KEY_FILE)),
     };
     all.extend(key.and_then(|path| secret("master key", path)));
+    all.extend(folders(settings));
     all.extend(settings.web.tls_key.as_deref().and_then(|path| secret("TLS key", path)));
     if let Err(problem) = settings.vault.master() {
         let mend = crate::error::hint(&problem);
@@ -42,42 +47,33 @@ pub(super) fn check(settings: &Settings) -> Vec<CheckResult> {
     all
 }
 
+/// Checks the folders that commands reject if other users can read or replace what is in them.
+fn folders(settings: &Settings) -> Vec<CheckResult> {
+    let pool = settings.dispatch.folder(None);
+    let state = state_folder(None, &pool.canonicalize().unwrap_or_else(|_| pool.clone()));
+    let access = pool.join(longshore_dispatch::access::FILE);
+    let messages = settings.mail.spool.join("keys");
+    let open: Check = |path| open_private(path, Symlinks::Reject).map(drop);
+    let all: [(_, &Path, Check); 4] = [
+        ("dispatch state", &state, check_private_tree),
+        ("dispatch access", &access, open),
+        ("mail spool", &messages, check_private_dir),
+        ("PID file", &settings.supervise.pid_file, |path| open_unwritable(path).map(drop)),
+    ];
+    all.into_iter().filter_map(|(area, path, check)| untrusted(area, path, check)).collect()
+}
+
 /// The permission bits of group and others; `None` if the file does not exist.
 fn other_bits(path: &Path) -> Option<u32> {
     Some(std::fs::metadata(path).ok()?.permissions().mode() & 0o077)
 }
 
-/// Write access permits running commands; read access reveals its secrets.
-fn config(file: &Path) -> Option<CheckResult> {
-    let (open, shown) = (other_bits(file)?, file.display());
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    if open & 0o022 != 0 {
-        return Some(CheckResult::wrong(
-            "permissions",
-            format!("{shown} is writable by other users, who could run commands"),
-            format!("chmod go-w {shown}"),
-        ));
-    }
-    (open & 0o044 != 0 && has_secret(&text)).then(|| {
-        CheckResult::wrong(
-            "permissions",
-            format!("{shown} holds a secret and is readable by other users"),
-            format!("chmod 600 {shown}, or put the secret into the environment"),
-        )
-    })
-}
-
-/// Whether a configuration holds a password, or a URL that is a secret itself.
-fn has_secret(text: &str) -> bool {
-    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with('#'));
-    lines.filter_map(|line| line.split_once('=')).any(|(key, value)| {
-        let value = value.trim().trim_matches(['"', '\'']);
-        let has_password = value
-            .split_once("://")
-            .is_some_and(|(_, rest)| rest.split_once('@').is_some_and(|(login, _)| login.contains(':')));
-        let is_address = ["webhook", "sentry"].contains(&key.trim()) && !value.is_empty();
-        has_password || is_address || value.contains("password=")
-    })
+/// The finding for a private path that other users can read or replace, if it exists.
+fn untrusted(area: &'static str, path: &Path, check: Check) -> Option<CheckResult> {
+    path.symlink_metadata().ok()?;
+    let error = check(path).err()?;
+    let mend = error.hint().unwrap_or_else(|| "run doctor as the user that runs longshore".to_owned());
+    Some(CheckResult::wrong(area, error.to_string(), mend))
 }
 
 fn private(area: &'static str, path: &Path, why: &str) -> Option<CheckResult> {
@@ -97,29 +93,4 @@ fn secret(area: &'static str, path: &Path) -> Option<CheckResult> {
             CheckResult::wrong(area, says, format!("chmod 600 {shown}"))
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_secret_in_a_configuration_is_recognised() {
-        for text in [
-            "store = \"postgres://me:word@host/db\"",
-            "[alerts]\nwebhook = \"https://example.com/x\"",
-            "store = 'postgres://me@host/db?password=word'",
-        ] {
-            assert!(has_secret(text), "{text}");
-        }
-        for text in [
-            "store = \"postgres://me@host/db\"",
-            "store = \"sqlite:longshore.db\"",
-            "# store = \"postgres://me:word@host/db\"",
-            "[alerts]\nwebhook = \"\"",
-            "[http]\nallow = [\"https://example.com:8443\"]",
-        ] {
-            assert!(!has_secret(text), "{text}");
-        }
-    }
 }

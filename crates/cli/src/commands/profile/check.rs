@@ -2,6 +2,8 @@
 //!
 //! No error repeats a value that may be a secret: keys, headers and addresses.
 
+use std::collections::BTreeMap;
+
 use longshore::{KeyName, ProfileName};
 use longshore_ai::{ApiOptions, KeyRef, Prices, Profile, ProfileLimits, ProviderName};
 use reqwest::Url;
@@ -11,10 +13,11 @@ use serde_json::{Value, json};
 use crate::error::{WithHint, hinted, suggestion, usage};
 
 /// Fields of a document.
-const FIELDS: [&str; 16] = [
+const FIELDS: [&str; 17] = [
     "provider",
     "model",
     "prices",
+    "models",
     "delay",
     "script",
     "endpoint",
@@ -63,6 +66,7 @@ pub fn profile(name: &ProfileName, body: &Value, whole: &Value) -> anyhow::Resul
         return Err(usage("`template` is true or false")).hint(DOCS_HINT);
     }
     section::<Prices>(whole, "prices")?;
+    section::<BTreeMap<String, Prices>>(whole, "models")?;
     section::<ApiOptions>(whole, "wire")?;
     section::<ProfileLimits>(whole, "limits")?;
     key(whole)?;
@@ -178,7 +182,7 @@ fn headers(profile: &Profile) -> anyhow::Result<()> {
 fn complete(profile: &Profile) -> anyhow::Result<()> {
     match profile.provider {
         ProviderName::Echo | ProviderName::Scripted => {
-            longshore_ai::open(profile).hint(DOCS_HINT)?;
+            longshore_ai::open_simulated(profile).hint(DOCS_HINT)?;
         }
         other if profile.model.is_empty() => {
             return Err(usage(format!("{other} needs a model"))).hint("--model names it");
@@ -244,6 +248,7 @@ mod tests {
             provider: _,
             model: _,
             prices: _,
+            models: _,
             delay: _,
             script: _,
             endpoint: _,
@@ -256,7 +261,7 @@ mod tests {
             fallback: _,
             pool: _,
         } = Profile::new("p", ProviderName::Echo);
-        assert_eq!(FIELDS.len(), 14 + 2, "all but the name, and two of documents");
+        assert_eq!(FIELDS.len(), 15 + 2, "all but the name, and two of documents");
     }
 
     #[test]

@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::amount_args::TokenCount;
 use crate::args::limit::{AtLeastOne, LimitArg};
-use crate::args::profile::{PriceArgs, ProfileAddArgs, ProfileFields, ProfileSetArgs, RateLimitArgs};
+use crate::args::profile::{
+    FurtherModel, PriceArgs, ProfileAddArgs, ProfileFields, ProfileSetArgs, RateLimitArgs,
+};
 use crate::error::{WithHint, usage};
 
 /// A field of a document, by its path, and its new value; `None` removes it.
@@ -20,6 +22,7 @@ pub fn new(typed: &ProfileAddArgs) -> anyhow::Result<Value> {
         put(&mut body, "template", Some(json!(true)))?;
     }
     apply(&mut body, changes(&typed.parts)?)?;
+    put_models(&mut body, &typed.parts.also_model)?;
     Ok(body)
 }
 
@@ -27,11 +30,26 @@ pub fn new(typed: &ProfileAddArgs) -> anyhow::Result<Value> {
 pub fn changed(mut body: Value, typed: &ProfileSetArgs) -> anyhow::Result<Value> {
     let mut all = changes(&typed.parts)?;
     all.extend(typed.unset.iter().map(|path| (path.clone(), None)));
-    if all.is_empty() {
+    if all.is_empty() && typed.parts.also_model.is_empty() {
         return Err(usage("nothing to set")).hint("name a field, as --model M or --set wire.num_ctx=8192");
     }
     apply(&mut body, all)?;
+    put_models(&mut body, &typed.parts.also_model)?;
     Ok(body)
+}
+
+/// Adds further models. Not by their path: names of models hold dots.
+fn put_models(body: &mut Value, typed: &[FurtherModel]) -> anyhow::Result<()> {
+    for FurtherModel { name, prices } in typed {
+        let prices = match prices {
+            Some((input, output)) => json!({ "input": input, "output": output }),
+            None => json!({}),
+        };
+        let models = body.as_object_mut().map(|body| body.entry("models").or_insert_with(|| json!({})));
+        let models = models.and_then(Value::as_object_mut).ok_or_else(|| usage("`models` is no section"))?;
+        models.insert(name.clone(), prices);
+    }
+    Ok(())
 }
 
 /// The changes to limits, under `limits.`.

@@ -40,10 +40,15 @@ fn with_hint(error: ProfileDocumentError) -> anyhow::Error {
             "`longshore profile show` shows which template each extends".to_owned()
         }
         ProfileDocumentError::LentElsewhere(_) => {
-            "leave out --endpoint and --provider, or name a key of your own".to_owned()
+            "leave out --endpoint, --provider and wire.headers, or name a key of your own".to_owned()
         }
         ProfileDocumentError::LentAtOwnPrice(_) => {
-            "leave out prices, or name a key of your own; another price needs another template".to_owned()
+            "leave out prices and further models, or name a key of your own; another price needs \
+             another template"
+                .to_owned()
+        }
+        ProfileDocumentError::UnlistedModel { model, .. } => {
+            format!("the template's owner adds it, with its price: `--also-model {model}=IN/OUT`")
         }
         ProfileDocumentError::NoName(_) => "as --extends base".to_owned(),
         _ => return error.into(),

@@ -76,7 +76,11 @@ fn sheet(record: &ProfileRecord, whole: &Value, lent: bool) -> Table {
     for (part, name) in [("max_tokens", "max tokens"), ("temperature", "temperature"), ("system", "system")] {
         table.field(name, text(&whole[part]));
     }
-    prices(&mut table, &whole["prices"]);
+    prices(&mut table, "prices", &whole["prices"]);
+    for (model, written) in whole["models"].as_object().into_iter().flatten() {
+        table.field("also model", model);
+        prices(&mut table, &format!("prices of {model}"), written);
+    }
     limits(&mut table, &whole["limits"]);
     let fallback = whole["fallback"].as_array().into_iter().flatten();
     table.field("fallback", fallback.map(text).collect::<Vec<_>>().join(", "));
@@ -101,16 +105,16 @@ pub fn limits(table: &mut Table, limits: &Value) {
     }
 }
 
-fn prices(table: &mut Table, written: &Value) {
+fn prices(table: &mut Table, name: &str, written: &Value) {
     let Ok(prices) = Prices::deserialize(written) else { return };
     if prices == Prices::default() {
         return;
     }
-    table.field("prices", rate(prices.default_rate()));
+    table.field(name, rate(prices.default_rate()));
     for DatedRate { from, until, rate: dated } in prices.dated() {
         let from = from.map_or(String::new(), |from| format!(" from {from}"));
         let until = until.map_or(String::new(), |until| format!(" until {until}"));
-        table.field(&format!("prices{from}{until}"), rate(dated));
+        table.field(&format!("{name}{from}{until}"), rate(dated));
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use longshore::accounts::{Call, CallEnd, CallMode, CallStatus, CostCorrection, Ledger};
 use longshore::{Error, ProfileName, Scope, TenantId};
-use longshore_ai::{Answer, PriceMode, Prices};
-use serde::{Deserialize, Serialize};
+use longshore_ai::{Answer, PriceMode, Prices, Profile};
+use serde::Serialize;
 
 use crate::amount_args;
 use crate::args::usage::RecostArgs as Typed;
@@ -37,13 +37,14 @@ struct RecostReport {
 /// Recomputes the calls that match.
 pub async fn run(ledger: &dyn Ledger, typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
     let filter = typed.which.filter(settings.tenant.clone(), now());
-    let (mut price_cache, mut report, mut after) =
-        (PriceCache::default(), RecostReport::default(), None::<String>);
+    let (mut profile_cache, mut report, mut after) =
+        (ProfileCache::default(), RecostReport::default(), None::<String>);
     loop {
         let page = ledger.calls(&settings.scope(), &filter, after.as_deref(), PAGE_SIZE).await?;
         let mut recosts = Vec::new();
         for call in &page.items {
-            let prices = price_cache.prices(ledger, &call.call.tenant, &call.call.profile).await?;
+            let profile = profile_cache.profile(ledger, &call.call.tenant, &call.call.profile).await?;
+            let prices = profile.and_then(|profile| profile.prices_of(&call.call.model));
             recosts.extend(report.recost_call(call, prices));
         }
         if !typed.dry_run && !recosts.is_empty() {
@@ -113,21 +114,21 @@ fn answer(end: &CallEnd) -> Answer {
     }
 }
 
-/// Prices of profiles that were read; `None` for removed profiles.
+/// Profiles that were read; `None` for removed ones.
 #[derive(Default)]
-struct PriceCache(HashMap<(TenantId, ProfileName), Option<Prices>>);
+struct ProfileCache(HashMap<(TenantId, ProfileName), Option<Profile>>);
 
-impl PriceCache {
-    async fn prices(
+impl ProfileCache {
+    async fn profile(
         &mut self,
         ledger: &dyn Ledger,
         tenant: &TenantId,
         name: &ProfileName,
-    ) -> anyhow::Result<Option<&Prices>> {
+    ) -> anyhow::Result<Option<&Profile>> {
         let key = (tenant.clone(), name.clone());
         if !self.0.contains_key(&key) {
-            let prices = look_up(ledger, tenant, name).await?;
-            self.0.insert(key.clone(), prices);
+            let profile = look_up(ledger, tenant, name).await?;
+            self.0.insert(key.clone(), profile);
         }
         Ok(self.0.get(&key).and_then(Option::as_ref))
     }
@@ -137,15 +138,12 @@ async fn look_up(
     ledger: &dyn Ledger,
     tenant: &TenantId,
     name: &ProfileName,
-) -> anyhow::Result<Option<Prices>> {
+) -> anyhow::Result<Option<Profile>> {
     let record = match ledger.profile(&Scope::Tenant(tenant.clone()), tenant, name).await {
         Ok(record) => record,
         Err(Error::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
     let whole = profile::resolve_profile(ledger, &record).await?;
-    match whole.body().get("prices") {
-        Some(prices) => Ok(Some(Prices::deserialize(prices)?)),
-        None => Ok(Some(Prices::default())),
-    }
+    profile::read(name, whole.body(), false).map(Some)
 }

@@ -41,7 +41,7 @@ async fn complaint_02_a_batch_ends_and_calls_back_exactly_once_however_its_last_
 }
 
 async fn enqueue_batch(store: &Arc<dyn Store>, id: &BatchId) {
-    let callback = Callback { queue: QueueName::default(), kind: callback_kind(), data: Value::Null };
+    let callback = Callback::new(QueueName::default(), callback_kind(), Value::Null);
     let new = NewBatch { callback: Some(callback), ..NewBatch::new(id.clone()) };
     let mut writer = Client::new(Arc::clone(store)).open_batch(new).await.unwrap();
     writer.add(units(BATCH_UNITS), "all".to_owned()).await.unwrap();

@@ -43,7 +43,8 @@ async fn assert_few_idle_calls(fixture: &StoreFixture) {
     report.unwrap();
     // Four heartbeats per TTL: one a second. The other calls are claims and maintenance.
     let stats = store.stats();
-    let asked: u64 = stats.iter().filter(|(verb, _)| **verb != "wait_for_ready").map(|(_, s)| s.calls).sum();
+    let asked: u64 =
+        stats.iter().filter(|(method, _)| **method != "wait_for_ready").map(|(_, s)| s.calls).sum();
     assert!(asked <= 15 * HEARTBEATS, "{}: {asked} calls in {HEARTBEATS} beats: {stats:#?}", fixture.name());
     assert!(stats["claim"].calls <= 3 * HEARTBEATS, "{}: {stats:#?}", fixture.name());
 }

@@ -54,11 +54,8 @@ async fn complaint_06_a_full_queue_refuses_or_keeps_senders_waiting_and_never_it
         let store = fixture.open().await;
         set_queue_limit(&*store, 10).await;
         let client = Client::new(Arc::clone(&store));
-        let callback = Callback {
-            queue: QueueName::default(),
-            kind: Kind::new("after").unwrap(),
-            data: serde_json::Value::Null,
-        };
+        let callback =
+            Callback::new(QueueName::default(), Kind::new("after").unwrap(), serde_json::Value::Null);
         let batch = NewBatch::new(BatchId::new("b").unwrap());
         let batch = NewBatch { callback: Some(callback), ..batch };
         let mut writer = client.open_batch(batch).await.unwrap();

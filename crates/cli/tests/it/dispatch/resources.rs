@@ -85,7 +85,7 @@ fn high_overtakes_low_and_after_waits() {
     pool.dir.write("go", "");
     pool.wait_until_idle();
     let order = pool.lines("order");
-    let position = |word: &str| order.iter().position(|said| said == word).unwrap();
+    let position = |word: &str| order.iter().position(|line| line == word).unwrap();
     // No script is claimed ahead for a worker that runs a slow one, so the order is exact.
     assert_eq!(position("first"), 0, "{order:?}");
     // It is ready only once the gate's end is recorded: one or two others may be quicker.

@@ -54,11 +54,11 @@ impl ClientApi {
         script: Payload,
         submission: &Submission,
     ) -> Result<ServerReply, SubmitError> {
-        let Items::Each { batch, of, at_most, max_fails, first } = &submission.items else {
+        let Items::Each { batch, items, max_running, max_failures, first } = &submission.items else {
             return Ok(ServerReply::Submitted { units: 0, existing: None });
         };
-        let threshold = max_fails
-            .map(|most| FailureThreshold { limit: FailureLimit::Units(most), then: OnThreshold::Fail });
+        let threshold = max_failures
+            .map(|limit| FailureThreshold { limit: FailureLimit::Units(limit), then: OnThreshold::Fail });
         let new = NewBatch {
             tenant: submission.tenant.clone(),
             kind: KIND.to_owned(),
@@ -69,14 +69,14 @@ impl ClientApi {
         let when_full = submission.conditions.full_timeout.map_or(WhenFull::Wait, WhenFull::WaitFor);
         let mut writer = self.client.open_batch(new).await?.when_full(when_full);
         let done: u64 = writer.cursor().parse().unwrap_or(0);
-        let mut items = items(of).skip(usize::try_from(done).unwrap_or(usize::MAX)).peekable();
+        let mut items = unit_items(items).skip(usize::try_from(done).unwrap_or(usize::MAX)).peekable();
         let mut sent = done;
         let template = unit_template(submission, Payload::from(Vec::new()))?;
         while items.peek().is_some() {
             let mut units = Vec::with_capacity(CHUNK);
             for item in items.by_ref().take(CHUNK) {
                 let payload = Payload::json(&item).map_err(|error| error.to_string())?;
-                let cap = at_most.map(|limit| ConcurrencyCap { key: format!("array {batch}"), limit });
+                let cap = max_running.map(|limit| ConcurrencyCap { key: format!("array {batch}"), limit });
                 let id = first.map_or_else(UnitId::new, |first| nth_unit_id(first, sent));
                 units.push(NewUnit { id, payload, cap, ..template.clone() });
                 sent += 1;
@@ -106,8 +106,8 @@ impl From<String> for SubmitError {
     }
 }
 
-fn items(of: &ArrayItems) -> Box<dyn Iterator<Item = ArrayItem> + Send + '_> {
-    match of {
+fn unit_items(items: &ArrayItems) -> Box<dyn Iterator<Item = ArrayItem> + Send + '_> {
+    match items {
         ArrayItems::Ranges(ranges) => {
             let numbers = ranges.iter().flat_map(|(first, last)| *first..=*last);
             Box::new(numbers.map(|number| ArrayItem(number, None)))

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use longshore_accounts::token_bucket::BucketLevel;
 use longshore_accounts::{
-    AuditEntry, Budget, BudgetState, Call, KeyRecord, ProfileRecord, TokenHash, TokenRecord,
+    AuditEntry, BrowserSession, Budget, BudgetState, Call, KeyRecord, ProfileRecord, TokenHash, TokenRecord,
 };
 use longshore_core::{BatchId, CallId, KeyName, ProfileName, QueueName, SessionId, TenantId, TokenId};
 
@@ -38,6 +38,7 @@ pub(super) struct LedgerState {
     replies: BTreeMap<(TenantId, QueueName), SessionId>,
     provider_batches: BTreeMap<BatchId, provider_batches::RequestQueue>,
     tokens: BTreeMap<TokenId, (TokenHash, TokenRecord)>,
+    browser_sessions: Vec<BrowserSession>,
     audit_log: VecDeque<AuditEntry>,
     /// The sequence number of the newest audit log entry, even if it is pruned.
     last_audit_seq: u64,

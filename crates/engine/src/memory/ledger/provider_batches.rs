@@ -16,13 +16,13 @@ use crate::memory::MemoryStore;
 pub(super) struct RequestQueue {
     /// In order of arrival.
     requests: Vec<QueuedRequest>,
-    shipments: BTreeMap<u64, ProviderBatch>,
+    provider_batches: BTreeMap<u64, ProviderBatch>,
     sealed: u64,
 }
 
 struct QueuedRequest {
     item: PendingRequest,
-    shipment: Option<String>,
+    provider_batch: Option<String>,
 }
 
 impl RequestQueue {
@@ -33,28 +33,28 @@ impl RequestQueue {
     fn park(&mut self, new: NewPendingRequest, now: Timestamp) {
         if self.request(&new.custom_id).is_none() {
             let item = PendingRequest { new, parked_at: now, tries: 0, reply: None };
-            self.requests.push(QueuedRequest { item, shipment: None });
+            self.requests.push(QueuedRequest { item, provider_batch: None });
         }
     }
 
     fn waits(request: &QueuedRequest) -> bool {
-        request.shipment.is_none() && request.item.reply.is_none()
+        request.provider_batch.is_none() && request.item.reply.is_none()
     }
 
     fn has_shipment(&self, mark: &str) -> bool {
-        self.shipments.values().any(|shipment| shipment.name == mark)
+        self.provider_batches.values().any(|provider_batch| provider_batch.name == mark)
     }
 
     fn seal(&mut self, mark: &str, ids: &[String], now: Timestamp) {
         if self.has_shipment(mark) {
             return;
         }
-        let shipment = ProviderBatch { name: mark.to_owned(), sealed_at: now, provider_id: None };
-        self.shipments.insert(self.sealed, shipment);
+        let provider_batch = ProviderBatch { name: mark.to_owned(), sealed_at: now, provider_id: None };
+        self.provider_batches.insert(self.sealed, provider_batch);
         self.sealed += 1;
         for id in ids {
             if let Some(request) = self.request(id).filter(|request| Self::waits(request)) {
-                request.shipment = Some(mark.to_owned());
+                request.provider_batch = Some(mark.to_owned());
             }
         }
     }
@@ -62,15 +62,15 @@ impl RequestQueue {
     fn deliver(&mut self, delivery: BatchAnswer) -> Option<UnitId> {
         let request = self.request(&delivery.custom_id)?;
         request.item.reply.get_or_insert(delivery.reply);
-        request.shipment = None;
+        request.provider_batch = None;
         Some(request.item.new.unit)
     }
 
     fn close(&mut self, mark: &str, how: CloseReason) {
-        self.shipments.retain(|_, shipment| shipment.name != mark);
-        let inside = |request: &&mut QueuedRequest| request.shipment.as_deref() == Some(mark);
+        self.provider_batches.retain(|_, provider_batch| provider_batch.name != mark);
+        let inside = |request: &&mut QueuedRequest| request.provider_batch.as_deref() == Some(mark);
         for request in self.requests.iter_mut().filter(inside) {
-            request.shipment = None;
+            request.provider_batch = None;
             request.item.tries += u32::from(how == CloseReason::NoAnswer);
         }
     }
@@ -110,7 +110,7 @@ impl PendingRequests for MemoryStore {
         let wanted = |request: &&QueuedRequest| match filter {
             PendingFilter::CustomId(id) => request.item.new.custom_id == *id,
             PendingFilter::Waiting => RequestQueue::waits(request),
-            PendingFilter::ProviderBatch(mark) => request.shipment.as_ref() == Some(mark),
+            PendingFilter::ProviderBatch(mark) => request.provider_batch.as_ref() == Some(mark),
             PendingFilter::Answered => request.item.reply.is_some(),
         };
         Ok(self.with_queue(batch, |queue, _| {
@@ -123,13 +123,13 @@ impl PendingRequests for MemoryStore {
         Ok(self.with_queue(batch, |queue, _| {
             let mut counts = PendingCounts::default();
             for request in &queue.requests {
-                match (&request.item.reply, &request.shipment) {
+                match (&request.item.reply, &request.provider_batch) {
                     (Some(_), _) => counts.answered += 1,
                     (None, Some(_)) => counts.out += 1,
                     (None, None) => counts.waiting += 1,
                 }
             }
-            (queue.shipments.values().cloned().collect(), counts)
+            (queue.provider_batches.values().cloned().collect(), counts)
         }))
     }
 
@@ -142,9 +142,10 @@ impl PendingRequests for MemoryStore {
         self.with_queue(batch, |queue, now| match change {
             ProviderBatchChange::Create(ids) => queue.seal(mark, &ids, now),
             ProviderBatchChange::SetProviderId(ticket) => {
-                let shipment = queue.shipments.values_mut().find(|shipment| shipment.name == mark);
-                if let Some(shipment) = shipment {
-                    shipment.provider_id = Some(ticket);
+                let provider_batch =
+                    queue.provider_batches.values_mut().find(|provider_batch| provider_batch.name == mark);
+                if let Some(provider_batch) = provider_batch {
+                    provider_batch.provider_id = Some(ticket);
                 }
             }
             ProviderBatchChange::Close(how) => queue.close(mark, how),

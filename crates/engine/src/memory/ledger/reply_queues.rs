@@ -39,7 +39,7 @@ impl ReplyQueues for MemoryStore {
         Ok(self.write(|state, now| {
             let key = (unit.tenant.clone(), unit.queue.clone());
             let open = state.ledger.replies.contains_key(&key);
-            open.then(|| state.enqueue(unit, None, now))
+            open.then(|| state.enqueue(&Scope::All, unit, None, now))
         }))
     }
 }

@@ -2,7 +2,8 @@
 
 use async_trait::async_trait;
 use longshore_accounts::{
-    AuditEntry, AuditLog, NewAuditEntry, TokenChange, TokenHash, TokenRecord, Tokens, page_cursor,
+    AuditEntry, AuditLog, BrowserSession, MAX_SESSIONS, NewAuditEntry, TokenChange, TokenHash, TokenRecord,
+    Tokens, page_cursor,
 };
 use longshore_core::store::Page;
 use longshore_core::{Error, Result, Scope, Timestamp};
@@ -17,7 +18,7 @@ impl Tokens for MemoryStore {
             token.check(scope)?;
         }
         self.write(|state, now| {
-            let tokens = &mut state.ledger.tokens;
+            let LedgerState { tokens, browser_sessions: sessions, .. } = &mut state.ledger;
             let id = match &change {
                 TokenChange::Add(token) => {
                     let made = TokenRecord::new(token, now);
@@ -25,11 +26,19 @@ impl Tokens for MemoryStore {
                     token.id
                 }
                 TokenChange::Revoke(id) => *id,
+                TokenChange::BeginSession(session) => session.token,
+                TokenChange::EndSession(hash) => {
+                    let session = sessions.iter().find(|session| session.hash == *hash);
+                    session.ok_or_else(|| Error::not_found("browser session", "of this cookie"))?.token
+                }
             };
             let found = tokens.get_mut(&id).filter(|(_, record)| scope.covers(&record.tenant));
             let (_, record) = found.ok_or_else(|| Error::not_found("token", id))?;
-            if matches!(change, TokenChange::Revoke(_)) {
-                record.revoked_at = record.revoked_at.or(Some(now));
+            match change {
+                TokenChange::Add(_) => {}
+                TokenChange::Revoke(_) => record.revoked_at = record.revoked_at.or(Some(now)),
+                TokenChange::BeginSession(session) => begin_session(sessions, session, now),
+                TokenChange::EndSession(hash) => sessions.retain(|session| session.hash != hash),
             }
             Ok(record.clone())
         })
@@ -37,12 +46,29 @@ impl Tokens for MemoryStore {
 
     async fn tokens(&self, scope: &Scope, hash: Option<TokenHash>, limit: u32) -> Result<Vec<TokenRecord>> {
         Ok(self.read(|state, _| {
-            let tokens = state.ledger.tokens.values().filter(|(known, record)| {
-                scope.covers(&record.tenant) && hash.is_none_or(|hash| hash == *known)
+            let sessions = &state.ledger.browser_sessions;
+            let session = sessions.iter().find(|session| Some(session.hash) == hash);
+            let found = state.ledger.tokens.values().filter_map(|(known, record)| match session {
+                Some(session) if session.token == record.id => Some(record.clone().until(session.expires_at)),
+                _ => hash.is_none_or(|hash| hash == *known).then(|| record.clone()),
             });
-            tokens.take(limit as usize).map(|(_, record)| record.clone()).collect()
+            found.filter(|record| scope.covers(&record.tenant)).take(limit as usize).collect()
         }))
     }
+}
+
+/// Adds a session, without expired ones and with at most [`MAX_SESSIONS`] of its token.
+fn begin_session(sessions: &mut Vec<BrowserSession>, session: BrowserSession, now: Timestamp) {
+    let token = session.token;
+    sessions.retain(|other| other.expires_at > now && other.hash != session.hash);
+    sessions.push(session);
+    sessions.sort_by_key(|session| session.expires_at);
+    let mut excess = sessions.iter().filter(|session| session.token == token).count();
+    sessions.retain(|session| {
+        let is_kept = session.token != token || excess <= MAX_SESSIONS;
+        excess -= usize::from(!is_kept);
+        is_kept
+    });
 }
 
 impl LedgerState {

@@ -150,10 +150,10 @@ impl PoolState {
         self.next_expiry = self.next_expiry.min(until);
         // The first waiter watches leases to expire; the others watch the waiters before them.
         let ahead = self.wait_queue.range(..position).map(|(_, waiter)| waiter.until);
-        let (before, recheck_at) =
+        let (ahead_count, recheck_at) =
             ahead.fold((0, NEVER), |(n, recheck_at), end| (n + 1, recheck_at.min(end)));
-        let recheck_at = if before == 0 { self.next_expiry } else { recheck_at };
-        AcquireResult::Waiting { before, look_again: recheck_at.since(now) }
+        let recheck_at = if ahead_count == 0 { self.next_expiry } else { recheck_at };
+        AcquireResult::Waiting { position: ahead_count, retry_after: recheck_at.since(now) }
     }
 
     fn enqueue(&mut self, ask: &AcquireRequest, now: Timestamp) -> QueuePosition {

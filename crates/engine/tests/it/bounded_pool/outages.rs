@@ -77,7 +77,7 @@ async fn a_short_outage_costs_nobody_a_permit() {
 #[tokio::test(start_paused = true)]
 async fn a_pool_that_fails_open_gives_permits_of_its_own_and_no_more_afterwards() {
     let (builder, permits) = remote(2);
-    let pool = builder.on_outage(OnOutage::FailOpen { most: 3 }).build();
+    let pool = builder.on_outage(OnOutage::FailOpen { max_weight: 3 }).build();
     let held = pool.acquire().await.unwrap();
     permits.outage(true);
     let mut own = Vec::new();
@@ -105,7 +105,7 @@ async fn a_pool_that_fails_open_gives_permits_of_its_own_and_no_more_afterwards(
 #[tokio::test(start_paused = true)]
 async fn in_a_pool_that_fails_open_an_outage_ends_no_work() {
     let (builder, permits) = remote(1);
-    let pool = builder.on_outage(OnOutage::FailOpen { most: 1 }).build();
+    let pool = builder.on_outage(OnOutage::FailOpen { max_weight: 1 }).build();
     let permit = pool.acquire().await.unwrap();
     permits.outage(true);
     sleep(LEASE * 3).await;
@@ -117,7 +117,7 @@ async fn in_a_pool_that_fails_open_an_outage_ends_no_work() {
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_for_a_permit_of_the_process_hears_of_the_back_end() {
     let (builder, permits) = remote(1);
-    let pool = builder.on_outage(OnOutage::FailOpen { most: 1 }).build();
+    let pool = builder.on_outage(OnOutage::FailOpen { max_weight: 1 }).build();
     permits.outage(true);
     let own = pool.acquire().await.unwrap();
     let back = async {

@@ -10,9 +10,10 @@ use tempfile::TempDir;
 use super::state_machine::{send_all, taken};
 use super::{NOW, entries, later, letter, states};
 
-/// Copies as `cp -r` does: each link becomes a separate file.
+/// Copies as `cp -r` does: folders keep their mode, and each link becomes a separate file.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("a folder");
+    fs::set_permissions(to, fs::metadata(from).expect("a folder").permissions()).expect("a mode");
     for path in entries(from) {
         let to = to.join(path.file_name().expect("a name"));
         if path.is_dir() {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use longshore_mail::spool::{DeliveryOutcome, DeliveryPolicy, EnqueueResult, Share, Spool};
+use longshore_mail::spool::{DeliveryOutcome, DeliveryPolicy, EnqueueResult, Share, Spool, SpoolError};
 use tempfile::TempDir;
 
 use super::{NOW, entries, key, later, letter, states};
@@ -11,6 +11,24 @@ fn spool() -> (TempDir, Spool) {
     let folder = TempDir::new().expect("a folder");
     let spool = Spool::open(folder.path()).expect("a spool");
     (folder, spool)
+}
+
+#[test]
+fn a_spool_that_other_users_can_read_or_replace_is_refused() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let (folder, _) = spool();
+    let keys = folder.path().join("keys");
+    for (path, mode) in [(folder.path(), 0o777), (&keys, 0o755)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("a mode");
+        let error = Spool::open(folder.path()).expect_err("it is open to others");
+        assert!(matches!(error, SpoolError::Untrusted(_)) && !error.is_retryable(), "{error}");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("a mode");
+    }
+    Spool::open(folder.path()).expect("a spool");
+    if chown(&keys, Some(61_234), None).is_err() {
+        return eprintln!("SKIPPED: only root can give a folder to another user");
+    }
+    assert!(matches!(Spool::open(folder.path()), Err(SpoolError::Untrusted(_))));
 }
 
 #[test]

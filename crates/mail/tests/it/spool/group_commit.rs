@@ -22,8 +22,8 @@ async fn letters_that_gather_are_kept_with_one_wait_for_the_disk() {
     let spool = Spool::open_with_failpoints(folder.path(), move |step| {
         counted.fetch_add(usize::from(step == "sync files"), Ordering::Relaxed);
     });
-    let letterbox = GroupCommitQueue::new(spool.expect("a spool"), Arc::new(SystemClock));
-    let puts = (0..100).map(|n| letterbox.put(letter(&format!("digest/{n}"))));
+    let queue = GroupCommitQueue::new(spool.expect("a spool"), Arc::new(SystemClock));
+    let puts = (0..100).map(|n| queue.put(letter(&format!("digest/{n}"))));
     let kept = join_all(puts).await;
     assert!(kept.iter().all(|one| one.as_ref().is_ok_and(|one| one.result == EnqueueResult::Created)));
     // The first is written alone, the others in later groups; how many groups depends on the disk.
@@ -36,18 +36,18 @@ async fn letters_that_gather_are_kept_with_one_wait_for_the_disk() {
 async fn who_puts_a_key_again_hears_what_is_in_the_message_that_is_kept() {
     let folder = TempDir::new().expect("a folder");
     let spool = Spool::open(folder.path()).expect("a spool");
-    let letterbox = GroupCommitQueue::new(spool, Arc::new(SystemClock));
+    let queue = GroupCommitQueue::new(spool, Arc::new(SystemClock));
     let mut first = letter("digest/1");
     first.metadata = Some(json!({ "last": 7 }));
     let mut second = letter("digest/1");
     second.metadata = Some(json!({ "last": 9 }));
-    let kept = letterbox.put(first).await.expect("kept");
+    let kept = queue.put(first).await.expect("kept");
     assert_eq!((kept.result, kept.metadata), (EnqueueResult::Created, Some(json!({ "last": 7 }))));
-    let kept = letterbox.put(second).await.expect("kept");
+    let kept = queue.put(second).await.expect("kept");
     assert_eq!((kept.result, kept.metadata), (EnqueueResult::Existing, Some(json!({ "last": 7 }))));
 }
 
-/// A letterbox that blocks each group until the test lets it continue, and a counter of its groups.
+/// A queue that blocks each group until the test lets it continue, and a counter of its groups.
 fn slow(
     folder: &std::path::Path,
     then: impl Fn(usize) + Send + Sync + 'static,
@@ -66,10 +66,10 @@ fn slow(
 #[tokio::test]
 async fn who_is_dropped_while_a_group_is_kept_leaves_the_others_waiting_for_that_group() {
     let folder = TempDir::new().expect("a folder");
-    let (letterbox, go, waits) = slow(folder.path(), |_| {});
-    let mut first = Box::pin(letterbox.put(letter("first")));
-    let mut dropped = Box::pin(letterbox.put(letter("dropped")));
-    let mut last = Box::pin(letterbox.put(letter("last")));
+    let (queue, go, waits) = slow(folder.path(), |_| {});
+    let mut first = Box::pin(queue.put(letter("first")));
+    let mut dropped = Box::pin(queue.put(letter("dropped")));
+    let mut last = Box::pin(queue.put(letter("last")));
     assert!(poll!(first.as_mut()).is_pending());
     assert!(poll!(dropped.as_mut()).is_pending() && poll!(last.as_mut()).is_pending());
     go.send(()).expect("it waits");
@@ -88,10 +88,10 @@ async fn who_is_dropped_while_a_group_is_kept_leaves_the_others_waiting_for_that
 #[tokio::test]
 async fn who_was_in_a_group_that_came_to_no_end_is_told() {
     let folder = TempDir::new().expect("a folder");
-    let (letterbox, go, _) = slow(folder.path(), |group| assert_ne!(group, 1, "the disk is gone"));
+    let (queue, go, _) = slow(folder.path(), |group| assert_ne!(group, 1, "the disk is gone"));
     let put = |text: &'static str| {
-        let letterbox = letterbox.clone();
-        async move { letterbox.put(letter(text)).await }
+        let queue = queue.clone();
+        async move { queue.put(letter(text)).await }
     };
     let mut first = Box::pin(put("first"));
     assert!(poll!(first.as_mut()).is_pending());

@@ -30,7 +30,7 @@ impl MysqlUrlError {
 /// Parses `mysql://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`; `mariadb:` means the same. A
 /// connection keeps this many `statements` prepared. Options that affect correctness cannot be
 /// overridden in the URL.
-pub fn read(url: &str, statements: usize) -> Result<Opts, MysqlUrlError> {
+pub fn parse_url(url: &str, statements: usize) -> Result<Opts, MysqlUrlError> {
     let rest = url.split_once(':').map_or(url, |(_, rest)| rest);
     let (rest, ca) = split_ca_option(rest);
     let opts = Opts::from_url(&format!("mysql:{rest}")).map_err(MysqlUrlError::of)?;
@@ -70,17 +70,17 @@ mod tests {
 
     #[test]
     fn a_url_says_where_and_how() {
-        let opts = read("mariadb://me:p%40ss@db:3307/orders?ssl_ca=/etc/own.pem", 7).unwrap();
+        let opts = parse_url("mariadb://me:p%40ss@db:3307/orders?ssl_ca=/etc/own.pem", 7).unwrap();
         assert_eq!((opts.user(), opts.pass(), opts.tcp_port()), (Some("me"), Some("p@ss"), 3307));
         assert_eq!((opts.stmt_cache_size(), opts.client_found_rows()), (7, true));
         assert_eq!(opts.ssl_opts().unwrap().root_certs().len(), 1);
-        assert!(read("mysql://me@db/orders", 7).unwrap().ssl_opts().is_none());
+        assert!(parse_url("mysql://me@db/orders", 7).unwrap().ssl_opts().is_none());
     }
 
     #[test]
     fn a_bad_url_is_refused_without_its_password() {
         for url in ["mysql:", "mysql://me:s3cret@db/x?s3cret=1", "mysql://me:s3cret@db:port/x"] {
-            let error = read(url, 0).unwrap_err().to_string();
+            let error = parse_url(url, 0).unwrap_err().to_string();
             assert!(error.contains("not mysql://USER") && !error.contains("=1"), "{error}");
             assert!(!error.contains("me:s3cret"), "{error}");
         }

@@ -8,11 +8,11 @@ use crate::database::error::DbError;
 const SECRET_ATTRIBUTES: [&str; 3] = ["PWD", "PASSWORD", "TOKEN"];
 
 /// A parsed connection string.
-pub struct Target {
+pub struct ConnectionString {
     string: String,
 }
 
-impl Target {
+impl ConnectionString {
     /// From a connection string.
     pub fn new(string: &str) -> Self {
         Self { string: string.trim().to_owned() }
@@ -78,9 +78,10 @@ mod tests {
 
     #[test]
     fn a_secret_is_hidden_wherever_a_driver_repeats_it() {
-        let target = Target::new("DRIVER={Some; {Driver}}};Server=db; Pwd={a;b}}c};UID=me;Token=t0k");
+        let string =
+            ConnectionString::new("DRIVER={Some; {Driver}}};Server=db; Pwd={a;b}}c};UID=me;Token=t0k");
         let error = DbError::new(Reason::Unreachable, "no login for me with a;b}c and t0k at db");
-        let message = target.redact_error(error).to_string();
+        let message = string.redact_error(error).to_string();
         assert_eq!(message, "no login for me with *** and *** at db");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::error::Error as _;
 
-use longshore_postgres_address::UrlError;
+use longshore_postgres_url::UrlError;
 use tokio_postgres::Error;
 use tokio_postgres::error::DbError as ServerError;
 

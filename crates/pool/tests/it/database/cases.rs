@@ -163,7 +163,7 @@ pub(crate) async fn a_slow_statement_is_stopped_and_rolled_back(
     assert_eq!((error.reason, error.statement), (Reason::TimeLimit, Some(1)));
     assert_eq!(items(brief).await.len(), 3, "rolled back, and the worker is free");
     let stats = brief.pool().stats();
-    assert_eq!((stats.workers, stats.abandoned), (1, 0), "nobody had to be given up");
+    assert_eq!((stats.workers, stats.abandoned), (1, 0), "no worker was abandoned");
 }
 
 /// A call's deadline passes during a slow statement. Whether the worker answers before the deadline

@@ -107,7 +107,7 @@ async fn a_read_is_asked_for_again_once_when_its_worker_dies_and_a_write_is_not(
     let (answer, ()) = tokio::join!(db.execute(&write, []), kill_it);
     let error = answer.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::WorkerDied { .. }), "{error:?}");
-    assert_eq!(error.worker.unwrap().pid, Some(pid), "nobody else tried it");
+    assert_eq!(error.worker.unwrap().pid, Some(pid), "no other worker tried it");
     assert_eq!(lines(&db).await, Value::Int(3));
 }
 
@@ -147,7 +147,7 @@ async fn a_worker_that_hangs_is_killed_and_its_transaction_rolled_back() {
     };
     let (answer, ()) = tokio::join!(brief.transaction([insert, Statement::new(SLOW, [])]), freeze);
     let error = answer.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Timeout { fate: CancelEffect::Killed, .. }), "{error:?}");
+    assert!(matches!(error.kind, ErrorKind::Timeout { effect: CancelEffect::Killed, .. }), "{error:?}");
     assert_eq!(lines(&db).await, Value::Int(3));
 }
 
@@ -173,7 +173,7 @@ async fn a_kill_in_the_middle_is_rolled_back(
     assert_eq!(lines(db).await, Value::Int(3));
     end();
     eventually("the server has noticed", || !sleeping()).await;
-    assert_eq!(db.execute("DELETE FROM line", []).await.unwrap(), 3, "nobody holds a lock");
+    assert_eq!(db.execute("DELETE FROM line", []).await.unwrap(), 3, "no lock is held");
     assert_ne!(worker_of(db).await, pid);
 }
 

@@ -48,10 +48,10 @@ impl Admin for RemoteStore {
             self.batch(scope, batch).await?;
         }
         if action == BatchAction::Seal {
-            let sealed = self.api.seal_batch(batch).await;
+            let sealed = self.api.seal_batch(&scope.batch_id(batch)).await;
             return sealed.map_err(|error| error.into_store_error("batch", batch));
         }
-        let steered = self.api.steer(batch, action).await;
+        let steered = self.api.steer(&scope.batch_id(batch), action).await;
         Ok(steered.map_err(|error| error.into_store_error("batch", batch))?.batch)
     }
 

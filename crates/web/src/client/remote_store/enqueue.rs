@@ -26,7 +26,7 @@ impl Enqueue for RemoteStore {
     }
 
     async fn add_to_batch(&self, scope: &Scope, id: &BatchId, chunk: BatchChunk) -> Result<AddChunkResult> {
-        let added = self.api.add_to_batch_as(id, &chunk, scope).await;
+        let added = self.api.add_to_batch_as(&scope.batch_id(id), &chunk, scope).await;
         added.map_err(|error| error.into_store_error("batch", id))
     }
 }

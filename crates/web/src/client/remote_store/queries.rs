@@ -65,7 +65,8 @@ impl Queries for RemoteStore {
     }
 
     async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
-        let view = self.api.batch(id).await.map_err(|error| error.into_store_error("batch", id))?;
+        let view =
+            self.api.batch(&scope.batch_id(id)).await.map_err(|error| error.into_store_error("batch", id))?;
         require_scope(scope, &view.batch.tenant, "batch", id)?;
         Ok(view.batch)
     }

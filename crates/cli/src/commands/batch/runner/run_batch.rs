@@ -41,7 +41,7 @@ impl LocalRunner<'_> {
         let model_access = ModelAccess::by(definition);
         let mut view = self.display.batch(id, expected_rows(&initiation, &*source).await, model_access);
         let initiator = RowEnqueuer::new(self.context.client.clone(), source);
-        let (worker, pilot) = self.batch_workers.row_worker(id, workers)?;
+        let (worker, adaptive) = self.batch_workers.row_worker(id, workers)?;
         let control = worker.control();
         let needed = async {
             tokio::select! {
@@ -49,7 +49,7 @@ impl LocalRunner<'_> {
                 ended = self.wait_for_end(id, &mut view) => ended,
                 error = fill(&initiator, &mut initiation, self.shutdown) => Err(error),
                 () = self.shutdown.drain_requested() => Ok(()),
-                never = adapt_workers(&pilot, &control, workers) => match never {},
+                never = adapt_workers(&adaptive, &control, workers) => match never {},
             }
         };
         let mut monitor = BatchMonitor::new(id, self.batch_workers, self.display);
@@ -119,13 +119,13 @@ async fn fill(initiator: &RowEnqueuer, initiation: &mut BatchFill, shutdown: &Sh
 }
 
 async fn adapt_workers(
-    pilot: &AdaptiveConcurrency,
+    adaptive: &AdaptiveConcurrency,
     control: &WorkerControl,
     workers: RowConcurrency,
 ) -> Infallible {
     if workers == RowConcurrency::Auto {
         control.resize(AUTO_INITIAL_ROWS);
-        pilot.run(control, AUTO_INITIAL_ROWS, AUTO_MAX_ROWS).await;
+        adaptive.run(control, AUTO_INITIAL_ROWS, AUTO_MAX_ROWS).await;
     }
     std::future::pending().await
 }

@@ -19,7 +19,7 @@ async fn a_storm_of_processes_on_a_server_that_dies() {
     let url = server.url();
     let start = || {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--exact", "permits_storm::one_of_many", "--ignored"]);
+        command.args(["--exact", "permits_chaos::one_of_many", "--ignored"]);
         Ok(command)
     };
     let permits = Arc::new(open(&url).await);
