@@ -182,6 +182,14 @@ impl ProviderName {
         matches!(self, Self::Echo | Self::Scripted)
     }
 
+    /// Whether calls to its own endpoint cost money.
+    pub fn is_paid(self) -> bool {
+        match self {
+            Self::Echo | Self::Scripted | Self::Ollama => false,
+            Self::Anthropic | Self::Openai | Self::Gemini => true,
+        }
+    }
+
     /// The provider's name in profiles and output.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -202,6 +210,11 @@ impl std::fmt::Display for ProviderName {
 }
 
 impl Profile {
+    /// Whether its calls cost money: they go to the endpoint of a provider that is paid.
+    pub fn is_billed(&self) -> bool {
+        self.endpoint.is_none() && self.provider.is_paid()
+    }
+
     /// The model to ask: the question's, or else the profile's.
     pub(crate) fn asked_model<'a>(&'a self, requested: Option<&'a str>) -> &'a str {
         requested.unwrap_or_else(|| model(self))

@@ -60,7 +60,7 @@ pub struct EnvVar {
     pub key: &'static str,
 }
 
-/// Variables with secrets of the worker, which no unit's command inherits.
+/// Variables with secrets of the worker, which no command or process of its units inherits.
 pub const SECRETS: [&str; 10] = [
     MASTER_KEY,
     CREDENTIALS,
@@ -116,12 +116,11 @@ pub const VARS: [EnvVar; 38] = [
     EnvVar { name: "LONGSHORE_DISPATCH_NTHR", key: "dispatch.nthr" },
 ];
 
-/// Names of variables that a worker process may inherit: all but the ones with the master key,
-/// the alert sinks, the mail server's password and the server's token.
+/// Names of variables that a worker process may inherit: all but [`SECRETS`]. `[workers.NAME] env` can
+/// pass one on.
 pub fn inheritable() -> impl Iterator<Item = std::ffi::OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
-    let ours = [MASTER_KEY, CREDENTIALS, WEBHOOK, SENTRY, SMTP_PASSWORD, TOKEN];
-    names.filter(move |name| !ours.iter().any(|own| name == own))
+    names.filter(|name| !SECRETS.iter().any(|secret| name == secret))
 }
 
 /// A variable that holds a secret: one listed in `http.env`, or our own.

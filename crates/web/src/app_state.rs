@@ -14,6 +14,7 @@ use crate::api::health::Readiness;
 use crate::auth::{AuthMode, Authenticator};
 use crate::caller_limits::CallerLimits;
 use crate::change_broadcast::ChangeBroadcasts;
+use crate::connection_limiter::ConnectionLimiter;
 use crate::dispatch_port::ScriptPools;
 use crate::proxy_headers::{ProxyConfig, with_host_policy};
 use crate::server::WebListener;
@@ -30,8 +31,8 @@ pub struct ConnectionLimits {
     pub time: Duration,
     /// Maximum number of concurrent connections.
     pub connections: usize,
-    /// Maximum number of concurrent connections of one address. Loopback addresses are exempt: local
-    /// proxies connect from there.
+    /// Maximum number of concurrent connections of one address. Loopback addresses and
+    /// [`ProxyConfig::trusted`] are exempt: proxies connect from there.
     pub connections_per_address: usize,
     /// Maximum number of requests in progress of one token, streams included.
     pub requests_per_token: usize,
@@ -216,9 +217,11 @@ impl Web {
             end.await;
             stopping.send_replace(true);
         };
+        let proxies = self.app.auth.proxies.trusted.clone();
+        let limiter = ConnectionLimiter::new(limits.connections, limits.connections_per_address, proxies);
         let (app, router) = self.build();
         tokio::select! {
-            () = server::serve(listener.into(), tls, limits, router, Box::pin(end)) => {}
+            () = server::serve(listener.into(), tls, limits, limiter, router, Box::pin(end)) => {}
             () = app.sample_loop() => {}
         }
     }

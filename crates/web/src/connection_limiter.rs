@@ -4,7 +4,7 @@
 //! Otherwise many idle connections could block all others until their timeout. A connection with an active
 //! request is never closed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -24,6 +24,8 @@ pub(crate) struct ConnectionLimiter {
     slots: VecDeque<Weak<ConnectionSlot>>,
     addresses: Arc<AddressCounts>,
     max_per_address: usize,
+    /// Addresses of proxies, each of which connects for many clients.
+    proxies: BTreeSet<IpAddr>,
 }
 
 /// Open connections by address.
@@ -45,14 +47,16 @@ pub(crate) struct ConnectionSlot {
 pub(crate) struct ActiveRequest(Arc<ConnectionSlot>);
 
 impl ConnectionLimiter {
-    pub(crate) fn new(max: usize, max_per_address: usize) -> Self {
+    pub(crate) fn new(max: usize, max_per_address: usize, proxies: BTreeSet<IpAddr>) -> Self {
         let permits = Arc::new(Semaphore::new(max.min(Semaphore::MAX_PERMITS)));
-        Self { permits, slots: VecDeque::new(), addresses: Arc::default(), max_per_address }
+        Self { permits, slots: VecDeque::new(), addresses: Arc::default(), max_per_address, proxies }
     }
 
-    /// Whether an address may have one more connection.
+    /// Whether an address may have one more connection. Proxies, and all of this machine, may.
     pub(crate) fn has_room_for(&self, from: IpAddr) -> bool {
-        from.to_canonical().is_loopback()
+        let canonical = from.to_canonical();
+        canonical.is_loopback()
+            || self.proxies.contains(&canonical)
             || self.addresses.0.lock().unwrap_or_else(PoisonError::into_inner).get(&from)
                 < Some(&self.max_per_address)
     }
@@ -163,19 +167,26 @@ mod tests {
 
     #[tokio::test]
     async fn one_address_cannot_take_all_connections() {
-        let mut limiter = ConnectionLimiter::new(4, 2);
+        let proxy: IpAddr = "192.0.2.9".parse().unwrap();
+        let mut limiter = ConnectionLimiter::new(8, 2, BTreeSet::from([proxy]));
         let held = [open(&mut limiter).await, open(&mut limiter).await];
         assert!(!limiter.has_room_for(CLIENT));
         assert!(limiter.has_room_for("192.0.2.2".parse().unwrap()));
         assert!(limiter.has_room_for("127.0.0.1".parse().unwrap()), "proxies connect from here");
-        drop(held);
+        let mut of_proxy = Vec::new();
+        for _ in 0..3 {
+            let permit = limiter.acquire().await;
+            of_proxy.push(limiter.open(permit, proxy));
+        }
+        assert!(limiter.has_room_for(proxy), "a proxy connects for many clients");
+        drop((held, of_proxy));
         assert!(limiter.has_room_for(CLIENT));
         assert!(limiter.addresses.0.lock().unwrap().is_empty());
     }
 
     #[tokio::test]
     async fn who_says_nothing_gives_way_and_who_is_answered_does_not() {
-        let mut limiter = ConnectionLimiter::new(2, 2);
+        let mut limiter = ConnectionLimiter::new(2, 2, BTreeSet::new());
         let (first, second) = (open(&mut limiter).await, open(&mut limiter).await);
         let active = first.begin_request();
         limiter.evict_idle();

@@ -100,20 +100,21 @@ pub(crate) fn serve(
     listener: WebListener,
     tls: Option<ServerCertificate>,
     limits: ConnectionLimits,
+    limiter: ConnectionLimiter,
     router: Router,
     end: BoxFuture<'_, ()>,
 ) -> BoxFuture<'_, ()> {
-    Box::pin(accept(listener, tls, limits, router, end))
+    Box::pin(accept(listener, tls, limits, limiter, router, end))
 }
 
 async fn accept(
     listener: WebListener,
     tls: Option<ServerCertificate>,
     limits: ConnectionLimits,
+    mut limiter: ConnectionLimiter,
     router: Router,
     mut end: BoxFuture<'_, ()>,
 ) {
-    let mut limiter = ConnectionLimiter::new(limits.connections, limits.connections_per_address);
     let handler = Arc::new(ConnectionHandler { router, tls, limits });
     let (ending, open) = watch::channel(());
     let mut connections = JoinSet::new();

@@ -8,7 +8,6 @@ use super::Inner;
 use super::profile_cache::{ResolvedProfile, TenantContext};
 use crate::model_api::{AskError, Code, Question};
 use crate::pricing::{PriceMode, Prices};
-use crate::profile::ProviderName;
 
 /// The most that a call may use and cost: reserved before it is sent.
 #[derive(Clone, Copy)]
@@ -84,8 +83,7 @@ fn require_priced(
     prices: &Prices,
 ) -> Result<(), AskError> {
     let profile = &entry.profile;
-    let own_endpoint = profile.endpoint.is_none() && needs_prices(profile.provider);
-    if owner.has_cost_budget && own_endpoint && *prices == Prices::default() {
+    if owner.has_cost_budget && profile.is_billed() && *prices == Prices::default() {
         let message = format!("profile `{}` has no prices, which a budget in dollars needs", entry.name);
         return Err(AskError::new(Code::ProfileDisabled, message));
     }
@@ -104,9 +102,4 @@ fn require_priced(
     let what = unpriced.join(", ");
     let message = format!("the request has what may change its price, and {why}: leave out {what}");
     Err(AskError::new(Code::InvalidRequest, message))
-}
-
-/// Whether the provider bills calls to its own endpoint.
-fn needs_prices(provider: ProviderName) -> bool {
-    matches!(provider, ProviderName::Anthropic | ProviderName::Openai | ProviderName::Gemini)
 }

@@ -100,6 +100,13 @@ pub struct DispatchStartArgs {
     /// Script that each worker runs after its last
     #[arg(long, value_name = "FILE")]
     pub after: Option<PathBuf>,
+    /// Folder that every script, its working directory and its output must be inside, whatever its
+    /// submitter says (may be repeated)
+    #[arg(long, value_name = "DIR")]
+    pub root: Vec<PathBuf>,
+    /// With --root: environment variable that submitters may set for their scripts (may be repeated)
+    #[arg(long, value_name = "NAME", requires = "root", value_delimiter = ',')]
+    pub allow_env: Vec<String>,
     /// Count a worker as lost after this long without a message; its scripts run elsewhere
     #[arg(long, value_name = "TIME", default_value = "15s")]
     pub ttl: HumanDuration,

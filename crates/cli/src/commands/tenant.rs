@@ -114,6 +114,7 @@ impl TenantStore<'_> {
 
     async fn put(&self, id: &TenantId, change: TenantChange) -> anyhow::Result<Tenant> {
         self.settings.scope().require(id).map_err(|error| self.scope_error(error))?;
+        change.check()?;
         audit::record(self.ledger, "tenant.set", Some(id), id).await?;
         let put = self.store.put_tenant(&self.settings.scope(), id, change).await;
         put.map_err(|error| self.scope_error(error))

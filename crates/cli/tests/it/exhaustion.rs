@@ -30,6 +30,8 @@ impl TwoTenants {
         let dir = TestDir::new();
         dir.write("longshore.toml", "[web]\nshared_pools = [\"shared\"]\n[pools.shared]\nmax = 10\n");
         dir.run(&["tenant", "add", "greedy", "--max-units", "1000", "--max-bytes", "1MiB"]).ok();
+        let profile = ["profile", "add", "echo", "--provider", "echo", "--model", "m", "--tenant", "greedy"];
+        dir.run(&profile).ok();
         let token = |tenant: &str| {
             let added = dir.run(&["token", "add", "--for", tenant, "--role", "operate", "--json"]).ok();
             added.json()["secret"].as_str().unwrap().to_owned()
@@ -81,7 +83,7 @@ impl TwoTenants {
 fn attempt(site: &TwoTenants, nth: usize, held: &mut Vec<TcpStream>) {
     let long = "x".repeat(100_000);
     let text = |value: serde_json::Value| value.to_string();
-    match nth % 10 {
+    match nth % 12 {
         // The bytes of its bound, over and over.
         0 => drop(site.greedy("POST", "/units", &text(json!({ "kind": "k", "payload": long })))),
         // A new queue with each unit, refused or not.
@@ -121,6 +123,22 @@ fn attempt(site: &TwoTenants, nth: usize, held: &mut Vec<TcpStream>) {
         7 => drop(site.greedy("POST", "/pools/shared/permits", &text(json!({ "ttl_seconds": 60 })))),
         // What it may not do is refused, and leaves no entry.
         8 => drop(site.greedy("POST", "/workers/00000000-0000-7000-8000-000000000000/stop", "")),
+        // Answers of the gateway that it never reads.
+        9 => {
+            let message = json!({ "role": "user", "content": "x".repeat(1_000_000) });
+            let body = text(json!({ "model": "echo", "stream": true, "messages": [message] }));
+            let mut stream = site.server.connect(&format!(
+                "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\n\
+                 content-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                site.greedy,
+                body.len()
+            ));
+            // Written in part if the server refuses it.
+            let _ = stream.write_all(body.as_bytes());
+            held.push(stream);
+        }
+        // Schedules can only be listed over HTTP.
+        10 => drop(site.greedy("GET", "/cron?limit=1000", "")),
         _ => drop(site.greedy("GET", "/units?limit=1000", "")),
     }
 }
@@ -137,7 +155,7 @@ fn one_tenant_cannot_use_up_the_server() {
             let (site, over) = (&site, &over);
             scope.spawn(move || {
                 let mut held = Vec::new();
-                for nth in (attacker..pick_size(80, 4_000)).step_by(4) {
+                for nth in (attacker..pick_size(96, 4_000)).step_by(4) {
                     attempt(site, nth, &mut held);
                     if over.load(Ordering::Relaxed) {
                         break;
@@ -162,7 +180,7 @@ fn one_tenant_cannot_use_up_the_server() {
     assert_eq!(status, 200);
     let log: serde_json::Value = serde_json::from_str(&log).unwrap();
     let is_known = |entry: &serde_json::Value| {
-        ["batch.open", "tenant.set", "token.add"].iter().any(|action| entry["action"] == **action)
+        ["batch.open", "profile.set", "tenant.set", "token.add"].iter().any(|action| entry["action"] == **action)
     };
     assert!(
         log["items"].as_array().unwrap().iter().all(is_known),

@@ -72,12 +72,13 @@ fn a_worker_hands_units_to_a_process_in_another_language() {
 }
 
 #[test]
-fn a_worker_process_inherits_all_but_what_leads_to_the_master_key() {
+fn a_worker_process_inherits_no_secret_of_its_parent() {
     let dir = dir_with_worker(PYTHON_SECTION);
-    let names = r#"["LONGSHORE_MASTER_KEY", "CREDENTIALS_DIRECTORY", "BESIDE"]"#;
+    let names = r#"["LONGSHORE_MASTER_KEY", "CREDENTIALS_DIRECTORY", "LONGSHORE_STORE", "BESIDE"]"#;
     let unit = dir.run(&["submit", "variables", names]).ok().out.trim().to_owned();
     let mut worker = dir.command(&["worker", "--slots", "1", "--until-idle"]);
     worker.env("LONGSHORE_MASTER_KEY", "00".repeat(32)).env("CREDENTIALS_DIRECTORY", ".");
+    worker.env("LONGSHORE_STORE", format!("sqlite:{}", dir.path("longshore.db").display()));
     CliOutput::of(worker.env("BESIDE", "1").spawn().unwrap()).ok();
     assert_eq!(dir.unit(&unit)["result"], serde_json::json!(["BESIDE"]));
     assert_no_process_left(&dir);

@@ -109,7 +109,9 @@ impl<L: Clone + Eq + Hash> StrideState<L> {
             };
         }
         let mut cursor = StrideCursor::new(tenants, lanes);
-        cursor.order.served = state.map_or(0, |state| state.tenants.now);
+        // Tenants that were excluded return behind `now`, and keep that position over many claims.
+        let first = cursor.tenants.iter().map(|tenant| tenant.pass).min();
+        cursor.order.served = state.map_or(0, |state| first.unwrap_or(0).min(state.tenants.now));
         for (order, tenant) in cursor.lane_orders.iter_mut().zip(&cursor.tenants) {
             let level = state.and_then(|state| state.lanes.get(&tenant.id));
             order.served = level.map_or(0, |level| level.now);
@@ -280,6 +282,19 @@ mod tests {
         assert_eq!(serve(&mut state, &["a", "b", "c"], 10, &[]), [10, 0, 0]);
         serve(&mut state, &["b", "c"], 2_000, &[tenant("a")]);
         assert!(serve(&mut state, &["a", "b", "c"], 1_000, &[])[0] < 400, "its credit is bounded");
+    }
+
+    #[test]
+    fn a_tenant_that_was_served_while_others_were_excluded_waits_until_they_are_level() {
+        let mut state = StrideState::default();
+        serve(&mut state, &["a", "b", "c"], 3, &[]);
+        serve(&mut state, &["c"], 15, &[tenant("a"), tenant("b")]);
+        let mut parts = [0; 3];
+        for _ in 0..30 {
+            let served = serve(&mut state, &["a", "b", "c"], 1, &[]);
+            parts.iter_mut().zip(served).for_each(|(sum, part)| *sum += part);
+        }
+        assert!(parts[2] <= 1, "{parts:?}");
     }
 
     #[test]

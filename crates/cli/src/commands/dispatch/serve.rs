@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use longshore::Store;
 use longshore_dispatch::launch::JobTemplate;
 use longshore_dispatch::launch::scaler::PoolSize;
@@ -136,6 +137,12 @@ fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSizeArg) -> any
     }
     if let Some(time) = typed.time {
         add("--lifetime", format!("{}s", time.0.as_secs()));
+    }
+    for root in &typed.root {
+        add("--root", text(&root.canonicalize().with_context(|| format!("--root {}", root.display()))?));
+    }
+    for name in &typed.allow_env {
+        add("--allow-env", name.clone());
     }
     for (name, hook) in [("--before", &typed.before), ("--after", &typed.after)] {
         if let Some(hook) = hook {

@@ -221,10 +221,8 @@ fn is_loopback(url: &Url) -> bool {
 
 /// Warns of calls that will be billed at nothing.
 fn prices(profile: &Profile, is_template: bool) -> Option<String> {
-    use ProviderName::{Anthropic, Gemini, Openai};
-    let own = [Anthropic, Openai, Gemini].contains(&profile.provider) && profile.endpoint.is_none();
     let free = profile.prices == Prices::default();
-    (own && free && !is_template).then(|| {
+    (profile.is_billed() && free && !is_template).then(|| {
         "it has no prices: its calls will be billed at $0, until `usage recost` after \
          `profile set --price-input … --price-output …`"
             .to_owned()

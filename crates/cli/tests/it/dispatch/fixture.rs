@@ -13,7 +13,7 @@ use crate::support::{CliOutput, TIMEOUT, TestDir, eventually, is_alive, stretch}
 pub const POOL_TIMEOUT: Duration = Duration::from_secs(80);
 /// A worker that is silent for this long is lost. No shorter: on a loaded machine workers are silent,
 /// too.
-pub const WORKER_TTL: &str = "3s";
+pub const WORKER_TTL: &str = "8s";
 
 /// A pool in its own directory. Its owner is the test process, so it ends with that.
 pub struct PoolFixture {

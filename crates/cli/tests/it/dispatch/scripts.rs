@@ -153,6 +153,26 @@ fn what_must_not_run_is_refused_when_it_is_submitted() {
 }
 
 #[test]
+fn launched_workers_keep_to_the_roots_that_their_pool_was_started_with() {
+    let pool = PoolFixture::prepare(Box::new(super::launcher::LocalLauncher), &[]);
+    std::fs::create_dir(pool.dir.path("jobs")).unwrap();
+    pool.dir.write("jobs/good.sh", "echo $SEED");
+    pool.start_with(&["--workers", "1", "--root", "no-such-folder"]).ends(1).says("--root no-such-folder");
+    pool.start_with(&["--workers", "1", "--root", "jobs", "--allow-env", "SEED"]).ok();
+    let submit = |script: &str, more: &[&str]| {
+        let dir = pool.dir.path("jobs");
+        let args = ["submit", "--wait", "--json", "--script", script, "--env", "SEED=7", "--dir"];
+        pool.run(&[&args[..], &[dir.to_str().unwrap()], more].concat())
+    };
+    assert_eq!(submit("jobs/good.sh", &[]).ok().json()["report"]["tail"], "7\n");
+    assert!(submit("jobs/good.sh", &["--env", "BASH_ENV=x"]).ends(3).out.contains("--allow-env"));
+    pool.dir.write("outside.sh", "touch ran");
+    assert!(submit("outside.sh", &[]).ends(3).out.contains("is not inside"));
+    assert!(!pool.dir.path("jobs/ran").exists());
+    pool.stop();
+}
+
+#[test]
 fn what_became_of_a_script_after_it_was_submitted_is_looked_at_again_when_it_runs() {
     let pool = start_pool();
     let outside = crate::support::TestDir::new();
