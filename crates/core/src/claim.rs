@@ -29,7 +29,7 @@ pub enum FitDecision {
     /// Lease and start it.
     Start,
     /// Lease it without starting it.
-    Ahead,
+    Prefetch,
     /// Leave it and go on.
     Skip,
     /// Fail it: its deadline has passed.
@@ -82,7 +82,7 @@ impl<'c> ClaimBudget<'c> {
             return FitDecision::LeaveLane;
         }
         self.ahead -= 1;
-        FitDecision::Ahead
+        FitDecision::Prefetch
     }
 
     /// Counts a plain unit that the store took by itself.

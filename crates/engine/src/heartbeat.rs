@@ -29,7 +29,7 @@ pub(crate) async fn run(worker: Arc<WorkerInner>) {
         }
         wait = match heartbeat.worker.table.session() {
             Some(session) => heartbeat.beat(session).await,
-            None => heartbeat.renew().await,
+            None => heartbeat.reopen_session().await,
         };
     }
 }
@@ -127,7 +127,7 @@ impl HeartbeatLoop {
     }
 
     /// Opens a new session after the last one was ended.
-    async fn renew(&mut self) -> Duration {
+    async fn reopen_session(&mut self) -> Duration {
         let session = SessionId::new();
         match self.worker.store().open_session(self.worker.new_session(session)).await {
             Ok(()) => {

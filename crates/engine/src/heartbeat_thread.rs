@@ -19,7 +19,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where a worker's heartbeat runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum HeartbeatRequest {
+pub enum HeartbeatPlacement {
     /// On a thread and a runtime of its own: no handler can delay it.
     #[default]
     Thread,

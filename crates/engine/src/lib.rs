@@ -75,7 +75,7 @@ pub use cron::{CronError, CronSchedule, time_zones};
 pub use handler::{
     Commit, ErasedHandler, Handler, HandlerReply, HandlerResult, IntoHandlerResult, RunOutcome, Verdict,
 };
-pub use heartbeat_thread::HeartbeatRequest;
+pub use heartbeat_thread::HeartbeatPlacement;
 pub use longshore_accounts::{self as accounts, Ledger};
 pub use longshore_core::*;
 pub use memory::{MemoryPermits, MemoryStore};

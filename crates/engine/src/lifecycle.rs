@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::backoff::Backoff;
-use crate::heartbeat_thread::{HeartbeatRequest, HeartbeatThread};
+use crate::heartbeat_thread::{HeartbeatPlacement, HeartbeatThread};
 use crate::services::{self, Services};
 use crate::stats::WorkerReport;
 use crate::worker::{Worker, WorkerError};
@@ -135,7 +135,7 @@ impl WorkerTasks {
     }
 
     fn start_heartbeat(&mut self, worker: &Arc<WorkerInner>) {
-        if worker.settings.heartbeat == HeartbeatRequest::Thread {
+        if worker.settings.heartbeat == HeartbeatPlacement::Thread {
             match HeartbeatThread::start(Arc::clone(worker)) {
                 Ok(heartbeat_thread) => return self.heartbeat_thread = Some(heartbeat_thread),
                 Err(error) => tracing::warn!(%error, "no heartbeat thread; running it as a task"),

@@ -26,11 +26,10 @@ const MIN_WAIT: Duration = Duration::from_millis(20);
 /// How long a waiting run keeps its slot at least, approximately.
 const MIN_STAY: Duration = Duration::from_millis(250);
 
-/// A tenant counts as limited for this many times the length of its last wait, because its next
-/// unit may come much later; bounded by `MIN_MEMORY` and `MAX_MEMORY`.
-const MEMORY_FACTOR: u32 = 10;
-const MIN_MEMORY: Duration = Duration::from_secs(10);
-const MAX_MEMORY: Duration = Duration::from_secs(60);
+/// How long a tenant counts as limited after its last wait. Long, because a tenant of small weight is
+/// claimed rarely: if it were forgotten meanwhile, it would be claimed alone and far beyond its share while
+/// the others are excluded.
+const LIMITED_FOR: Duration = Duration::from_secs(60);
 
 /// Above this number of tenants, expired entries are removed.
 const MAX_TRACKED_TENANTS: usize = 1000;
@@ -156,18 +155,14 @@ impl WaitState {
 
     fn end(&mut self, id: u64, now: Instant) {
         let Some((tenant, since)) = self.waiting.remove(&id) else { return };
-        let waited = now - since;
-        // A limited tenant stays limited however short its wait was. Otherwise tenants that wait
-        // rarely would be forgotten and claimed before their turn.
-        if waited < MIN_WAIT && !self.is_limited(&tenant, now) {
+        // A limited tenant stays limited however short its wait was.
+        if now - since < MIN_WAIT && !self.is_limited(&tenant, now) {
             return;
         }
         if self.limited.len() > MAX_TRACKED_TENANTS {
             self.limited.retain(|_, until| now < *until);
         }
-        let until = now + (waited * MEMORY_FACTOR).clamp(MIN_MEMORY, MAX_MEMORY);
-        let known = self.limited.entry(tenant).or_insert(until);
-        *known = until.max(*known);
+        self.limited.insert(tenant, now + LIMITED_FOR);
     }
 
     /// Whether three quarters of the slots are held by runs that have waited longer than this one.
@@ -256,7 +251,7 @@ mod tests {
         let _crowd = crowd(&waits, "a", 2);
         advance(MIN_WAIT).await;
         assert_eq!(claim_limit(&waits, 4).excluded_tenants, [tenant("a"), tenant("seldom")]);
-        advance(MIN_MEMORY).await;
+        advance(LIMITED_FOR).await;
         assert_eq!(claim_limit(&waits, 4).excluded_tenants, [tenant("a")]);
     }
 

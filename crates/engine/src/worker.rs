@@ -15,7 +15,7 @@ use crate::bounded_pool::BoundedPool;
 use crate::context::Context;
 use crate::control::WorkerControl;
 use crate::handler::{ClosureHandler, ErasedHandler, Handler, IntoHandlerResult, TypedHandler};
-use crate::heartbeat_thread::HeartbeatRequest;
+use crate::heartbeat_thread::HeartbeatPlacement;
 use crate::lifecycle;
 use crate::services::Services;
 use crate::stats::{WorkerReport, WorkerStats};
@@ -129,7 +129,7 @@ pub(crate) struct WorkerSettings {
     pub(crate) services: Services,
     pub(crate) retention: Retention,
     pub(crate) claim_ahead: Prefetch,
-    pub(crate) heartbeat: HeartbeatRequest,
+    pub(crate) heartbeat: HeartbeatPlacement,
     pub(crate) handlers: HashMap<Kind, RegisteredHandler>,
     /// Bounded pools by kind: a unit of the kind runs only while it holds a permit.
     pub(crate) permit_pools: HashMap<Kind, BoundedPool>,
@@ -184,7 +184,7 @@ impl WorkerSettings {
             services: Services::All,
             retention: Retention::default(),
             claim_ahead: Prefetch::Adaptive,
-            heartbeat: HeartbeatRequest::Thread,
+            heartbeat: HeartbeatPlacement::Thread,
             handlers: HashMap::new(),
             permit_pools: HashMap::new(),
         }
@@ -267,7 +267,7 @@ impl WorkerBuilder {
     }
 
     /// Sets where the heartbeat runs. Change it only for tests with paused time.
-    pub fn heartbeat(mut self, heartbeat: HeartbeatRequest) -> Self {
+    pub fn heartbeat(mut self, heartbeat: HeartbeatPlacement) -> Self {
         self.settings.heartbeat = heartbeat;
         self
     }

@@ -159,6 +159,7 @@ fn missing_table(message: &str) -> Option<&str> {
 /// The name in `no such column: l.vendr`, `has no column named vendr`, `column "vendr" does not
 /// exist`; `what` is `column` or `table`.
 fn missing<'m>(message: &'m str, what: &str) -> Option<&'m str> {
+    // `Unknown` or `unknown`, depending on the database.
     let absence_words = ["no such", "no column", "not exist", "nknown"];
     absence_words.iter().find(|words| message.contains(**words))?;
     let (before, after) = message.split_once(what)?;

@@ -47,7 +47,7 @@ async fn work(fixture: &Fixture, sources: Arc<Sources>, act: Arc<RecordingAction
     let quick = RetryPolicy { base: Duration::from_millis(1), ..RetryPolicy::default() };
     let worker = Worker::builder(Arc::clone(&fixture.store))
         .slots(4)
-        .heartbeat(longshore::HeartbeatRequest::Task)
+        .heartbeat(longshore::HeartbeatPlacement::Task)
         .services(Services::All)
         .until_idle(true)
         .handle(row_kind(), Policy::default(), rows)

@@ -83,7 +83,7 @@ async fn run_one(command: CliCommand, settings: &Settings) -> anyhow::Result<Exi
         CliCommand::Verify => verify::run(settings).await,
         CliCommand::Chaos(typed) => chaos::run(typed, settings).await,
         CliCommand::Bench(typed) => bench::run(typed, settings).await,
-        // Not reached: `run` and `about` above handle them.
+        // Not reached: `run` and `run_meta` above handle them.
         CliCommand::Worker(_) | CliCommand::Completions { .. } | CliCommand::Man(_) => Ok(ExitCode::Usage),
     }
 }

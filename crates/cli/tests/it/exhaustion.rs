@@ -180,7 +180,9 @@ fn one_tenant_cannot_use_up_the_server() {
     assert_eq!(status, 200);
     let log: serde_json::Value = serde_json::from_str(&log).unwrap();
     let is_known = |entry: &serde_json::Value| {
-        ["batch.open", "profile.set", "tenant.set", "token.add"].iter().any(|action| entry["action"] == **action)
+        ["batch.open", "profile.set", "tenant.set", "token.add"]
+            .iter()
+            .any(|action| entry["action"] == **action)
     };
     assert!(
         log["items"].as_array().unwrap().iter().all(is_known),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use longshore_core::claim::FitDecision::{Ahead, Expire, LeaveLane, Park, Skip, Start, Stop};
+use longshore_core::claim::FitDecision::{Prefetch, Expire, LeaveLane, Park, Skip, Start, Stop};
 use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
 use longshore_core::store::{ClaimRequest, Queues};
 use longshore_core::unit::ConcurrencyCap;
@@ -68,7 +68,7 @@ fn each_candidate_gets_its_decision() {
     let one = claim(1, 4, (1, 2), 1);
     let gpu = |n| (1, n, None, false);
     for (what, claim, capped, units, expected) in [
-        ("slots, then ahead", &worker, false, vec![PLAIN; 4], vec![Start, Start, Ahead, LeaveLane]),
+        ("slots, then ahead", &worker, false, vec![PLAIN; 4], vec![Start, Start, Prefetch, LeaveLane]),
         ("not ahead from a capped lane", &worker, true, vec![PLAIN; 3], vec![Start, Start, LeaveLane]),
         ("never on this worker", &worker, false, vec![(5, 0, None, false), gpu(3)], vec![Skip; 2]),
         ("too heavy now", &worker, false, vec![(3, 0, None, false)], vec![Stop]),
@@ -80,12 +80,12 @@ fn each_candidate_gets_its_decision() {
             &one,
             false,
             vec![PLAIN, (1, 0, Some(2), false), PLAIN],
-            vec![Start, Skip, Ahead],
+            vec![Start, Skip, Prefetch],
         ),
-        ("a resource is not taken ahead", &one, false, vec![PLAIN, gpu(1), PLAIN], vec![Start, Skip, Ahead]),
+        ("a resource is not taken ahead", &one, false, vec![PLAIN, gpu(1), PLAIN], vec![Start, Skip, Prefetch]),
         ("a cap is not overtaken for ever", &full, false, vec![(1, 0, Some(2), false)], vec![Stop]),
         ("a resource is not overtaken for ever", &full, false, vec![gpu(1)], vec![Stop]),
-        ("a resource in use, no slot free", &full, false, vec![gpu(2), PLAIN], vec![Stop, Ahead]),
+        ("a resource in use, no slot free", &full, false, vec![gpu(2), PLAIN], vec![Stop, Prefetch]),
         ("heavy, no slot free", &full, false, vec![(2, 0, None, false)], vec![Stop]),
     ] {
         let waits = expected.contains(&Stop);
@@ -143,14 +143,14 @@ proptest! {
         prop_assert!(of(Start).map(|(unit, _)| unit.0).sum::<u32>() <= free);
         prop_assert!(of(Start).map(|(unit, _)| unit.1).sum::<u32>() <= gpus);
         let may_prefetch = if lane_capped { 0 } else { ahead as usize };
-        prop_assert!(of(Ahead).count() <= may_prefetch);
+        prop_assert!(of(Prefetch).count() <= may_prefetch);
         for (unit, fit) in units.iter().zip(&decisions) {
             let (slots, gpus_needed, limit, late) = *unit;
             let suits = slots <= free + more && gpus_needed <= gpus + more_gpus;
             prop_assert_eq!(late, *fit == Expire);
             prop_assert!(suits || matches!(fit, Skip | Expire));
             prop_assert_eq!(*fit == Park, suits && !late && limit.is_some_and(|limit| limit <= 1));
-            prop_assert!(*fit != Ahead || (slots, gpus_needed, limit) == (1, 0, None));
+            prop_assert!(*fit != Prefetch || (slots, gpus_needed, limit) == (1, 0, None));
         }
         prop_assert_eq!(heavy_waiting, decisions.contains(&Stop));
     }

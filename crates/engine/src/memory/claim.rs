@@ -180,7 +180,7 @@ impl<'a> Picker<'a> {
             let leased = || cursor.leased_with_key(record);
             let Ok(fit) = self.budget.admit(&needs, cursor.capped, self.now, leased);
             match fit {
-                FitDecision::Start | FitDecision::Ahead => {
+                FitDecision::Start | FitDecision::Prefetch => {
                     self.stride.serve(at);
                     if let Some(cap) = &record.unit.cap {
                         *self.lanes[at].taken_by_key.entry(&cap.key).or_default() += 1;

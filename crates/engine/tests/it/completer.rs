@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore::accounts::{CallRecord, CallStatus, Calls as _, NewCall, UsageFilter};
 use longshore::outcome::Params;
 use longshore::{
-    Context, Effect, Enqueue as _, HeartbeatRequest, MemoryStore, NewUnit, Policy, ProfileName, RetryPolicy,
+    Context, Effect, Enqueue as _, HeartbeatPlacement, MemoryStore, NewUnit, Policy, ProfileName, RetryPolicy,
     Scope, TenantId, Verdict, Worker,
 };
 use longshore_testkit::Fault;
@@ -63,7 +63,7 @@ async fn costs_after(verdict: Verdict) -> Vec<i64> {
     store.send(&Scope::All, vec![NewUnit::new(kind(), json!(1))]).await.unwrap();
     let once = RetryPolicy { max_attempts: 1, ..RetryPolicy::default() };
     let worker = Worker::builder(store.clone())
-        .heartbeat(HeartbeatRequest::Task)
+        .heartbeat(HeartbeatPlacement::Task)
         .handle_fn(kind(), Policy { retry: once, ..Policy::default() }, {
             move |_: Context, _: u8| std::future::ready(Err::<(), _>(verdict.clone()))
         })

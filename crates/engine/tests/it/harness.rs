@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore::store::Queries;
 use longshore::{
-    Client, Clock, Context, Effect, Handler, HandlerReply, HandlerResult, HeartbeatRequest, Kind,
+    Client, Clock, Context, Effect, Handler, HandlerReply, HandlerResult, HeartbeatPlacement, Kind,
     MemoryStore, NewUnit, Payload, Policy, RetryPolicy, Scope, Timestamp, Unit, UnitId, Verdict, Worker,
     WorkerBuilder,
 };
@@ -228,7 +228,7 @@ impl Harness {
         Worker::builder(Arc::clone(&self.store) as _)
             .slots(slots)
             // A thread's clock does not follow paused time.
-            .heartbeat(HeartbeatRequest::Task)
+            .heartbeat(HeartbeatPlacement::Task)
             .handle(kind(), twice(), handler)
     }
 

@@ -12,7 +12,7 @@ use longshore::store::{
 };
 use longshore::worker_session::{NewSession, WorkerCommand};
 use longshore::{
-    Client, Context, Effect, HeartbeatRequest, Kind, MemoryStore, NewBatch, NewUnit, Policy, QueueName,
+    Client, Context, Effect, HeartbeatPlacement, Kind, MemoryStore, NewBatch, NewUnit, Policy, QueueName,
     Scope, SendError, SessionId, TenantId, UnitId, UnitState, Verdict, WhenFull, Worker,
 };
 use longshore_testkit::Fault;
@@ -232,7 +232,7 @@ async fn a_verdict_brings_its_effects_to_the_store() {
     let kind = Kind::new("row").unwrap();
     let id = harness.client.send(NewUnit::new(kind.clone(), json!(1))).await.unwrap();
     let worker = Worker::builder(harness.store.clone())
-        .heartbeat(HeartbeatRequest::Task)
+        .heartbeat(HeartbeatPlacement::Task)
         .handle_fn(kind, twice(), |_: Context, _: u8| async {
             Err::<(), _>(Verdict::fail("bad-row", "no").with_effects([effect()]))
         })
@@ -251,7 +251,7 @@ async fn effects_of_an_interrupted_run_do_not_happen() {
     let kind = Kind::new("row").unwrap();
     let id = harness.client.send(NewUnit::new(kind.clone(), json!(1))).await.unwrap();
     let worker = Worker::builder(harness.store.clone())
-        .heartbeat(HeartbeatRequest::Task)
+        .heartbeat(HeartbeatPlacement::Task)
         .handle_fn(kind, twice(), |context: Context, _: u8| async move {
             context.cancelled().cancelled().await;
             Err::<(), _>(Verdict::retry("obeyed", "no time").with_effects([effect()]))

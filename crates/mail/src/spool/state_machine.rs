@@ -56,7 +56,7 @@ pub enum Note {
         /// When that was detected.
         at: Timestamp,
     },
-    /// A user retried it: failed_attempts and age count from here.
+    /// A user retried it: its failed attempts and its age count from here.
     Retried {
         /// When it happened.
         at: Timestamp,

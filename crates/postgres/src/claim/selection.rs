@@ -91,7 +91,7 @@ impl<'c> Selection<'c> {
                 continue;
             };
             match self.fit(&row.row, lanes.lanes[at].capped, tx.now)? {
-                fit @ (FitDecision::Start | FitDecision::Ahead) => {
+                fit @ (FitDecision::Start | FitDecision::Prefetch) => {
                     leases.push((uuid(row.row.id), fit == FitDecision::Start));
                     row.lease(tx.now.as_micros(), fit == FitDecision::Start);
                     self.push(tx, lanes, row, false)?;

@@ -6,7 +6,7 @@
 /// Durable open_batch[scope: Scope](new: NewBatch) -> OpenBatchResult = batch::open(&new);
 /// ```
 ///
-/// implements `open_batch(&self, scope: &Scope, new: NewBatch) -> Result<Opened>`: it calls
+/// implements `open_batch(&self, scope: &Scope, new: NewBatch) -> Result<OpenBatchResult>`: it calls
 /// `batch::open(tx, scope, &new)` in a transaction of this durability, within the store's timeout.
 ///
 /// The arguments in brackets are borrowed by the trait's method. `; after` in the brackets adds the

@@ -83,7 +83,7 @@ impl<'c> Selection<'c> {
                 continue;
             };
             match self.consider(tx, lane.capped, stream, candidate)? {
-                FitDecision::Start | FitDecision::Ahead => stride.serve(at),
+                FitDecision::Start | FitDecision::Prefetch => stride.serve(at),
                 FitDecision::Skip | FitDecision::Expire | FitDecision::Park => stride.pass_over(at),
                 FitDecision::LeaveLane => stride.close(at),
                 FitDecision::Stop => break,
@@ -112,7 +112,7 @@ impl<'c> Selection<'c> {
             self.budget.admit_plain(lane_capped)
         };
         match fit {
-            FitDecision::Start | FitDecision::Ahead => {
+            FitDecision::Start | FitDecision::Prefetch => {
                 self.take(tx, full, stream, fit == FitDecision::Start, false)?;
             }
             FitDecision::Expire => expire(tx, &full.row)?,

@@ -6,7 +6,7 @@
 /// Durable open_batch[scope: Scope](new: NewBatch) -> OpenBatchResult = batch::open(&new);
 /// ```
 ///
-/// implements `open_batch(&self, scope: &Scope, new: NewBatch) -> Result<Opened>`: the writer calls
+/// implements `open_batch(&self, scope: &Scope, new: NewBatch) -> Result<OpenBatchResult>`: the writer calls
 /// `batch::open(tx, &scope, &new)` and commits with this durability. With `Read` in place of the
 /// durability, a reader calls the function with its connection.
 ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore::accounts::{Call, CallStatus, Ledger};
 use longshore::store::{Queries, Queues};
 use longshore::{
-    Client, Clock, HeartbeatRequest, Kind, MemoryStore, NewUnit, Payload, Policy, QueueName, RetryPolicy,
+    Client, Clock, HeartbeatPlacement, Kind, MemoryStore, NewUnit, Payload, Policy, QueueName, RetryPolicy,
     Scope, Store, Timestamp, Unit, UnitId, Worker, WorkerBuilder,
 };
 use longshore_ai::contract::{Libraries, Reply, ReplyBody};
@@ -80,7 +80,7 @@ impl WorkerFixture {
         Worker::builder(store)
             .slots(8)
             // A thread's clock does not follow paused time.
-            .heartbeat(HeartbeatRequest::Task)
+            .heartbeat(HeartbeatPlacement::Task)
             .queues(Queues::Named(vec![QueueName::new(QUEUE).unwrap()]))
             .handle_erased(Kind::new(KIND).unwrap(), policy, Arc::new(handler))
     }

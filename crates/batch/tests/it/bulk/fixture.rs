@@ -12,7 +12,7 @@ use longshore::batch::Batch;
 use longshore::failure_detector::StalledSession;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
 use longshore::{
-    BatchId, Client, Clock, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
+    BatchId, Client, Clock, HeartbeatPlacement, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName,
     QueueName, Scope, Services, Store, SystemClock, TenantId, Unit, UnitId, Worker, WorkerBuilder,
 };
 use longshore_ai::{Http, Inference, ProviderName, Vault};
@@ -153,7 +153,7 @@ impl BulkFixture {
         let store = CrashPointStore::new(Arc::clone(&self.store), Arc::clone(wire));
         let ledger = CrashPointLedger::new(Arc::clone(&self.ledger), Arc::clone(wire));
         let builder = Worker::builder(Arc::new(store)).slots(1).services(Services::None);
-        self.with_runner(builder.heartbeat(HeartbeatRequest::Task), &inference(Arc::new(ledger)))
+        self.with_runner(builder.heartbeat(HeartbeatPlacement::Task), &inference(Arc::new(ledger)))
             .build()
             .unwrap()
     }
@@ -161,13 +161,13 @@ impl BulkFixture {
     /// A worker for rows only.
     pub(super) fn rows_only(&self) -> Worker {
         let builder = Worker::builder(Arc::clone(&self.store)).slots(8).services(Services::None);
-        self.with_rows(builder.heartbeat(HeartbeatRequest::Task), &self.inference).build().unwrap()
+        self.with_rows(builder.heartbeat(HeartbeatPlacement::Task), &self.inference).build().unwrap()
     }
 
     fn worker_on(&self, store: Arc<dyn Store>, inference: &Inference) -> Worker {
         let builder = Worker::builder(store)
             .slots(8)
-            .heartbeat(HeartbeatRequest::Task)
+            .heartbeat(HeartbeatPlacement::Task)
             .grace(Duration::from_millis(100));
         self.with_runner(self.with_rows(builder, inference), inference).build().unwrap()
     }

@@ -11,7 +11,7 @@ use longshore::batch::{Batch, Callback};
 use longshore::failure_detector::StalledSession;
 use longshore::store::UnitFilter;
 use longshore::{
-    BatchId, Client, HeartbeatRequest, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName, QueueName,
+    BatchId, Client, HeartbeatPlacement, Kind, NewBatch, NewUnit, Payload, Policy, ProfileName, QueueName,
     RetryPolicy, Scope, Services, Store, SystemClock, TenantId, Unit, UnitId, Worker, WorkerBuilder,
     WorkerReport,
 };
@@ -238,7 +238,7 @@ impl Fixture {
         let kind = Kind::new(longshore_ai::worker::KIND).unwrap();
         let worker = Worker::builder(Arc::clone(&self.store))
             .slots(8)
-            .heartbeat(HeartbeatRequest::Task)
+            .heartbeat(HeartbeatPlacement::Task)
             .services(Services::None)
             .handle_erased(kind, policy, Arc::new(inference.handler()));
         worker.build().unwrap().run().await.unwrap();
@@ -295,7 +295,7 @@ impl Fixture {
     pub(crate) fn worker(&self, slots: u32, handler: RowHandlerBuilder) -> WorkerBuilder {
         Worker::builder(Arc::clone(&self.store))
             .slots(slots)
-            .heartbeat(HeartbeatRequest::Task)
+            .heartbeat(HeartbeatPlacement::Task)
             .grace(Duration::from_millis(100))
             .handle(row_kind(), Policy::default(), handler.build())
     }

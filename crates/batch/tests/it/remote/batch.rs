@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{
-    Client, HeartbeatRequest, Kind, MemoryStore, Policy, RetryPolicy, Scope, Services, Store, Timestamp,
+    Client, HeartbeatPlacement, Kind, MemoryStore, Policy, RetryPolicy, Scope, Services, Store, Timestamp,
     Worker,
 };
 use longshore_ai::{Profile, ProviderName};
@@ -98,7 +98,7 @@ pub(crate) async fn a_batch_runs_to_its_end(database: &dyn TestDatabase, truth: 
     initiator.fill(&mut initiation, pending(), |_| ()).await.unwrap();
 
     let sources = Arc::new(Sources::new(None, |_| None).with(definition.database, rows));
-    let worker = Worker::builder(Arc::clone(&store)).slots(8).heartbeat(HeartbeatRequest::Task);
+    let worker = Worker::builder(Arc::clone(&store)).slots(8).heartbeat(HeartbeatPlacement::Task);
     let worker = worker.services(Services::All).until_idle(true);
     let handler = RowHandler::builder(sources).build();
     let kind = |name| Kind::new(name).unwrap();

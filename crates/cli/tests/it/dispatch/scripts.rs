@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use serde_json::Value;
 
 use super::fixture::{POOL_TIMEOUT, PoolFixture};
-use crate::support::{eventually, is_alive};
+use crate::support::{CliOutput, eventually, is_alive};
 
 fn start_pool() -> PoolFixture {
     PoolFixture::start(&["--workers", "1", "--nthr", "2"])
@@ -160,14 +160,16 @@ fn launched_workers_keep_to_the_roots_that_their_pool_was_started_with() {
     pool.start_with(&["--workers", "1", "--root", "no-such-folder"]).ends(1).says("--root no-such-folder");
     pool.start_with(&["--workers", "1", "--root", "jobs", "--allow-env", "SEED"]).ok();
     let submit = |script: &str, more: &[&str]| {
-        let dir = pool.dir.path("jobs");
-        let args = ["submit", "--wait", "--json", "--script", script, "--env", "SEED=7", "--dir"];
-        pool.run(&[&args[..], &[dir.to_str().unwrap()], more].concat())
+        let args = ["submit", "--wait", "--json", "--script", script, "--env", "SEED=7"];
+        CliOutput::of(
+            pool.command(&[&args[..], more].concat()).current_dir(pool.dir.path("jobs")).spawn().unwrap(),
+        )
     };
-    assert_eq!(submit("jobs/good.sh", &[]).ok().json()["report"]["tail"], "7\n");
-    assert!(submit("jobs/good.sh", &["--env", "BASH_ENV=x"]).ends(3).out.contains("--allow-env"));
+    assert_eq!(submit("good.sh", &[]).ok().json()["report"]["tail"], "7\n");
+    assert!(submit("good.sh", &["--env", "BASH_ENV=x"]).ends(3).out.contains("--allow-env"));
     pool.dir.write("outside.sh", "touch ran");
-    assert!(submit("outside.sh", &[]).ends(3).out.contains("is not inside"));
+    let outside = ["--root", ".."];
+    assert!(submit("../outside.sh", &outside).ends(3).out.contains("is not inside"));
     assert!(!pool.dir.path("jobs/ran").exists());
     pool.stop();
 }
