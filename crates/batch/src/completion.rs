@@ -20,8 +20,8 @@ use crate::definition::{Action, Database, Definition, SqlStatement};
 use crate::handler::{BatchLoadError, definition};
 use crate::rows::{SourceError, Sources};
 use crate::sql;
+use crate::sql_json::from_json;
 use crate::sql_post::effect;
-use crate::value::from_json;
 
 /// Runs actions other than SQL: commands and HTTP calls.
 #[async_trait]

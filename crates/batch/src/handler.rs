@@ -4,8 +4,8 @@
 //! once. `run` and `ask` have the run itself; `verdict` maps POST's verdict to the unit's outcome.
 
 mod ask;
-mod cache;
 mod compiled_batch;
+mod compiled_batch_cache;
 mod deferred;
 mod mail_step;
 mod model_client;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use self::cache::BatchCache;
+use self::compiled_batch_cache::BatchCache;
 use self::run::RowExecution;
 use self::worker_ids::WorkerIdPool;
 use crate::command::Commands;
@@ -30,7 +30,7 @@ use crate::definition::PostVerdict;
 use crate::mail::MailSpool;
 use crate::pre_post::{Apply, Prepare};
 use crate::rows::Sources;
-use crate::value::from_json;
+use crate::sql_json::from_json;
 
 pub(crate) use self::compiled_batch::{BatchLoadError, Dependencies, definition};
 

@@ -15,12 +15,12 @@ pub mod completion;
 pub mod definition;
 pub mod file;
 pub mod handler;
-pub mod listing;
 pub mod provider_batch;
 pub mod row_enqueuer;
+pub mod row_listing;
 
+pub mod batch_id;
 pub mod mail;
-pub mod names;
 pub mod prompt;
 pub mod prompt_lookup;
 
@@ -28,12 +28,12 @@ pub mod pre_post;
 pub mod report;
 mod row_loader;
 pub mod rows;
-pub mod rules;
 pub mod sql;
+pub mod sql_json;
 pub mod sql_post;
 pub mod sql_pre;
 pub mod template;
-pub mod value;
+pub mod verdict_rules;
 
 pub use alert_monitor::AlertMonitor;
 pub use command::Commands;

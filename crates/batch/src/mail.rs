@@ -18,7 +18,7 @@ use crate::pre_post::{PrepareError, RowRun};
 use crate::prompt::{PromptTemplate, TemplateContext};
 use crate::row_loader::{LoadedRow, RowLoader};
 use crate::rows::Row;
-use crate::value::{show_key, to_json};
+use crate::sql_json::{show_key, to_json};
 
 /// A mail spool: renders messages and stores them until they are sent.
 #[async_trait]

@@ -23,8 +23,8 @@ use longshore::{
 };
 use serde_json::json;
 
+use crate::batch_id::batch_id;
 use crate::definition::Definition;
-use crate::names;
 use crate::rows::RowSource;
 
 use cursor::FillCursor;
@@ -146,7 +146,7 @@ impl RowEnqueuer {
         let mark = json!({ "initiation": UnitId::new() });
         let mut taken = None;
         for sequence in 1..=MAX_SEQUENCE {
-            let id = names::batch_id(options.now, sequence).map_err(bad_name)?;
+            let id = batch_id(options.now, sequence).map_err(bad_name)?;
             let batch = record::new_batch(id, &definition, &options, mark.clone())?;
             match self.client.open_batch(batch).await {
                 Ok(writer) if !writer.is_resumed() || record::has_mark(writer.batch(), &mark) => {

@@ -6,7 +6,7 @@ use longshore::SqlValue;
 
 use crate::pre_post::{PrepareError, RowRun};
 use crate::rows::{Row, SourceError};
-use crate::value::show_key;
+use crate::sql_json::show_key;
 
 /// The queries that read a row.
 #[derive(Debug, Clone)]

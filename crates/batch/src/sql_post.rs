@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use crate::definition::{PostVerdict, SqlPost, SqlStatement};
 use crate::pre_post::{Apply, ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun};
-use crate::rules::{RuleInput, RuleSet};
 use crate::sql;
-use crate::value::{from_json, show_key};
+use crate::sql_json::{from_json, show_key};
+use crate::verdict_rules::{RuleInput, RuleSet};
 
 /// Parameter names with a fixed meaning; a property of the answer with such a name is
 /// `:answer_<name>`.

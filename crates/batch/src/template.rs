@@ -1,6 +1,6 @@
 //! The template engine: strict about names, limited in work, without includes or escaping.
 //!
-//! Shared by prompts ([`crate::prompt`]) and rules ([`crate::rules`]), which define the variables
+//! Shared by prompts ([`crate::prompt`]) and rules ([`crate::verdict_rules`]), which define the variables
 //! of their templates.
 
 use longshore::SqlValue;
@@ -9,7 +9,7 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value};
 
 use crate::rows::Row;
-use crate::value::to_json;
+use crate::sql_json::to_json;
 
 /// Maximum steps of one rendering. A prompt with a thousand rows takes some ten thousand.
 const MAX_FUEL: u64 = 2_000_000;

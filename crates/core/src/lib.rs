@@ -16,6 +16,7 @@ mod schema;
 
 pub mod access;
 pub mod admission;
+pub mod backoff;
 pub mod batch;
 pub mod byte_size;
 pub mod call;
@@ -23,7 +24,6 @@ pub mod claim;
 pub mod coalescer;
 pub mod concurrency_limit;
 pub mod counts;
-pub mod delay;
 pub mod duration;
 pub mod error;
 pub mod failure_detector;
@@ -47,11 +47,11 @@ pub mod unit_state;
 pub mod worker_session;
 
 pub use access::Rights;
+pub use backoff::{DoublingDelay, exponential_delay, half_jitter};
 pub use batch::{Batch, BatchStatus, Callback, FailureThreshold, NewBatch};
 pub use byte_size::ByteSize;
 pub use coalescer::Coalescer;
 pub use counts::Counts;
-pub use delay::{DoublingDelay, exponential_delay, half_jitter};
 pub use duration::HumanDuration;
 pub use error::{Error, Result};
 pub use name::{

@@ -4,7 +4,7 @@
 //! A run reports that it waits ([`Context::begin_wait`](crate::Context::begin_wait)). While no run waits,
 //! claims are unrestricted. Otherwise the worker fills at most half of its slots with units that
 //! may have to wait: at that point it stops claiming for tenants with recent waits, and
-//! claims for other tenants. If waiting runs hold more than three quarters of the slots all the
+//! claims for other tenants, a few units at a time until it is known whether they wait too. If waiting runs hold more than three quarters of the slots all the
 //! same (there were no other units when they were claimed), the youngest are told that their slots
 //! are needed, and their units are requeued at their old position.
 //!
@@ -31,6 +31,9 @@ const MIN_STAY: Duration = Duration::from_millis(250);
 /// the others are excluded.
 const LIMITED_FOR: Duration = Duration::from_secs(60);
 
+/// Of how many slots one is filled per claim and [`MIN_WAIT`], while tenants are excluded.
+const PROBE_FRACTION: u32 = 16;
+
 /// Above this number of tenants, expired entries are removed.
 const MAX_TRACKED_TENANTS: usize = 1000;
 
@@ -48,8 +51,9 @@ struct WaitState {
     next: u64,
     /// Waiting runs by id, oldest first.
     waiting: BTreeMap<u64, (TenantId, Instant)>,
-    /// Recently claimed units of limited tenants, which are likely to wait too.
-    expected: Vec<(TenantId, Instant)>,
+    /// Recently claimed units, of which it is not known yet whether they wait. Those of limited tenants are
+    /// expected to.
+    fresh: Vec<(TenantId, Instant)>,
     /// Tenants with recent waits, and until when they count.
     limited: HashMap<TenantId, Instant>,
 }
@@ -73,8 +77,8 @@ impl ClaimLimit {
 
 impl WaitTracker {
     pub(crate) fn new(slots: u32) -> Self {
-        let (waiting, expected, limited) = (BTreeMap::new(), Vec::new(), HashMap::new());
-        let state = Mutex::new(WaitState { slots, next: 0, waiting, expected, limited });
+        let (waiting, fresh, limited) = (BTreeMap::new(), Vec::new(), HashMap::new());
+        let state = Mutex::new(WaitState { slots, next: 0, waiting, fresh, limited });
         Self { state, waits_ended: Notify::new() }
     }
 
@@ -95,24 +99,20 @@ impl WaitTracker {
         if state.waiting.is_empty() && state.limited.is_empty() {
             return;
         }
-        let expected: Vec<(TenantId, Instant)> = tenants
-            .filter(|tenant| state.is_limited(tenant, now))
-            .map(|tenant| (tenant.clone(), now))
-            .collect();
-        state.expected.extend(expected);
+        state.fresh.extend(tenants.map(|tenant| (tenant.clone(), now)));
     }
 
     /// How long until all recently claimed units are known to wait or not; `None` if that is known
     /// now.
     pub(crate) fn recheck_in(&self) -> Option<Duration> {
-        (!self.state().expected.is_empty()).then_some(MIN_WAIT)
+        (!self.state().fresh.is_empty()).then_some(MIN_WAIT)
     }
 
     /// Records that a run of this tenant begins to wait.
     pub(crate) fn begin(self: &Arc<Self>, tenant: &TenantId) -> SlotWait {
         let mut state = self.state();
-        if let Some(at) = state.expected.iter().position(|(expected, _)| expected == tenant) {
-            state.expected.remove(at);
+        if let Some(at) = state.fresh.iter().position(|(fresh, _)| fresh == tenant) {
+            state.fresh.remove(at);
         }
         state.next += 1;
         let id = state.next;
@@ -123,13 +123,18 @@ impl WaitTracker {
 
 impl WaitState {
     fn claim_limit(&mut self, now: Instant) -> ClaimLimit {
-        self.expected.retain(|(_, since)| now < *since + MIN_WAIT);
-        let count = self.waiting(now).count() + self.expected.len();
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        self.fresh.retain(|(_, since)| now < *since + MIN_WAIT);
+        let expected = self.fresh.iter().filter(|(tenant, _)| self.is_limited(tenant, now)).count();
+        let count = u32::try_from(self.waiting(now).count() + expected).unwrap_or(u32::MAX);
         match self.slots / 2 {
             _ if count == 0 => ClaimLimit::UNLIMITED,
             half if count < half => ClaimLimit { max_units: half - count, ..ClaimLimit::UNLIMITED },
-            _ => ClaimLimit { excluded_tenants: self.excluded_tenants(now), ..ClaimLimit::UNLIMITED },
+            // A tenant of which no wait is known may be limited all the same: with all free slots it would get
+            // far more than its share.
+            _ => {
+                let excluded_tenants = self.excluded_tenants(now);
+                ClaimLimit { max_units: (self.slots / PROBE_FRACTION).max(1), excluded_tenants }
+            }
         }
     }
 
@@ -147,7 +152,8 @@ impl WaitState {
 
     fn excluded_tenants(&self, now: Instant) -> Vec<TenantId> {
         let limited = self.limited.iter().filter(|(_, until)| now < **until).map(|(tenant, _)| tenant);
-        let mut tenants: Vec<TenantId> = limited.chain(self.waiting(now)).cloned().collect();
+        let fresh = self.fresh.iter().map(|(tenant, _)| tenant);
+        let mut tenants: Vec<TenantId> = limited.chain(self.waiting(now)).chain(fresh).cloned().collect();
         tenants.sort_unstable();
         tenants.dedup();
         tenants
@@ -237,7 +243,11 @@ mod tests {
         crowd.push(waits.begin(&tenant("a")));
         advance(MIN_WAIT).await;
         let excluded_tenants = vec![tenant("a")];
-        assert_eq!(claim_limit(&waits, 8), ClaimLimit { max_units: u32::MAX, excluded_tenants });
+        assert_eq!(claim_limit(&waits, 8), ClaimLimit { max_units: 1, excluded_tenants });
+        waits.on_claimed([tenant("b")].iter(), Instant::now());
+        assert_eq!(claim_limit(&waits, 8).excluded_tenants, [tenant("a"), tenant("b")], "it may wait, too");
+        advance(MIN_WAIT).await;
+        assert_eq!(claim_limit(&waits, 8).excluded_tenants, [tenant("a")]);
         crowd.clear();
         assert!(claim_limit(&waits, 8).is_unlimited());
     }

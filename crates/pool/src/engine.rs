@@ -37,7 +37,7 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 
 pub use self::outcome::outcome;
-use crate::options::CallOptions;
+use crate::call_options::CallOptions;
 use crate::payload::{CallPayload, Form};
 use crate::pool::WorkerPool;
 

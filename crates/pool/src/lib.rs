@@ -25,6 +25,7 @@
 pub mod axum;
 mod backend;
 mod call;
+mod call_options;
 mod call_state;
 pub mod child;
 #[cfg(feature = "database")]
@@ -39,7 +40,6 @@ mod metrics;
 mod one_shot;
 mod operation;
 mod operation_registry;
-mod options;
 mod payload;
 mod pool;
 mod process;
@@ -56,11 +56,11 @@ mod sync;
 mod threads;
 
 pub use call::PoolCall;
+pub use call_options::CallOptions;
 pub use error::{BoxError, CallError, CancelEffect, ErrorKind, OperationError, WorkerRef};
 pub use health::Health;
 pub use one_shot::ResourceLimits;
 pub use operation::{Operation, OperationSet, Operations, Operator};
-pub use options::CallOptions;
 pub use payload::{CallPayload, Form};
 pub use pool::{PoolBuilder, WorkerPool};
 pub use program::{Channel, Program};

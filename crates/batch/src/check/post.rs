@@ -2,9 +2,9 @@
 
 use crate::definition::{SqlPost, SqlStatement};
 use crate::file::FileError;
-use crate::rules::{RULE_NAMES, RuleSet};
 use crate::sql;
 use crate::sql_post::RESERVED;
+use crate::verdict_rules::{RULE_NAMES, RuleSet};
 
 use super::CheckContext;
 use super::ai::AnswerFields;

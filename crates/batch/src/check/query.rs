@@ -142,7 +142,7 @@ impl Query<'_> {
         for sql in TABLES {
             let rows = self.context.source.fetch(sql, &[]).await.unwrap_or_default();
             let found = rows.iter().flat_map(|row| &row.columns);
-            names.extend(found.map(|(_, name)| crate::value::show_key(name)));
+            names.extend(found.map(|(_, name)| crate::sql_json::show_key(name)));
         }
         names
     }

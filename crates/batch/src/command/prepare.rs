@@ -12,7 +12,7 @@ use crate::definition::CommandPre;
 use crate::pre_post::{Prepare, PrepareError, RowRun};
 use crate::row_loader::{LoadedRow, RowLoader};
 use crate::rows::Row;
-use crate::value::to_json;
+use crate::sql_json::to_json;
 
 /// PRE by a running command.
 #[derive(Debug)]

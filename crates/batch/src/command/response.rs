@@ -12,8 +12,8 @@ use serde_json::Value;
 use crate::definition::PostVerdict;
 use crate::pre_post::{RowReply, RowRun};
 use crate::sql;
+use crate::sql_json::from_json;
 use crate::sql_post::{self, RESERVED};
-use crate::value::from_json;
 
 /// PRE's response.
 #[derive(Debug, PartialEq, Eq)]
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn bytes_come_back_as_they_went() {
         let blob = SqlValue::Blob(vec![0, 0xab, 0xff]);
-        assert_eq!(parse_value(&crate::value::to_json(&blob)), blob);
+        assert_eq!(parse_value(&crate::sql_json::to_json(&blob)), blob);
         assert_eq!(parse_value(&json!({"base16": "zz"})), from_json(&json!({"base16": "zz"})));
         assert_eq!(parse_value(&json!("text")), SqlValue::Text("text".into()));
     }

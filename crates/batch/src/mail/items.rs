@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use longshore::SqlValue;
 
 use crate::rows::Row;
-use crate::value::show_key;
+use crate::sql_json::show_key;
 
 /// The highest value of a column: the next message begins after it.
 pub(super) fn last(items: &[Row], column: &str) -> Result<SqlValue, String> {

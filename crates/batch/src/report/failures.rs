@@ -8,7 +8,7 @@ use longshore::text::truncate_chars;
 use longshore::{BatchId, Failure, Result, Scope, Store, Unit, UnitState};
 
 use crate::handler::RowInput;
-use crate::value::{from_json, show_key};
+use crate::sql_json::{from_json, show_key};
 
 /// Units per page.
 const PAGE: u32 = 1_000;

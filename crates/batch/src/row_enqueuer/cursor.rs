@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::FillError;
-use crate::value::{from_json, to_json};
+use crate::sql_json::{from_json, to_json};
 
 /// The candidates passed so far: sent, or skipped because another batch has them. The number of
 /// sent rows is the batch's own count, so that a crash cannot make the two disagree.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::FillError;
 use crate::definition::Candidates;
 use crate::rows::{Candidate, RowSource};
-use crate::value::show_key;
+use crate::sql_json::show_key;
 
 /// How long a page is used. Rows read longer ago, because workers lag or the batch was paused, are
 /// read again: some may be gone.

@@ -10,7 +10,7 @@ use super::pages::truncated;
 use crate::definition::{Definition, QUEUE, ROW_KIND};
 use crate::handler::RowInput;
 use crate::rows::Candidate;
-use crate::value::{from_json, show_key, to_json};
+use crate::sql_json::{from_json, show_key, to_json};
 
 /// The longest dedup key that a store accepts, including the claim's prefix.
 const MAX_KEY: usize = 512;

@@ -28,6 +28,6 @@ mod prompts;
 mod remote;
 mod report;
 mod rows;
-mod rules;
 mod sql;
 mod support;
+mod verdict_rules;

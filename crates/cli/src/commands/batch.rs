@@ -1,5 +1,6 @@
 //! `batch`: runs batch files, shows batches and controls them.
 
+mod batch_json;
 mod completion_wait;
 pub mod context;
 #[cfg(feature = "standard")]
@@ -8,11 +9,8 @@ mod digest_loop;
 mod drain;
 mod dry_run;
 pub mod handlers;
-#[cfg(feature = "standard")]
-mod manage;
 mod progress;
 mod provider_batch;
-mod record;
 #[cfg(feature = "standard")]
 mod recover;
 #[cfg(feature = "standard")]
@@ -25,11 +23,13 @@ mod runner;
 mod seed;
 mod signals;
 pub mod stall_monitor;
+#[cfg(feature = "standard")]
+mod subcommands;
 pub mod summary;
 
+pub use batch_json::BatchSummary;
 #[cfg(feature = "standard")]
 pub use digest_loop::{DigestLoop, DigestRound};
-#[cfg(feature = "standard")]
-pub use manage::{handles_signals, run};
-pub use record::BatchSummary;
 pub use run::{estimate, run_file, show_dry_run, start};
+#[cfg(feature = "standard")]
+pub use subcommands::{handles_signals, run};

@@ -91,20 +91,21 @@ fn assert_fair(fixture: &AiFixture, processes: usize, rounds: &CallRounds) {
         assert_eq!(worker.ends_within(TIMEOUT), 0, "{}", fixture.dir.read("stderr"));
     }
     let seen = &seen[..rounds.calls()];
-    shares_follow_the_weights(&seen[rounds.warmup * CALLS_PER_ROUND..], rounds.measured);
+    shares_follow_the_weights(&seen[rounds.warmup * CALLS_PER_ROUND..], rounds.measured, processes);
     no_window_exceeds_the_limit(seen);
     nobody_starves(seen);
     fixture.dir.run(&["verify"]).ok();
 }
 
-/// Each tenant's share is within a tenth of its weight's.
-fn shares_follow_the_weights(seen: &[RecordedRequest], rounds: usize) {
+/// Each tenant's share is within a tenth of its weight's, and one call per process: each process divides its
+/// own claims, so of a tenant that it serves once in four rounds it may have served one more or one less.
+fn shares_follow_the_weights(seen: &[RecordedRequest], rounds: usize, processes: usize) {
     let mut counts = BTreeMap::<&str, usize>::new();
     seen.iter().for_each(|seen| *counts.entry(sender_of(seen).0).or_default() += 1);
     for (at, (weight, _)) in TENANT_LOADS.iter().enumerate() {
         let fair = *weight as usize * rounds;
         let count = counts.get(format!("t{at}").as_str()).copied().unwrap_or_default();
-        assert!(count.abs_diff(fair) * 10 <= fair, "t{at}: {count}, not {fair}: {counts:?}");
+        assert!(count.abs_diff(fair) <= fair / 10 + processes, "t{at}: {count}, not {fair}: {counts:?}");
     }
 }
 

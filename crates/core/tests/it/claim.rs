@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
-use longshore_core::claim::FitDecision::{Prefetch, Expire, LeaveLane, Park, Skip, Start, Stop};
+use longshore_core::claim::FitDecision::{Expire, LeaveLane, Park, Prefetch, Skip, Start, Stop};
 use longshore_core::claim::{ClaimBudget, FitDecision, UnitNeeds};
 use longshore_core::store::{ClaimRequest, Queues};
 use longshore_core::unit::ConcurrencyCap;
@@ -82,7 +82,13 @@ fn each_candidate_gets_its_decision() {
             vec![PLAIN, (1, 0, Some(2), false), PLAIN],
             vec![Start, Skip, Prefetch],
         ),
-        ("a resource is not taken ahead", &one, false, vec![PLAIN, gpu(1), PLAIN], vec![Start, Skip, Prefetch]),
+        (
+            "a resource is not taken ahead",
+            &one,
+            false,
+            vec![PLAIN, gpu(1), PLAIN],
+            vec![Start, Skip, Prefetch],
+        ),
         ("a cap is not overtaken for ever", &full, false, vec![(1, 0, Some(2), false)], vec![Stop]),
         ("a resource is not overtaken for ever", &full, false, vec![gpu(1)], vec![Stop]),
         ("a resource in use, no slot free", &full, false, vec![gpu(2), PLAIN], vec![Stop, Prefetch]),

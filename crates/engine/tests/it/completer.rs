@@ -6,8 +6,8 @@ use std::time::Duration;
 use longshore::accounts::{CallRecord, CallStatus, Calls as _, NewCall, UsageFilter};
 use longshore::outcome::Params;
 use longshore::{
-    Context, Effect, Enqueue as _, HeartbeatPlacement, MemoryStore, NewUnit, Policy, ProfileName, RetryPolicy,
-    Scope, TenantId, Verdict, Worker,
+    Context, Effect, Enqueue as _, HeartbeatPlacement, MemoryStore, NewUnit, Policy, ProfileName,
+    RetryPolicy, Scope, TenantId, Verdict, Worker,
 };
 use longshore_testkit::Fault;
 use serde_json::json;

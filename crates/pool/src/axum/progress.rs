@@ -13,9 +13,9 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::errors::to_logged_problem;
+use crate::call_options::CallOptions;
 use crate::error::{CallError, ErrorKind};
 use crate::job::call_error;
-use crate::options::CallOptions;
 use crate::payload::{CallPayload, Form};
 use crate::pool::WorkerPool;
 

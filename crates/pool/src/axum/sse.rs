@@ -10,8 +10,8 @@ use futures_util::stream::{self, Stream, StreamExt};
 use serde::Serialize;
 
 use super::progress::{Update, Updates};
+use crate::call_options::CallOptions;
 use crate::error::CallError;
-use crate::options::CallOptions;
 use crate::pool::WorkerPool;
 
 /// Interval of keep-alive comments on a silent stream: for proxies that close idle connections, and

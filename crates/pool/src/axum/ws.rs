@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::progress::{Update, Updates, json};
 use super::sse::HEARTBEAT;
-use crate::options::CallOptions;
+use crate::call_options::CallOptions;
 use crate::pool::WorkerPool;
 
 /// Pings that may go unanswered before the connection counts as dead.

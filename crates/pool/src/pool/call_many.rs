@@ -5,8 +5,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::WorkerPool;
+use crate::call_options::CallOptions;
 use crate::error::CallError;
-use crate::options::CallOptions;
 use crate::settings::WhenQueueFull;
 
 impl WorkerPool {

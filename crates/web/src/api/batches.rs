@@ -6,7 +6,7 @@ use longshore::batch::BatchAction;
 use longshore::store::Page;
 use longshore::{Batch, BatchId, BatchStatus, Timestamp};
 use longshore_batch::report::gather_failures;
-use longshore_batch::{Report, listing};
+use longshore_batch::{Report, row_listing};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -108,7 +108,7 @@ pub(super) async fn rows(ctx: RequestContext) -> ApiResult {
     let (store, scope) = (&*ctx.app.store, &ctx.caller.scope);
     let can_read = ctx.caller.can_read(&store.batch(scope, &id).await?.tenant);
     let limit = ctx.limit()?.min(MAX_ROWS);
-    let mut page = listing::rows(store, scope, &id, ctx.query("state")?, ctx.after(), limit).await?;
+    let mut page = row_listing::rows(store, scope, &id, ctx.query("state")?, ctx.after(), limit).await?;
     if !can_read {
         for row in &mut page.items {
             (row.key, row.result) = (Value::Null, None);

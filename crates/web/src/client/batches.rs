@@ -3,7 +3,7 @@
 use longshore::batch::BatchAction;
 use longshore::store::Page;
 use longshore::{BatchId, BatchStatus, TenantId, UnitState};
-use longshore_batch::listing::ListedRow;
+use longshore_batch::row_listing::ListedRow;
 
 use super::request::{ApiRequest, to_json};
 use super::{ApiClient, ApiError, BatchView};

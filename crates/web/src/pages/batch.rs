@@ -3,10 +3,9 @@
 use longshore::accounts::Role;
 use longshore::text::truncate_chars;
 use longshore::{BatchId, BatchStatus, UnitState};
-use longshore_batch::listing as rows_of;
-use longshore_batch::listing::{self, ListedRow};
 use longshore_batch::report::{FailureGroup, gather_failures};
-use longshore_batch::value::{from_json, show_key};
+use longshore_batch::row_listing::{self, ListedRow};
+use longshore_batch::sql_json::{from_json, show_key};
 use maud::{Markup, html};
 
 use super::PageRequest;
@@ -30,7 +29,7 @@ pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     };
     let state = req.query.get("state").and_then(|text| text.parse::<UnitState>().ok());
     let after = req.query.get("after").map(String::as_str);
-    let rows = rows_of::rows(store, scope, &id, state, after, PAGE).await?;
+    let rows = row_listing::rows(store, scope, &id, state, after, PAGE).await?;
     let main = html! {
         h1 { (id) " " (pill(shown.batch.status.as_str())) }
         @if let Some(reason) = &shown.batch.reason { p.message { (reason) } }
@@ -151,6 +150,6 @@ fn table(rows: &[ListedRow], reads: bool) -> Markup {
 }
 
 /// A row's key, shortened.
-fn key(row: &listing::ListedRow) -> String {
+fn key(row: &ListedRow) -> String {
     truncate_chars(&show_key(&from_json(&row.key)), 80)
 }

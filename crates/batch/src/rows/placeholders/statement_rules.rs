@@ -6,7 +6,7 @@ use longshore::SqlValue;
 use crate::definition::Candidates;
 use crate::rows::SourceError;
 use crate::sql::{self, TokenKind};
-use crate::value::from_json;
+use crate::sql_json::from_json;
 
 /// Whether a statement begins with a keyword that reads rows and has no keyword that changes them:
 /// in PostgreSQL a WITH may.

@@ -8,7 +8,7 @@ use super::{bind, error, statement_kind};
 use crate::definition::Candidates;
 use crate::rows::{Candidate, Row, SourceError, StatementInfo};
 use crate::sql;
-use crate::value::from_json;
+use crate::sql_json::from_json;
 
 /// Names of our own parameters, unlikely to clash with the user's.
 const FROM: &str = "longshore_from";

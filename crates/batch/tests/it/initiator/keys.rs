@@ -9,7 +9,7 @@ use longshore::{OnLost, Priority, TenantId};
 use longshore_batch::definition::{QUEUE, ROW_KIND};
 use longshore_batch::row_enqueuer::{FillError, FillProgress};
 use longshore_batch::rows::{Candidate, RowSource};
-use longshore_batch::value::from_json;
+use longshore_batch::sql_json::from_json;
 use serde_json::Value;
 
 use super::fake_table::FakeTable;

@@ -4,13 +4,13 @@
 use anyhow::anyhow;
 use longshore::UnitId;
 use longshore_ai::{Answer, Cost, PriceMode, estimate_tokens};
+use longshore_batch::batch_id::batch_id;
 use longshore_batch::command::CommandPrepare;
 use longshore_batch::definition::{Ai, Database, Pre, RowStep};
 use longshore_batch::mail::{MailPrepare, OutgoingMail};
-use longshore_batch::names;
 use longshore_batch::pre_post::{Prepare, PrepareError, RowRun};
+use longshore_batch::sql_json::{show_key, to_json};
 use longshore_batch::sql_pre::SqlPrepare;
-use longshore_batch::value::{show_key, to_json};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -140,7 +140,7 @@ impl SamplePre {
 }
 
 async fn prompts(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<Vec<PromptSample>> {
-    let batch = names::batch_id(now(), 1)?;
+    let batch = batch_id(now(), 1)?;
     let rows = checked.source.candidates(&checked.definition.candidates, None, MAX_PROMPTS).await?;
     if rows.is_empty() {
         return Ok(Vec::new());
@@ -217,7 +217,7 @@ fn render(shown: &DryRun<'_>, estimate: Option<&CostEstimate>) -> String {
         text.push_str(&format!("cost       {cost}\n"));
     }
     for sample in &shown.prompts {
-        let key = show_key(&longshore_batch::value::from_json(&sample.key));
+        let key = show_key(&longshore_batch::sql_json::from_json(&sample.key));
         text.push_str(&format!("\n--- prompt for row {key}\n"));
         match sample {
             PromptSample { prompt: Some(prompt), .. } => text.push_str(prompt.trim_end()),

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use longshore::{BatchId, UnitState};
-use longshore_batch::listing::{self, ListedRow};
-use longshore_batch::value::{from_json, show_key};
+use longshore_batch::row_listing::{self, ListedRow};
+use longshore_batch::sql_json::{from_json, show_key};
 use longshore_dispatch::request::UnitSummary;
 
 use super::context::connect_to_batch;
@@ -75,7 +75,7 @@ async fn in_store(
         let found = server.rows(batch, state, page.after.as_deref(), page.limit).await?;
         return Ok((found.items, found.next));
     }
-    let page = listing::rows(&*store, scope, batch, state, page.after.as_deref(), page.limit).await?;
+    let page = row_listing::rows(&*store, scope, batch, state, page.after.as_deref(), page.limit).await?;
     Ok((page.items, page.next))
 }
 

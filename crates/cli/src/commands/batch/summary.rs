@@ -9,7 +9,7 @@ use longshore::{Batch, BatchId, BatchStatus, UnitState, duration};
 use longshore_ai::Cost;
 use longshore_batch::checkpoint::Checkpoint;
 use longshore_batch::handler::RowInput;
-use longshore_batch::value::{from_json, show_key};
+use longshore_batch::sql_json::{from_json, show_key};
 use serde::Serialize;
 use serde_json::Value;
 

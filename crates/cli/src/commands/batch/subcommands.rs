@@ -8,8 +8,8 @@ use longshore::duration::{self, format_ago};
 use longshore::{Batch, BatchId, BatchStatus, Client, Timestamp, UnitState};
 use longshore_dispatch::request::ArrayAction;
 
+use super::batch_json::BatchSummary;
 use super::context::{connect_to_batch, connect_to_batch_with_ledger};
-use super::record::BatchSummary;
 use super::{drain, provider_batch, recover, report, rows, run_file, start, summary};
 use crate::args::batch::{BatchCommand as Typed, BatchNameArg, BatchTarget};
 use crate::args::unit_worker::{PageArgs, PoolTarget};

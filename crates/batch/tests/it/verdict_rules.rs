@@ -5,7 +5,7 @@ use std::time::Duration;
 use longshore_ai::{Answer, Cost};
 use longshore_batch::definition::{PostVerdict, Rule};
 use longshore_batch::pre_post::{ReplyError, RowReply};
-use longshore_batch::rules::{RuleDecision, RuleInput, RuleSet};
+use longshore_batch::verdict_rules::{RuleDecision, RuleInput, RuleSet};
 use serde_json::{Value, json};
 
 fn answered(json: Value) -> RowReply {
