@@ -86,7 +86,7 @@ impl Extras {
         add(&mut self.unsupported, what);
     }
 
-    /// Adds the fields that no parser took: those that matter, and those that may change the price.
+    /// Adds the fields that no parser took, as far as they matter or may change the price.
     pub(super) fn remaining(
         &mut self,
         fields: &Fields<'_>,
