@@ -7,9 +7,9 @@
 //! ([`longshore_core::store::FinishRequest::calls`]), and marks the open calls of a dead session as
 //! [`CallStatus::MaybeBilled`] in the transaction that takes back its units.
 //!
-//! Calls are never pruned: they are the accounts. A call that stays open (its caller had no
-//! session, and died) keeps its reservation in the month in which it was opened, and has no other
-//! effect.
+//! Calls are the accounts: they are pruned long after their month, and from its sums. A call that
+//! stays open (its caller had no session, and died) keeps its reservation in the month in which it
+//! was opened, and has no other effect.
 //!
 //! Contract for implementers: as for [`longshore_core::Store`]. Every operation is atomic, and
 //! durable when it returns unless its documentation says otherwise; operations on many items answer

@@ -41,7 +41,7 @@ pub enum PendingFilter {
     CustomId(String),
     /// Requests that wait to be sent.
     Waiting,
-    /// The unanswered requests of the provider batch with this mark.
+    /// The unanswered requests of the provider batch with this name.
     ProviderBatch(String),
     /// Answered requests that were not removed since.
     Answered,
@@ -138,11 +138,11 @@ pub trait PendingRequests: Send + Sync + 'static {
     /// The open provider batches, oldest first, and the number of requests.
     async fn provider_batches(&self, batch: &BatchId) -> Result<(Vec<ProviderBatch>, PendingCounts)>;
 
-    /// Creates or closes the provider batch with this mark, or stores its id at the provider.
+    /// Creates or closes the provider batch with this name, or stores its id at the provider.
     async fn change_provider_batch(
         &self,
         batch: &BatchId,
-        mark: &str,
+        name: &str,
         change: ProviderBatchChange,
     ) -> Result<()>;
 }

@@ -11,6 +11,9 @@ use crate::model_api::Provider;
 use crate::pricing::Prices;
 use crate::simulated::{Echo, ScriptError, Scripted, SimulatorScript};
 
+/// Longest name of a model that a client may ask for, and that the ledger keeps, in bytes.
+pub(crate) const MAX_MODEL_NAME: usize = 256;
+
 /// A provider and its settings, complete: files that it names have been read into it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {

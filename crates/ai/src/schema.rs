@@ -2,11 +2,23 @@
 //!
 //! A schema is one document. References to other documents are rejected, not fetched: a batch's
 //! definition is stored completely, and no schema makes a worker open a connection.
+//!
+//! Clients send schemas, and may choose the answers: patterns are matched in linear time, their
+//! number and memory are bounded, and [`schema_violation`] checks what may take long on threads of
+//! their own.
+
+mod complexity;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use jsonschema::error::ValidationErrorKind;
-use jsonschema::{Retrieve, Uri, ValidationError, Validator};
+use jsonschema::{PatternOptions, Retrieve, Uri, ValidationError, Validator};
 use longshore::text::truncate_bytes;
 use serde_json::Value;
+use tokio::sync::{Semaphore, oneshot};
+
+use complexity::{Complexity, measure};
 
 /// Errors shown of an answer, and length of the whole message.
 const MAX_ERRORS: usize = 3;
@@ -14,6 +26,24 @@ const MAX_MESSAGE_BYTES: usize = 500;
 
 /// Length of the text shown around a syntax error.
 const EXCERPT_BYTES: usize = 60;
+
+/// Longest schema, as JSON.
+const MAX_SCHEMA_BYTES: usize = 256 * 1024;
+
+/// Most patterns of a schema, and the memory of one that is compiled.
+const MAX_PATTERNS: usize = 100;
+const MAX_PATTERN_MEMORY: usize = 256 * 1024;
+
+/// Most nodes of a schema multiplied by bytes of an answer that are checked on the caller's thread.
+const MAX_INLINE_WORK: u64 = 1_000_000;
+
+/// Threads of this process that check larger answers, and their stack: the validator descends by
+/// level of the answer and of the schema. Untouched pages of a stack take no memory.
+static CHECK_THREADS: Semaphore = Semaphore::const_new(4);
+const CHECK_STACK: usize = 512 * 1024 * 1024;
+
+/// How long a caller waits for the check of an answer.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// References that are followed in a row.
 const MAX_REFERENCES: usize = 32;
@@ -42,8 +72,10 @@ impl Retrieve for NoOtherDocuments {
 impl ResponseSchema {
     /// Compiles a schema.
     pub fn new(schema: &Value) -> Result<Self, SchemaError> {
-        let compiled = jsonschema::options().with_retriever(NoOtherDocuments).build(schema);
-        let validator = compiled.map_err(|error| schema_error(schema, &error))?;
+        check_size(schema)?;
+        let patterns = PatternOptions::regex().size_limit(MAX_PATTERN_MEMORY);
+        let options = jsonschema::options().with_retriever(NoOtherDocuments).with_pattern_options(patterns);
+        let validator = options.build(schema).map_err(|error| schema_error(schema, &error))?;
         Ok(Self { validator, properties: properties(schema) })
     }
 
@@ -64,6 +96,66 @@ impl ResponseSchema {
     /// properties, only these count, even if it does not forbid others.
     pub fn properties(&self) -> Option<Vec<String>> {
         self.properties.clone()
+    }
+}
+
+/// The check of an answer took too long, or all threads were busy.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer could not be checked by its schema within {} s", CHECK_TIMEOUT.as_secs())]
+pub(crate) struct CheckTimeout;
+
+/// Why an answer does not follow a schema. Every answer follows an invalid schema. A check that takes
+/// too long keeps its thread until it ends, because a thread cannot be stopped; the runtime's own
+/// threads would then delay the end of the process.
+pub(crate) async fn schema_violation(
+    schema: &Arc<Value>,
+    text: &str,
+) -> Result<Option<String>, CheckTimeout> {
+    let Ok(Complexity { nodes, is_recursive }) = measure(schema) else { return Ok(None) };
+    if !is_recursive && nodes.saturating_mul(text.len() as u64) <= MAX_INLINE_WORK {
+        return Ok(violation(schema, text));
+    }
+    let (schema, text) = (Arc::clone(schema), text.to_owned());
+    let check = async {
+        let permit = CHECK_THREADS.acquire().await;
+        let (sender, checked) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("schema-check".to_owned()).stack_size(CHECK_STACK);
+        let started = thread.spawn(move || {
+            let _permit = permit;
+            // The caller may have stopped waiting.
+            let _ = sender.send(violation(&schema, &text));
+        });
+        started.map_err(|_| CheckTimeout)?;
+        checked.await.map_err(|_| CheckTimeout)
+    };
+    tokio::time::timeout(CHECK_TIMEOUT, check).await.unwrap_or(Err(CheckTimeout))
+}
+
+fn violation(schema: &Value, text: &str) -> Option<String> {
+    ResponseSchema::new(schema).ok()?.read(text).err()
+}
+
+/// Rejects a schema that takes too much memory or time to compile.
+fn check_size(schema: &Value) -> Result<(), SchemaError> {
+    if schema.to_string().len() > MAX_SCHEMA_BYTES {
+        return Err(SchemaError(format!("it is longer than {} KiB", MAX_SCHEMA_BYTES / 1024)));
+    }
+    match count_patterns(schema) {
+        0..=MAX_PATTERNS => measure(schema).map(drop),
+        patterns => Err(SchemaError(format!("it has {patterns} patterns; {MAX_PATTERNS} are allowed"))),
+    }
+}
+
+fn count_patterns(schema: &Value) -> usize {
+    let own = |(key, value): (&String, &Value)| match (key.as_str(), value) {
+        ("pattern", Value::String(_)) => 1,
+        ("patternProperties", Value::Object(patterns)) => patterns.len() + count_patterns(value),
+        _ => count_patterns(value),
+    };
+    match schema {
+        Value::Object(members) => members.iter().map(own).sum(),
+        Value::Array(items) => items.iter().map(count_patterns).sum(),
+        _ => 0,
     }
 }
 
@@ -129,7 +221,8 @@ fn schema_error(schema: &Value, error: &ValidationError<'_>) -> SchemaError {
         }
         // An invalid pattern is detected when it is compiled: then the path is the schema's.
         ValidationErrorKind::Format { .. } if error.instance_path().as_str().is_empty() => {
-            format!("{}: {error}", location(error.schema_path().as_str()))
+            let at = location(error.schema_path().as_str());
+            format!("{at}: {error}; look-around, back references and large repetitions are not supported")
         }
         _ => format!("{}: {error}", location(error.instance_path().as_str())),
     };

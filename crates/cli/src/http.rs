@@ -21,7 +21,7 @@ pub mod client;
 pub mod payload;
 mod result;
 mod retry_after;
-mod secrets;
+pub mod secrets;
 mod ssrf_guard;
 pub mod statuses;
 
@@ -43,21 +43,17 @@ pub struct HttpHandler {
 }
 
 impl HttpHandler {
-    /// Sends through `caller`; header values may name the variables `env`.
-    pub fn new(caller: HttpClient, env: Vec<String>) -> Self {
-        Self { caller, variables: AllowedVariables::new(env) }
+    /// Sends through `caller`; header values may name the variables.
+    pub fn new(caller: HttpClient, variables: AllowedVariables) -> Self {
+        Self { caller, variables }
     }
 
     /// The request for a payload, with the secrets that this worker adds.
     fn prepare(&self, http: &HttpPayload, context: &Context) -> Result<(HttpRequest, Secrets), Verdict> {
         let mut secrets = Secrets::default();
-        let rights = context.unit().rights;
-        // A tenant chooses the URL: it must not send the operator's secrets to its own server.
-        let may_fill = rights.is_operator() || self.caller.lists(&http.url()?);
-        let none = AllowedVariables::new(Vec::new());
-        let variables = if may_fill { &self.variables } else { &none };
-        let mut call = http.call(|value| variables.fill(value, &mut secrets))?;
-        call.rights = rights;
+        let url = http.url()?;
+        let mut call = http.call(|value| self.variables.fill(value, &url, &mut secrets))?;
+        call.rights = context.unit().rights;
         // A secret that begins within the stored part must be read completely to be recognised.
         call.most = MAX_BODY + secrets.longest();
         add_unit_headers(&mut call, context);

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::{BatchId, CallId, ProfileName, SessionId, TenantId, UnitId};
+use crate::unit::check_text;
 use crate::{Error, Result};
 
 /// A call that is about to be made: the intent.
@@ -35,6 +36,9 @@ pub struct NewCall {
     pub reserve_picos: i64,
 }
 
+/// Longest text of a call, in bytes: calls are kept long, and many.
+const MAX_CALL_TEXT: usize = 1024;
+
 /// Above the usage of any call, and small enough that sums of many calls are exact.
 const MAX_TOKENS: u64 = 1 << 40;
 
@@ -58,8 +62,12 @@ impl NewCall {
         }
     }
 
-    /// Rejects numbers that stores could not add up.
+    /// Rejects numbers that stores could not add up, and long texts.
     pub fn check(&self) -> Result<()> {
+        check_text("request id of the call", &self.request_id, MAX_CALL_TEXT)?;
+        check_text("provider of the call", &self.provider, MAX_CALL_TEXT)?;
+        check_text("model of the call", &self.model, MAX_CALL_TEXT)?;
+        check_text("worker of the call", &self.worker, MAX_CALL_TEXT)?;
         check_tokens(self.reserve_tokens)?;
         check_cost(self.reserve_picos)
     }
@@ -207,11 +215,14 @@ impl CallEnd {
         self.tokens_in.saturating_add(self.tokens_out)
     }
 
-    /// Rejects the status `Open`, and numbers that stores could not add up.
+    /// Rejects the status `Open`, numbers that stores could not add up, and long texts.
     pub fn check(&self) -> Result<()> {
         if self.status == CallStatus::Open {
             return Err(Error::Invalid("a call cannot end with status open".to_owned()));
         }
+        check_text("error code of the call", self.code.as_deref().unwrap_or_default(), MAX_CALL_TEXT)?;
+        check_text("answering model", &self.model, MAX_CALL_TEXT)?;
+        check_text("service tier", self.tier.as_deref().unwrap_or_default(), MAX_CALL_TEXT)?;
         let asked = [self.tokens_in, self.tokens_cached, self.tokens_cache_write];
         for tokens in asked.into_iter().chain([self.tokens_cache_write_long, self.tokens_out]) {
             check_tokens(tokens)?;
@@ -238,7 +249,7 @@ pub struct CallRecord {
 }
 
 impl CallRecord {
-    /// Rejects numbers that stores could not handle.
+    /// Rejects numbers and texts that stores could not handle.
     pub fn check(&self) -> Result<()> {
         self.call.check()?;
         self.end.as_ref().map_or(Ok(()), CallEnd::check)

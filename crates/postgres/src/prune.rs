@@ -6,6 +6,7 @@ use longshore_core::store::{PruneResult, Retention};
 use longshore_core::{Result, UnitState};
 
 use crate::advisory_lock::{self, AdvisoryLock};
+use crate::ledger::calls;
 use crate::row::{count, state_code, value};
 use crate::tx::Tx;
 use crate::{counter_rollup, queue_limits};
@@ -37,8 +38,9 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
     }
     pruned.batches = batches(tx, retention.batches, limit).await?;
     pruned.audit_entries = prune_audit_log(tx, retention.audit_log, limit).await?;
+    pruned.calls = calls::prune(tx, retention.calls_until(tx.now), limit).await?;
     mark_idle_streams(tx).await?;
-    let counts = [pruned.units, pruned.batches, pruned.audit_entries];
+    let counts = [pruned.units, pruned.batches, pruned.audit_entries, pruned.calls];
     pruned.more = counts.iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }

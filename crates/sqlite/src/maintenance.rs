@@ -12,6 +12,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::Translate;
 use crate::finish::{apply, load, unpark};
+use crate::ledger::calls;
 use crate::session;
 use crate::tx::Tx;
 
@@ -155,9 +156,10 @@ pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result
     }
     pruned.batches = prune_batches(tx, (tx.now - retention.batches).as_micros(), limit)?;
     pruned.audit_entries = prune_audit_log(tx.db, (tx.now - retention.audit_log).as_micros(), limit)?;
+    pruned.calls = calls::prune(tx, retention.calls_until(tx.now), limit)?;
     let streams = prune_streams(tx, retention.done, limit)?;
     pruned.lanes = prune_lanes(tx.db)?;
-    let counts = [pruned.units, pruned.batches, pruned.audit_entries, streams];
+    let counts = [pruned.units, pruned.batches, pruned.audit_entries, pruned.calls, streams];
     pruned.more = counts.iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }

@@ -104,7 +104,7 @@ pub(super) fn text(value: Value) -> Option<String> {
 }
 
 /// A string that is not empty.
-pub(super) fn some_text(value: Value) -> Option<String> {
+pub(super) fn nonempty_text(value: Value) -> Option<String> {
     text(value).filter(|text| !text.is_empty())
 }
 

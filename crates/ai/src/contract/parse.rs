@@ -6,7 +6,7 @@ use longshore::{BatchId, Priority, ProfileName, TenantId};
 use serde_json::Value;
 
 use super::ContractError;
-use super::fields::{Fields, line, number, some_text, text, whole_number};
+use super::fields::{Fields, line, number, nonempty_text, text, whole_number};
 use super::metadata::Metadata;
 use super::request::{DEFAULT_TIMEOUT, Delivery, Prompt, ReplyTo, Request};
 use super::version::Version;
@@ -108,7 +108,7 @@ fn consists_of(text: &str, signs: &str) -> bool {
 }
 
 fn prompt(fields: &Fields<'_>) -> Result<Prompt, ContractError> {
-    let prompt = fields.optional("prompt", "a text that is not empty", some_text)?;
+    let prompt = fields.optional("prompt", "a text that is not empty", nonempty_text)?;
     let reference = fields.optional("prompt_ref", LINE_RULE, line)?;
     match (prompt, reference) {
         (Some(text), None) => Ok(Prompt::Text(text)),

@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::GatewayError;
-use super::fields::{Content, Extras, Fields};
+use super::fields::{Content, Extras, Fields, short};
 use super::request::{Delivery, ParsedRequest};
 use crate::chat::{Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::raw_json::RawObject;
@@ -122,7 +122,7 @@ pub(super) fn parse_for_count(body: &RawObject) -> Result<ParsedRequest, Gateway
     let mut extras = Extras { choices: 1, ..Extras::default() };
     let model = fields.require("model")?;
     let messages = messages(fields.require("messages")?, &mut extras)?;
-    let system = fields.take::<&RawValue>("system")?.map(system).transpose()?;
+    let system = fields.take::<&RawValue>("system")?.map(|raw| system(raw, &mut extras)).transpose()?;
     let chat = Chat {
         messages,
         tools: tools(fields.take("tools")?.unwrap_or_default(), &mut extras),
@@ -145,8 +145,7 @@ pub(super) fn parse_for_count(body: &RawObject) -> Result<ParsedRequest, Gateway
         chat,
         delivery: if stream { Delivery::StreamWithUsage } else { Delivery::Complete },
         extras: {
-            extras.unsupported.extend(fields.remaining(IGNORED_FIELDS, DEFAULT_VALUES));
-            extras.unpriced.extend(fields.remaining(PRICED_FIELDS, DEFAULT_VALUES));
+            extras.remaining(&fields, IGNORED_FIELDS, PRICED_FIELDS, DEFAULT_VALUES);
             extras
         },
     })
@@ -219,22 +218,9 @@ fn tool_result(block: Block<'_>, extras: &mut Extras) -> Result<Part, String> {
     let text = match content.map_err(|error| format!("content: {error}"))? {
         None => String::new(),
         Some(Content::Text(text)) => text,
-        Some(Content::Parts(blocks)) => {
-            let (images, others) = (count(&blocks, "image"), blocks.len() - count(&blocks, "text"));
-            extras.images += u32::try_from(images).unwrap_or(u32::MAX);
-            if others > images {
-                extras.unpriced("tool results other than text and images");
-            } else if images > 0 {
-                extras.unsupported("images in tool results");
-            }
-            text_of(blocks)
-        }
+        Some(Content::Parts(blocks)) => text_of(blocks, "tool results", extras)?,
     };
     Ok(Part::ToolResult { id, text, failed: block.is_error == Some(true) })
-}
-
-fn count(blocks: &[Block<'_>], kind: &str) -> usize {
-    blocks.iter().filter(|block| block.kind == kind).count()
 }
 
 fn image(source: Source) -> Option<Part> {
@@ -249,16 +235,28 @@ fn lacks(what: &str) -> String {
     format!("a block lacks its `{what}`")
 }
 
-fn text_of(blocks: Vec<Block<'_>>) -> String {
-    let texts = blocks.into_iter().filter_map(|block| block.text);
-    texts.reduce(|all, text| all + "\n" + &text).unwrap_or_default()
+/// The text of blocks in a place that has only text in a translation.
+fn text_of(blocks: Vec<Block<'_>>, place: &str, extras: &mut Extras) -> Result<String, String> {
+    let mut texts = Vec::new();
+    for block in blocks {
+        if !["text", "image"].contains(&&*block.kind) {
+            extras.unpriced(format!("{place} other than text and images"));
+            continue;
+        }
+        match part(block, extras).transpose()? {
+            Some(Part::Text(text)) => texts.push(text),
+            Some(_) => extras.lost_image(place),
+            None => {}
+        }
+    }
+    Ok(texts.join("\n"))
 }
 
-fn system(raw: &RawValue) -> Result<String, GatewayError> {
-    let content = Content::<Block<'_>>::parse(raw);
-    match content.map_err(|error| GatewayError::of("system", format!("system: {error}")))? {
+fn system(raw: &RawValue, extras: &mut Extras) -> Result<String, GatewayError> {
+    let invalid = |why: String| GatewayError::of("system", format!("system: {why}"));
+    match Content::<Block<'_>>::parse(raw).map_err(|error| invalid(error.to_string()))? {
         Content::Text(text) => Ok(text),
-        Content::Parts(blocks) => Ok(text_of(blocks)),
+        Content::Parts(blocks) => text_of(blocks, "system prompts", extras).map_err(invalid),
     }
 }
 
@@ -307,9 +305,4 @@ fn schema(config: Option<OutputConfig>, extras: &mut Extras) -> Result<Option<Va
             Err(GatewayError::of("output_config", message))
         }
     }
-}
-
-/// The beginning of a client's text, for error messages.
-fn short(text: &str) -> &str {
-    &text[..text.floor_char_boundary(40)]
 }

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
+use longshore::text::truncate_bytes;
+
 use crate::model_api::{AskError, Code, Retryability};
+
+/// Longest message. Parsers quote what they could not read.
+const MAX_MESSAGE_BYTES: usize = 1000;
 
 /// An error response.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,7 +68,8 @@ impl GatewayErrorKind {
 
 impl GatewayError {
     pub(super) fn new(kind: GatewayErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), param: None, retry_after: None }
+        let message = truncate_bytes(&message.into(), MAX_MESSAGE_BYTES);
+        Self { kind, message, param: None, retry_after: None }
     }
 
     /// An invalid field.

@@ -55,7 +55,7 @@ impl<'a> Fields<'a> {
                 || defaults.iter().any(|(n, values)| *n == name && values.contains(&&*value()))
         };
         let rest = self.0.iter().filter(|(name, raw)| !is_default(name, raw));
-        let rest: Vec<_> = rest.map(|(name, _)| Cow::Owned(format!("`{name}`"))).collect();
+        let rest: Vec<_> = rest.map(|(name, _)| Cow::Owned(format!("`{}`", short(name)))).collect();
         rest.into_iter()
     }
 }
@@ -76,22 +76,55 @@ pub(super) struct Extras {
 impl Extras {
     /// Adds what a translation would lose.
     pub(super) fn unsupported(&mut self, what: impl Into<Cow<'static, str>>) {
-        self.unsupported.push(what.into());
+        add(&mut self.unsupported, what.into());
     }
 
     /// Adds what a translation would lose, and what may change the price.
     pub(super) fn unpriced(&mut self, what: impl Into<Cow<'static, str>>) {
         let what = what.into();
-        self.unpriced.push(what.clone());
-        self.unsupported.push(what);
+        add(&mut self.unpriced, what.clone());
+        add(&mut self.unsupported, what);
+    }
+
+    /// Adds the fields that no parser took, as far as they matter or may change the price.
+    pub(super) fn remaining(
+        &mut self,
+        fields: &Fields<'_>,
+        ignored: &[&str],
+        priced: &[&str],
+        defaults: &[(&str, &[&str])],
+    ) {
+        fields.remaining(ignored, defaults).for_each(|what| add(&mut self.unsupported, what));
+        fields.remaining(priced, defaults).for_each(|what| add(&mut self.unpriced, what));
+    }
+
+    /// Adds an image in a place where a translation only has text.
+    pub(super) fn lost_image(&mut self, place: &str) {
+        self.images = self.images.saturating_add(1);
+        self.unsupported(format!("images in {place}"));
     }
 
     /// Data that is sent as an image counts as one, but not every server takes only images there.
     pub(super) fn image_type(&mut self, media_type: &str) {
         if !media_type.starts_with("image/") {
-            self.unpriced.push("images that are of another media type than `image/…`".into());
+            add(&mut self.unpriced, "images that are of another media type than `image/…`".into());
         }
     }
+}
+
+/// Reasons that are kept for an error message.
+const MAX_REASONS: usize = 20;
+
+/// Adds a reason once. At the limit, those before it suffice to refuse the request.
+fn add(reasons: &mut Vec<Cow<'static, str>>, what: Cow<'static, str>) {
+    if reasons.len() < MAX_REASONS && !reasons.contains(&what) {
+        reasons.push(what);
+    }
+}
+
+/// The beginning of a client's text, for error messages.
+pub(super) fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(40)]
 }
 
 /// One string, or a list of strings.

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::GatewayError;
-use super::fields::{Content, Extras, Fields, StringOrList};
+use super::fields::{Content, Extras, Fields, StringOrList, short};
 use super::request::{Delivery, ParsedRequest};
 use crate::chat::{Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::raw_json::RawObject;
@@ -184,8 +184,7 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
         chat,
         delivery: delivery(&mut fields)?,
         extras: {
-            extras.unsupported.extend(fields.remaining(IGNORED_FIELDS, DEFAULT_VALUES));
-            extras.unpriced.extend(fields.remaining(PRICED_FIELDS, DEFAULT_VALUES));
+            extras.remaining(&fields, IGNORED_FIELDS, PRICED_FIELDS, DEFAULT_VALUES);
             extras
         },
     })
@@ -230,14 +229,35 @@ impl Conversation {
             self.extras.unsupported("`function_call` of a message");
         }
         match &*input.role {
-            "system" | "developer" => self.add_system(&text_of(parts)),
+            "system" | "developer" => {
+                let text = self.text_of(parts, &input.role);
+                self.add_system(&text);
+            }
             "user" => self.messages.push(Message { role: ChatRole::User, parts }),
             "assistant" => self.add_assistant(parts, input.tool_calls.unwrap_or_default()),
-            "tool" => self.add_tool_result(input.tool_call_id.unwrap_or_default(), text_of(parts)),
-            "function" => self.extras.unsupported("messages of the role `function`"),
+            "tool" => {
+                let text = self.text_of(parts, &input.role);
+                self.add_tool_result(input.tool_call_id.unwrap_or_default(), text);
+            }
+            "function" => {
+                self.text_of(parts, &input.role);
+                self.extras.unsupported("messages of the role `function`");
+            }
             other => return Err(format!("there is no role `{}`", short(other))),
         }
         Ok(())
+    }
+
+    /// The text of a message that has only text in a translation.
+    fn text_of(&mut self, parts: Vec<Part>, role: &str) -> String {
+        let mut texts = Vec::new();
+        for part in parts {
+            match part {
+                Part::Text(text) => texts.push(text),
+                _ => self.extras.lost_image(&format!("messages of the role `{role}`")),
+            }
+        }
+        texts.join("\n")
     }
 
     fn add_system(&mut self, text: &str) {
@@ -317,14 +337,6 @@ fn image(image: ImageUrl) -> Result<Part, String> {
     Err("an image's URL must be http(s):… or data:…;base64,…".to_owned())
 }
 
-fn text_of(parts: Vec<Part>) -> String {
-    let texts = parts.into_iter().filter_map(|part| match part {
-        Part::Text(text) => Some(text),
-        _ => None,
-    });
-    texts.reduce(|all, text| all + "\n" + &text).unwrap_or_default()
-}
-
 /// A tool call's arguments. Models do write invalid JSON; it is kept as a string for the next
 /// model.
 fn input(arguments: String) -> Value {
@@ -378,9 +390,4 @@ fn schema(format: Option<ResponseFormat>) -> Result<Option<Value>, GatewayError>
             Err(GatewayError::of("response_format", message))
         }
     }
-}
-
-/// The beginning of a client's text, for error messages.
-fn short(text: &str) -> &str {
-    &text[..text.floor_char_boundary(40)]
 }

@@ -23,6 +23,7 @@ use crate::chat::Chat;
 use crate::inference::InferenceRequest;
 use crate::model_api::Question;
 use crate::passthrough::PassthroughRequest;
+use crate::profile::MAX_MODEL_NAME;
 
 /// Longest request body, in bytes.
 pub const MAX_BODY_BYTES: usize = 32 * 1024 * 1024;
@@ -42,7 +43,7 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Maximum tokens of an answer if neither the request nor the profile sets it: one to four pages.
-const MAX_TOKENS: u32 = 4096;
+const DEFAULT_MAX_TOKENS: u32 = 4096;
 
 /// The temperature if neither sets it: the default of both APIs.
 const TEMPERATURE: f64 = 1.0;
@@ -113,7 +114,7 @@ async fn prepare<B: IncomingBody>(
         request_id: id.to_owned(),
         prompt: String::new(),
         system: parsed.system,
-        max_tokens: parsed.max_tokens.or(settings.max_tokens).unwrap_or(MAX_TOKENS),
+        max_tokens: parsed.max_tokens.or(settings.max_tokens).unwrap_or(DEFAULT_MAX_TOKENS),
         temperature: parsed.temperature.or(settings.temperature).unwrap_or(TEMPERATURE),
         schema: parsed.schema,
         model,
@@ -232,6 +233,12 @@ pub(super) fn profile_and_model(name: &str) -> Result<(ProfileName, Option<Strin
         Some((profile, model)) => (profile, Some(model.to_owned())),
         None => (name, None),
     };
+    if model.as_ref().is_some_and(|model| model.len() > MAX_MODEL_NAME) {
+        return Err(GatewayError::of(
+            "model",
+            format!("the model's name is longer than {MAX_MODEL_NAME} bytes"),
+        ));
+    }
     let none = |_| {
         let shown = &name[..name.floor_char_boundary(80)];
         let param = Some("model".to_owned());

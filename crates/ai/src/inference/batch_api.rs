@@ -99,7 +99,7 @@ impl Inference {
         let name = inline.and_then(|profile| ProfileName::new(&profile.name).ok());
         let name = request.profile.clone().or(name);
         let refused = |error: AskError| {
-            let record = name.as_ref().map(|name| self.rejected_record(request, name, &error));
+            let record = name.as_ref().and_then(|name| self.rejected_record(request, name, &error));
             let records = record.into_iter().collect();
             Box::new(InferenceOutcome { result: Err(error), records, ..InferenceOutcome::default() })
         };

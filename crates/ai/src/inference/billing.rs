@@ -3,8 +3,13 @@
 //! A `call_start` event without `call_complete` is a call in flight, or its process died. Prompts,
 //! answers and error messages are never logged: providers quote prompts in their errors.
 
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
 use longshore::accounts::{CallEnd, CallRecord, CallStatus, NewCall};
-use longshore::{CallId, ProfileName};
+use longshore::text::truncate_bytes;
+use longshore::{CallId, ProfileName, TenantId};
 use tokio::time::Instant;
 
 use super::call::ProfileCall;
@@ -13,6 +18,7 @@ use super::profile_cache::ResolvedProfile;
 use super::{Inference, InferenceRequest, Inner};
 use crate::model_api::{Answer, AskError, BillingStatus, Question, Retryability};
 use crate::pricing::PriceMode;
+use crate::profile::MAX_MODEL_NAME;
 use crate::resilience::TokenReservation;
 
 impl Inner {
@@ -30,7 +36,7 @@ impl Inner {
             tenant: request.tenant.clone(),
             profile: profile.clone(),
             provider: provider.to_owned(),
-            model: model.to_owned(),
+            model: truncate_bytes(model, MAX_MODEL_NAME),
             unit: request.unit,
             batch: request.batch.clone(),
             session: request.session.or_else(|| self.heartbeat.session()),
@@ -39,26 +45,66 @@ impl Inner {
             reserve_picos: 0,
         }
     }
+
+    /// The record of a call that was rejected before a provider was asked, unless the tenant has
+    /// enough of them.
+    pub(super) fn rejected_record(
+        &self,
+        call: NewCall,
+        error: &AskError,
+        latency_ms: u64,
+    ) -> Option<CallRecord> {
+        let is_recorded = self.rejections.admit(&call.tenant, Instant::now());
+        is_recorded.then(|| CallRecord { call, end: Some(failed(error, 0, latency_ms)) })
+    }
+}
+
+/// Rejected calls of a tenant that one process records per minute. They cost nothing, and a client
+/// can send any number of them.
+const MAX_REJECTED: u32 = 60;
+
+/// Counts the records of rejected calls, by tenant, in the minute since the time.
+#[derive(Debug, Default)]
+pub(super) struct RejectionRecords(Mutex<(Option<Instant>, HashMap<TenantId, u32>)>);
+
+impl RejectionRecords {
+    /// Whether a rejected call is recorded.
+    fn admit(&self, tenant: &TenantId, now: Instant) -> bool {
+        let (since, counts) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if since.is_none_or(|since| now.duration_since(since) >= Duration::from_secs(60)) {
+            *since = Some(now);
+            counts.clear();
+        }
+        let count = counts.entry(tenant.clone()).or_default();
+        *count = count.saturating_add(1);
+        if *count == MAX_REJECTED + 1 {
+            tracing::warn!(%tenant, "{MAX_REJECTED} calls were rejected within a minute; more are not recorded");
+        }
+        *count <= MAX_REJECTED
+    }
 }
 
 impl Inference {
-    /// The record of a question that was rejected before its profile was resolved.
+    /// The record of a question that was rejected before its profile was resolved, unless the
+    /// tenant has enough of them.
     pub(crate) fn rejected_record(
         &self,
         request: &InferenceRequest,
         profile: &ProfileName,
         error: &AskError,
-    ) -> CallRecord {
+    ) -> Option<CallRecord> {
         let call = self.inner.new_call(request, profile, "", "");
-        CallRecord { call, end: Some(failed(error, 0, 0)) }
+        self.inner.rejected_record(call, error, 0)
     }
 }
 
 impl ProfileCall<'_> {
-    /// A call that reserves nothing.
+    /// A call that reserves nothing. A model that the profile does not offer is not recorded: usage
+    /// is summed by model, and a client can name any number of them.
     pub(super) fn new_call(&self, question: &Question) -> NewCall {
         let ResolvedProfile { name, profile, .. } = self.entry;
         let model = question.model.as_deref().unwrap_or(&profile.model);
+        let model = profile.prices_of(model).map_or("", |_| model);
         self.inner.new_call(self.request, name, profile.provider.as_str(), model)
     }
 }
@@ -173,8 +219,8 @@ pub(super) fn succeeded(answer: &Answer, attempts: u32, latency_ms: u64, cost_pi
         attempts,
         cost_picos,
         estimated: answer.estimated,
-        tier: answer.tier.clone(),
-        ..CallEnd::new(CallStatus::Success, answer.model.clone())
+        tier: answer.tier.as_ref().map(|tier| truncate_bytes(tier, MAX_MODEL_NAME)),
+        ..CallEnd::new(CallStatus::Success, truncate_bytes(&answer.model, MAX_MODEL_NAME))
     }
 }
 

@@ -14,7 +14,6 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::admission::{AdmissionError, AdmissionGuard};
-use super::billing::failed;
 use super::profile_cache::{ResolvedProfile, ledger_error};
 use super::retry_loop::RetryLoop;
 use super::{Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocument, TENANT_SETTINGS};
@@ -122,10 +121,8 @@ impl Inference {
             tracing::warn!(profile = ?name, %error, "a fallback profile cannot be used");
             return;
         }
-        if let Some(name) = name {
-            outcome.records.push(self.rejected_record(request, name, &error));
-        }
-        outcome.result = Err(error);
+        let record = name.and_then(|name| self.rejected_record(request, name, &error));
+        outcome.reject(record, error);
     }
 }
 
@@ -229,9 +226,8 @@ impl ProfileCall<'_> {
     /// Records a call that was rejected before a provider was asked.
     fn reject(&self, question: &Question, error: AskError, started: Instant, outcome: &mut InferenceOutcome) {
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let call = self.new_call(question);
-        outcome.records.push(CallRecord { call, end: Some(failed(&error, 0, latency_ms)) });
-        outcome.result = Err(error);
+        let record = self.inner.rejected_record(self.new_call(question), &error, latency_ms);
+        outcome.reject(record, error);
     }
 }
 

@@ -31,6 +31,7 @@ use longshore::{
 use tokio::time::Instant;
 
 use self::admission::budget::BudgetWarnings;
+use self::billing::RejectionRecords;
 use self::journal::Journal;
 use self::profile_cache::ProfileCache;
 use self::session_heartbeat::SessionHeartbeat;
@@ -63,6 +64,7 @@ struct Inner {
     label: String,
     heartbeat: SessionHeartbeat,
     warnings: BudgetWarnings,
+    rejections: RejectionRecords,
     pools: OnceLock<PoolRegistry>,
 }
 
@@ -84,6 +86,7 @@ impl Inference {
             label,
             heartbeat: SessionHeartbeat::default(),
             warnings: BudgetWarnings::default(),
+            rejections: RejectionRecords::default(),
             pools: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
@@ -227,6 +230,8 @@ pub struct InferenceOutcome {
     pub yields: bool,
     /// Part of the answer was streamed to the caller: no other profile may be asked.
     streamed: bool,
+    /// A profile was tried.
+    tried: bool,
 }
 
 impl Default for InferenceOutcome {
@@ -239,6 +244,7 @@ impl Default for InferenceOutcome {
             duplicate: None,
             yields: false,
             streamed: false,
+            tried: false,
         }
     }
 }
@@ -254,14 +260,21 @@ impl InferenceOutcome {
         let end = record.as_ref().and_then(|record| record.end.as_ref());
         self.cost_picos = self.cost_picos.saturating_add(end.map_or(0, |end| end.cost_picos));
         self.attempts += end.map_or(0, |end| end.attempts);
+        self.tried = true;
         // Usually one; a push into an empty vector would allocate space for four.
         self.records.reserve_exact(1);
         self.records.extend(record);
     }
 
+    /// Adds a profile that was not asked.
+    fn reject(&mut self, record: Option<CallRecord>, error: AskError) {
+        self.add(record);
+        self.result = Err(error);
+    }
+
     /// Whether no profile has been tried yet.
     fn is_pending(&self) -> bool {
-        self.records.is_empty() && self.duplicate.is_none()
+        !self.tried && self.duplicate.is_none()
     }
 
     /// Whether asking another profile cannot help.

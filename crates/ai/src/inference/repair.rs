@@ -15,7 +15,7 @@ use crate::chat::{Chat, ChatRole, Message, Part};
 use crate::model_api::{Answer, FinishReason, Question};
 use crate::pricing::PriceMode;
 use crate::resilience::TokenReservation;
-use crate::schema::ResponseSchema;
+use crate::schema::schema_violation;
 
 impl ProfileCall<'_> {
     /// Asks for a corrected answer if the outcome has one that does not follow the schema. If the
@@ -28,7 +28,7 @@ impl ProfileCall<'_> {
         outcome: &mut InferenceOutcome,
     ) {
         let Ok(first) = &outcome.result else { return };
-        let Some(again) = repair_question(question, first) else { return };
+        let Some(again) = repair_question(question, first).await else { return };
         let first = first.clone();
         // Boxed: corrections are rare, and every call's future would carry the space.
         let asked = Box::pin(self.ask_again(&first, &again, retries, outcome)).await;
@@ -62,14 +62,14 @@ impl ProfileCall<'_> {
 
 /// The question that asks for a corrected answer. `None` if the answer is valid, or a second
 /// request cannot help.
-fn repair_question(question: &Question, answer: &Answer) -> Option<Question> {
-    let schema = ResponseSchema::new(question.schema.as_deref()?).ok()?;
-    let why = schema.read(&answer.text).err()?;
+async fn repair_question(question: &Question, answer: &Answer) -> Option<Question> {
+    let schema = question.schema.as_ref()?;
     // A truncated or filtered answer would be so again; an answer with tool calls is not the final
     // one.
     if answer.finish_reason != FinishReason::Stop || !answer.tool_calls.is_empty() {
         return None;
     }
+    let why = schema_violation(schema, &answer.text).await.ok()??;
     let mut chat = question.chat.as_deref().cloned().unwrap_or_else(|| Chat {
         messages: vec![text_message(ChatRole::User, question.prompt.clone())],
         ..Chat::default()

@@ -20,7 +20,7 @@ use crate::inference::{Inference, InferenceOutcome, InferenceRequest};
 use crate::model_api::{AskError, Code, Question, Retryability};
 use crate::prompts::Prompts;
 use crate::resilience::Gauge;
-use crate::schema::ResponseSchema;
+use crate::schema::schema_violation;
 
 /// How long a request is snoozed while its key has no credit, if the provider gives no delay.
 const NO_CREDIT_DELAY: Duration = Duration::from_secs(60);
@@ -75,7 +75,8 @@ impl RequestHandler {
         };
         let mut call = inference_request(context, &request);
         if let Err(error) = self.complete(context, &request, &mut call).await {
-            let calls = vec![self.inference.rejected_record(&call, &request.profile, &error)];
+            let record = self.inference.rejected_record(&call, &request.profile, &error);
+            let calls = record.into_iter().collect();
             let reply = Reply::error(request.header(), &error, 0);
             return self.deliver(context, to, &reply, calls).await;
         }
@@ -83,7 +84,7 @@ impl RequestHandler {
         if outcome.yields {
             return Err(Verdict::Yield);
         }
-        let (reply, calls) = conclude(request.header(), outcome, &call.question)?;
+        let (reply, calls) = conclude(request.header(), outcome, &call.question).await?;
         let reply = if parts > 0 { reply.numbered_after(parts) } else { reply };
         self.deliver(context, to, &reply, calls).await
     }
@@ -200,7 +201,7 @@ impl RequestHandler {
 }
 
 /// The reply, and the calls to record with it.
-fn conclude(
+async fn conclude(
     header: ReplyHeader,
     outcome: InferenceOutcome,
     question: &Question,
@@ -214,7 +215,7 @@ fn conclude(
     let reply = match &result {
         Ok(answer) => Reply::success(header, answer, attempts)
             .with_cost(cost_picos)
-            .with_schema_error(schema_error(question, &answer.text)),
+            .with_schema_error(schema_error(question, &answer.text).await),
         Err(error) if can_wait_for_credit(error, question.until) => {
             let after = error.retry_after.unwrap_or(NO_CREDIT_DELAY);
             return Err(Verdict::Snooze(after).with_calls(records));
@@ -225,8 +226,9 @@ fn conclude(
 }
 
 /// Why an answer does not follow the question's schema.
-fn schema_error(question: &Question, text: &str) -> Option<String> {
-    ResponseSchema::new(question.schema.as_deref()?).ok()?.read(text).err()
+async fn schema_error(question: &Question, text: &str) -> Option<String> {
+    let violation = schema_violation(question.schema.as_ref()?, text).await;
+    violation.unwrap_or_else(|timeout| Some(timeout.to_string()))
 }
 
 /// The inference request of a unit.

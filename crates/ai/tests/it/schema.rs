@@ -116,6 +116,54 @@ fn a_mistake_in_a_schema_is_told_with_its_place() {
 }
 
 #[test]
+fn a_pattern_that_takes_much_time_or_memory_is_refused_with_its_place() {
+    for pattern in ["^(a+)+(?=b)$", r"(a)\1", r"^\p{L}{300}$"] {
+        let actual = refused(&json!({ "properties": { "a": { "pattern": pattern } } }));
+        assert!(actual.starts_with("at /properties/a/pattern: "), "{actual}");
+        assert!(actual.contains("look-around, back references and large repetitions"), "{actual}");
+        let actual = refused(&json!({ "patternProperties": { pattern: {} } }));
+        assert!(actual.starts_with("at /patternProperties"), "{actual}");
+    }
+    let dated = json!({ "pattern": r"^\d{4}-\d{2}-\d{2}$|^[\w.-]+@\w{2,40}$|^\p{Lu}\p{L}*$" });
+    assert_eq!(ResponseSchema::new(&dated).unwrap().read("\"Ärger\""), Ok(json!("Ärger")));
+}
+
+#[test]
+fn a_large_schema_is_refused() {
+    let patterns = |count: usize| json!({ "anyOf": vec![json!({ "not": { "pattern": "^a$" } }); count] });
+    assert!(ResponseSchema::new(&patterns(100)).is_ok());
+    assert_eq!(refused(&patterns(101)), "it has 101 patterns; 100 are allowed");
+    let by_name: serde_json::Map<_, _> = (0..101).map(|n| (format!("^{n}$"), json!({}))).collect();
+    assert_eq!(refused(&json!({ "patternProperties": by_name })), "it has 101 patterns; 100 are allowed");
+    assert_eq!(refused(&json!({ "const": "x".repeat(300_000) })), "it is longer than 256 KiB");
+}
+
+/// Definitions of which each refers `times` times to the one before it.
+fn chain(length: usize, times: usize) -> Value {
+    let mut definitions = json!({ "a0": { "type": "integer" } });
+    for n in 1..=length {
+        let before = json!({ "$ref": format!("#/$defs/a{}", n - 1) });
+        definitions[format!("a{n}")] = json!({ "allOf": vec![before; times] });
+    }
+    json!({ "$ref": format!("#/$defs/a{length}"), "$defs": definitions })
+}
+
+#[test]
+fn a_schema_that_expands_without_end_is_refused_before_it_takes_the_stack() {
+    assert_eq!(ResponseSchema::new(&chain(15, 2)).unwrap().read("1"), Ok(json!(1)));
+    for schema in [chain(1_000, 1), chain(3_000, 1), chain(40, 2), chain(25, 20)] {
+        let actual = refused(&schema);
+        assert!(actual.starts_with("its references expand to more than"), "{actual}");
+    }
+    let anchors: Vec<_> =
+        (0..500).map(|n| json!({ "$anchor": format!("a{n}"), "$ref": format!("#a{}", n + 1) })).collect();
+    let actual = refused(&json!({ "$defs": anchors }));
+    assert!(actual.contains("references to anchors"), "{actual}");
+    let actual = refused(&json!({ "$defs": { "x": { "$id": "https://x.example/", "$ref": "#/$defs/y" } } }));
+    assert!(actual.contains("a subschema with `$id` is not supported"), "{actual}");
+}
+
+#[test]
 fn other_documents_are_not_fetched() {
     let actual = refused(&json!({ "properties": { "a": { "$ref": "http://example.com/a.json" } } }));
     assert!(actual.starts_with("at /properties/a/$ref: `http://example.com/a.json` is another"), "{actual}");

@@ -65,13 +65,13 @@ impl RowExecution<'_> {
             Err(error) => return Ok(error_reply(error)),
         };
         let request = self.inference_request(step, client, prompt.clone());
+        // The runner comes first: a call that is journalled must have one that sends or settles it.
+        self.start_runner(client).await;
         let admitted = client.inference.admit_batch_call(&request, client.profile.inline()).await;
         let call = match admitted {
             Ok(call) => call,
             Err(outcome) => return self.not_admitted(step, *outcome).await,
         };
-        // The runner comes first: a parked question must have one that sends or settles it.
-        self.start_runner(client).await;
         let (custom_id, unit) = (call.request_id.clone(), self.row.unit);
         let park = PendingChange::Add(vec![NewPendingRequest { custom_id, unit, prompt }]);
         let parked = client.inference.ledger().change_pending(self.row.batch, park).await;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, de};
 use super::value;
 use crate::alert_sinks::{SentryDsn, WebhookUrl};
 use crate::http::allowlist::{Allowlist, DestinationRules};
+use crate::http::secrets::AllowedVariables;
 use crate::store::PostgresStoreUrl;
 
 section! {
@@ -218,8 +219,8 @@ section! {
         allow: Allowlist = Allowlist::default(),
         /// Destinations in private networks that tenants' units may call.
         allow_private: Allowlist = Allowlist::default(),
-        /// Variables that header values may name.
-        env: Vec<String> = Vec::new(),
+        /// Variables that header values may name, with their destinations.
+        env: AllowedVariables = AllowedVariables::default(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The destinations that requests may go to: any, or the entries of `http.allow`; never by accident
 //! the addresses that [`super::ssrf_guard`] forbids, and for tenants' units private addresses only
-//! where an entry names them.
+//! where an entry names the host, or `http.allow_private` has it.
 
 use std::net::IpAddr;
 
@@ -26,8 +26,10 @@ impl DestinationRules {
         if listed.is_none() && !self.allow.0.is_empty() {
             return Err(format!("{} is not in `http.allow`", origin_text(url)));
         }
+        // A name below a wildcard may belong to another owner, and resolve to any address.
+        let opens_private = listed.is_some_and(|entry| !entry.subdomains) || self.allow_private.matches(url);
         let most = match rights {
-            Rights::Tenant if listed.is_none() => AddressClass::Public,
+            Rights::Tenant if !opens_private => AddressClass::Public,
             _ => AddressClass::Private,
         };
         match address(url).map_or(AddressClass::Public, AddressClass::of) {
@@ -42,13 +44,10 @@ impl DestinationRules {
         }
     }
 
-    /// Whether an entry names the destination.
-    pub fn lists(&self, url: &Url) -> bool {
-        self.listed(url).is_some()
-    }
-
+    /// The entry for a destination, rather one without a wildcard.
     fn listed(&self, url: &Url) -> Option<&AllowedOrigin> {
-        self.allow.0.iter().chain(&self.allow_private.0).find(|entry| entry.matches(url))
+        let entries = self.allow.0.iter().chain(&self.allow_private.0);
+        entries.filter(|entry| entry.matches(url)).min_by_key(|entry| entry.subdomains)
     }
 }
 
@@ -69,6 +68,11 @@ impl Allowlist {
     /// Parses the entries.
     pub fn new(entries: &[String]) -> Result<Self, String> {
         entries.iter().map(|text| AllowedOrigin::read(text)).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether an entry has the destination.
+    pub fn matches(&self, url: &Url) -> bool {
+        self.0.iter().any(|entry| entry.matches(url))
     }
 }
 
@@ -163,6 +167,11 @@ mod tests {
             assert_eq!(check(rules, "https://erp.corp.example/"), Ok(AddressClass::Private));
             assert_eq!(check(rules, "http://10.0.0.5/"), Ok(AddressClass::Private));
         }
+        let below =
+            rules(&["https://*.corp.example", "https://erp.corp.example"], &["https://*.lan.example"]);
+        assert_eq!(check(&below, "https://any.corp.example/"), Ok(AddressClass::Public));
+        assert_eq!(check(&below, "https://erp.corp.example/"), Ok(AddressClass::Private));
+        assert_eq!(check(&below, "https://any.lan.example/"), Ok(AddressClass::Private));
         assert!(check(&named, "https://example.com/").is_err());
         assert_eq!(check(&besides, "https://example.com/"), Ok(AddressClass::Public));
     }

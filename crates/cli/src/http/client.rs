@@ -94,11 +94,6 @@ impl HttpClient {
         Self { clients: Arc::default(), rules: Arc::new(rules) }
     }
 
-    /// Whether the configuration names the destination.
-    pub fn lists(&self, url: &Url) -> bool {
-        self.rules.lists(url)
-    }
-
     /// Builds a client at its first request: it loads the machine's certificate authorities,
     /// which takes longer than the rest of a worker's start.
     fn client(&self, most: AddressClass) -> Result<&Client, HttpError> {

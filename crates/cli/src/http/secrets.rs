@@ -1,11 +1,14 @@
 //! Secrets that a worker adds to its requests: taken from its environment, kept out of the store.
 //!
-//! A header value may contain words `env:NAME`. Only variables that `http.env` lists are used:
-//! otherwise every client that submits units could read the worker's whole environment.
+//! A header value may contain words `env:NAME`. A client that submits units chooses both the name
+//! and the URL: only variables that `http.env` lists are used, each for its own destinations, so that
+//! no client can send them to its own server.
 
 use longshore::Verdict;
+use reqwest::Url;
 use reqwest::header::HeaderValue;
 
+use super::allowlist::Allowlist;
 use super::payload::header_value;
 use crate::env;
 
@@ -14,22 +17,34 @@ const REDACTED: &str = "***";
 /// A shorter value is no secret, and would match everywhere.
 const MIN_SECRET: usize = 4;
 
-/// The names of the variables that may be used.
-#[derive(Debug)]
-pub struct AllowedVariables(Vec<String>);
+/// The variables that may be used, with a destination each, as `TOKEN=https://api.example.com`.
+#[derive(Debug, Clone, Default, serde::Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct AllowedVariables(Vec<(String, Allowlist)>);
+
+impl TryFrom<Vec<String>> for AllowedVariables {
+    type Error = String;
+
+    fn try_from(entries: Vec<String>) -> Result<Self, String> {
+        let read = |text: &String| {
+            let (name, destination) =
+                text.split_once('=').filter(|(name, _)| is_name(name)).ok_or_else(|| {
+                    format!("`{text}` is not a variable with a destination, as TOKEN=https://api.example.com")
+                })?;
+            Ok((name.to_owned(), Allowlist::new(&[destination.to_owned()])?))
+        };
+        entries.iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+}
 
 impl AllowedVariables {
-    /// Allows these variables.
-    pub fn new(names: Vec<String>) -> Self {
-        Self(names)
-    }
-
-    /// Replaces the variables in a header's value, and records them in `used`.
-    pub fn fill(&self, value: &str, used: &mut Secrets) -> Result<HeaderValue, Verdict> {
+    /// Replaces the variables in the value of a header of a request to `url`, and records them in
+    /// `used`.
+    pub fn fill(&self, value: &str, url: &Url, used: &mut Secrets) -> Result<HeaderValue, Verdict> {
         let words: Vec<String> = value
             .split(' ')
             .map(|word| match word.strip_prefix("env:").filter(|name| is_name(name)) {
-                Some(name) => self.secret(name).inspect(|secret| used.record(secret)),
+                Some(name) => self.secret(name, url).inspect(|secret| used.record(secret)),
                 None => Ok(word.to_owned()),
             })
             .collect::<Result<_, _>>()?;
@@ -39,12 +54,10 @@ impl AllowedVariables {
         Ok(header)
     }
 
-    fn secret(&self, name: &str) -> Result<String, Verdict> {
-        if !self.0.iter().any(|listed| listed == name) {
-            let why = format!(
-                "`env:{name}`: this worker's `http.env` does not list {name}, or a tenant's unit calls a \
-                 destination that is not in `http.allow`"
-            );
+    fn secret(&self, name: &str, url: &Url) -> Result<String, Verdict> {
+        if !self.0.iter().any(|(listed, destinations)| listed == name && destinations.matches(url)) {
+            let why =
+                format!("`env:{name}`: this worker's `http.env` does not list {name} for this destination");
             return Err(Verdict::fail("secret", why));
         }
         let value = env::secret(name).filter(|value| !value.is_empty());
@@ -93,32 +106,53 @@ impl Secrets {
 mod tests {
     use super::*;
 
-    /// `PATH` is set wherever tests run, and serves as a secret.
-    fn fill(names: &[&str], value: &str) -> (Result<HeaderValue, Verdict>, Secrets) {
+    const PATH: &str = "PATH=https://api.example.com";
+
+    /// Fills a header of a request to `https://api.example.com`. `PATH` is set wherever tests run,
+    /// and serves as a secret.
+    fn fill(entries: &[&str], value: &str) -> (Result<HeaderValue, Verdict>, Secrets) {
         let mut used = Secrets::default();
-        let variables = AllowedVariables::new(names.iter().map(|&name| name.to_owned()).collect());
-        (variables.fill(value, &mut used), used)
+        let entries: Vec<String> = entries.iter().map(|&entry| entry.to_owned()).collect();
+        let url = "https://api.example.com/orders".parse().unwrap();
+        (AllowedVariables::try_from(entries).unwrap().fill(value, &url, &mut used), used)
     }
 
     #[test]
     fn a_listed_variable_takes_the_place_of_its_word() {
         let path = std::env::var("PATH").unwrap();
-        let (value, used) = fill(&["PATH"], "Bearer env:PATH");
+        let (value, used) = fill(&["PATH=https://other.example", PATH], "Bearer env:PATH");
         let value = value.unwrap();
         assert_eq!(value.to_str().unwrap(), format!("Bearer {path}"));
         assert!(value.is_sensitive() && !format!("{value:?}").contains(&path));
         assert_eq!(used.redact(format!("<{path}>")), "<***>");
-        let (plain, used) = fill(&["PATH"], "plain env: env:? a  b");
+        let (plain, used) = fill(&[PATH], "plain env: env:? a  b");
         assert_eq!(plain.unwrap(), "plain env: env:? a  b");
         assert_eq!(used.longest(), 0);
     }
 
     #[test]
-    fn what_is_not_listed_or_not_set_is_a_failure_that_names_it() {
-        for (names, name) in [(&[][..], "PATH"), (&["NO_SUCH_THING"][..], "NO_SUCH_THING")] {
-            let (refused, _) = fill(names, &format!("env:{name}"));
+    fn what_is_not_listed_for_the_destination_or_not_set_is_a_failure_that_names_it() {
+        for (entries, name) in [
+            (&[][..], "PATH"),
+            (&["PATH=https://hooks.acme.example", "OTHER=https://api.example.com"], "PATH"),
+            (&["PATH=http://api.example.com", "PATH=https://api.example.com:444"], "PATH"),
+            (&["NO_SUCH_THING=https://api.example.com"], "NO_SUCH_THING"),
+        ] {
+            let (refused, _) = fill(entries, &format!("env:{name}"));
             let Err(Verdict::Fail(failure)) = refused else { panic!("{refused:?}") };
             assert!(failure.code == "secret" && failure.message.contains(name), "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_variable_without_a_destination_is_refused_with_the_reason() {
+        for (entry, why) in [
+            ("TOKEN", "TOKEN=https://api.example.com"),
+            ("=https://api.example.com", "not a variable"),
+            ("TOKEN=api.example.com", "no `://`"),
+        ] {
+            let error = AllowedVariables::try_from(vec![entry.to_owned()]).unwrap_err();
+            assert!(error.contains(why), "{error}");
         }
     }
 

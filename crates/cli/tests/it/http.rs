@@ -243,7 +243,8 @@ fn a_redirect_takes_no_secret_to_another_server() {
         "url": server.url, "follow": true,
         "headers": { "X-Api-Key": "env:TOKEN", "Authorization": "Basic abc", "X-Open": "yes" },
     });
-    run_payload_with(&dir, &payload, &[("TOKEN", "hunter2"), ("LONGSHORE_HTTP_ENV", "TOKEN")]);
+    let vars = [("TOKEN", "hunter2"), ("LONGSHORE_HTTP_ENV", "TOKEN=http://127.0.0.1:*")];
+    run_payload_with(&dir, &payload, &vars);
     let (first, second) = (server.request().headers, other.request().headers);
     assert_eq!((&*first["x-api-key"], &*first["authorization"]), ("hunter2", "Basic abc"));
     assert!(!second.contains_key("x-api-key") && !second.contains_key("authorization"));
@@ -268,7 +269,8 @@ fn secrets_never_printed() {
             "url": server.url, "keep_headers": ["x-echo"],
             "headers": { "Authorization": "Bearer env:TOKEN" },
         });
-        let vars = [("TOKEN", "hunter2hunter2"), ("LONGSHORE_HTTP_ENV", "OTHER,TOKEN")];
+        let listed = "OTHER=https://api.example.com, TOKEN=http://127.0.0.1:*";
+        let vars = [("TOKEN", "hunter2hunter2"), ("LONGSHORE_HTTP_ENV", listed)];
         let (unit, worker) = run_payload_with(&dir, &payload, &vars);
         assert_eq!(server.request().headers["authorization"], "Bearer hunter2hunter2");
         let recorded = unit.to_string();
@@ -282,11 +284,17 @@ fn secrets_never_printed() {
 }
 
 #[test]
-fn a_variable_is_given_away_only_if_it_is_listed() {
+fn a_variable_is_given_away_only_if_it_is_listed_for_the_destination() {
     let dir = TestDir::new();
     let server = HttpServer::answering(&[answer(200, "", "")]);
     let payload = json!({ "url": server.url, "headers": { "A": "env:DATABASE_PASSWORD" } });
-    for vars in [&[("DATABASE_PASSWORD", "hunter2")][..], &[("LONGSHORE_HTTP_ENV", "DATABASE_PASSWORD")]] {
+    let (here, elsewhere) =
+        ("DATABASE_PASSWORD=http://127.0.0.1:*", "DATABASE_PASSWORD=https://api.example.com");
+    for vars in [
+        &[("DATABASE_PASSWORD", "hunter2")][..],
+        &[("LONGSHORE_HTTP_ENV", here)],
+        &[("DATABASE_PASSWORD", "hunter2"), ("LONGSHORE_HTTP_ENV", elsewhere)],
+    ] {
         let (unit, _) = run_payload_with(&dir, &payload, vars);
         assert_eq!(failure_code(&unit), "secret");
         assert!(failure_message(&unit).contains("DATABASE_PASSWORD"), "{unit}");

@@ -9,6 +9,7 @@ use crate::Result;
 use crate::duration;
 use crate::failure_detector::StalledSession;
 use crate::name::SessionId;
+use crate::time::Timestamp;
 
 /// The result of a reclaim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,16 +54,31 @@ pub struct Retention {
     /// Entries of the audit log.
     #[serde(rename = "audit", with = "duration")]
     pub audit_log: Duration,
+    /// Calls to providers that have ended; at least [`MIN_CALL_RETENTION`].
+    #[serde(with = "duration")]
+    pub calls: Duration,
+}
+
+const DAY: u64 = 24 * 3600;
+
+/// The shortest retention of calls: budgets count all calls of the current month.
+pub const MIN_CALL_RETENTION: Duration = Duration::from_secs(31 * DAY);
+
+impl Retention {
+    /// The time until which calls that were opened are pruned.
+    pub fn calls_until(&self, now: Timestamp) -> Timestamp {
+        now - self.calls.max(MIN_CALL_RETENTION)
+    }
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        const DAY: u64 = 24 * 3600;
         Self {
             done: Duration::from_secs(DAY),
             failed: Duration::from_secs(30 * DAY),
             batches: Duration::from_secs(30 * DAY),
             audit_log: Duration::from_secs(400 * DAY),
+            calls: Duration::from_secs(400 * DAY),
         }
     }
 }
@@ -76,6 +92,8 @@ pub struct PruneResult {
     pub batches: u64,
     /// Entries of the audit log.
     pub audit_entries: u64,
+    /// Calls to providers.
+    pub calls: u64,
     /// Lanes of queues.
     pub lanes: u64,
     /// Whether more work is left.

@@ -114,7 +114,8 @@ impl State {
         }
         done.lanes = self.prune_lanes();
         done.audit_entries = self.ledger.prune_audit_log(now - retention.audit_log, limit);
-        done.more |= done.audit_entries == limit as u64;
+        done.calls = self.ledger.prune_calls(retention.calls_until(now), limit);
+        done.more |= done.audit_entries.max(done.calls) == limit as u64;
         done
     }
 

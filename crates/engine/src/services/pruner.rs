@@ -1,4 +1,4 @@
-//! Removes ended units, ended batches and audit log entries after their retention.
+//! Removes ended units, ended batches, audit log entries and calls after their retention.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ impl Service for Pruner {
     async fn run_once(&mut self, _now: Instant) -> Result<ServiceReport> {
         let pruned = self.store.prune(self.retention, MAX_BATCH).await?;
         let next = pruned.more.then_some(BATCH_PAUSE);
-        let moved = pruned.units + pruned.batches + pruned.audit_entries + pruned.lanes;
+        let moved = pruned.units + pruned.batches + pruned.audit_entries + pruned.calls + pruned.lanes;
         Ok(ServiceReport { moved, more: false, next })
     }
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::call_row::{CallEndColumns, CallIntentColumns, OwnedParams, borrow_params};
 use crate::queries;
-use crate::row::value;
+use crate::row::{count, value};
 use crate::store::StoreInner;
 use crate::tx::Tx;
 use crate::typed_params::{call_id, call_uuid, session_uuid};
@@ -72,6 +72,23 @@ pub(crate) async fn mark_maybe_billed(tx: &mut Tx<'_>, session: SessionId) -> Re
     let sql = "SELECT longshore_end_abandoned_calls($1, $2)";
     tx.query(sql, &[&vec![session_uuid(session)], &tx.now.as_micros()]).await?;
     Ok(())
+}
+
+/// Deletes calls that ended and were opened until a time, from their months too.
+pub(crate) async fn prune(tx: &mut Tx<'_>, until: Timestamp, limit: u32) -> Result<u64> {
+    let sql = "WITH gone AS (
+           DELETE FROM longshore_call WHERE id = ANY(ARRAY(
+             SELECT id FROM longshore_call WHERE opened_at <= $1 AND status <> 0
+             ORDER BY opened_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+           RETURNING tenant, month, tokens_in, tokens_out, cost_picos),
+         counted AS (
+           INSERT INTO longshore_monthly_spend_delta
+           SELECT tenant, month, -sum(tokens_in::numeric + tokens_out), -sum(cost_picos::numeric), 0, 0
+           FROM gone GROUP BY tenant, month)
+         SELECT count(*) FROM gone";
+    let pruned = count(&tx.query_one(sql, &[&until.as_micros(), &i64::from(limit)]).await?, 0)?;
+    tx.after.deltas += usize::from(pruned > 0);
+    Ok(pruned)
 }
 
 /// Corrects the costs of calls, all or none.

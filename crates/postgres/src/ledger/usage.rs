@@ -1,4 +1,4 @@
-//! Reading calls, one by one and summed up. Calls are never pruned: they are the billing records.
+//! Reading calls, one by one and summed up.
 
 use longshore_accounts::rows::{CALL_COLUMNS, read_call};
 use longshore_accounts::{Call, Usage, UsageBy, UsageFilter, page_cursor, total_cost};

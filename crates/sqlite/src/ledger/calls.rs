@@ -209,3 +209,19 @@ pub(crate) fn recost(tx: &mut Tx<'_>, scope: &Scope, recosts: &[CostCorrection])
     }
     Ok(())
 }
+
+/// Removes calls that ended and were opened until a time, from their months too.
+pub(crate) fn prune(tx: &mut Tx<'_>, until: Timestamp, limit: u32) -> Result<u64> {
+    let rest = "INDEXED BY longshore_call_opened WHERE opened_at <= ?1 AND status <> 0
+        ORDER BY opened_at LIMIT ?2";
+    let old = call_row::select(tx.db, rest, (until.as_micros(), limit))?;
+    for Call { call, end, opened_at, .. } in &old {
+        tx.months.subtract(&call.tenant, *opened_at, MonthAmounts::of(call, end.as_ref()));
+        tx.db
+            .prepare_cached("DELETE FROM longshore_call WHERE id = ?1")
+            .or_translate()?
+            .execute([call.id.as_bytes()])
+            .or_translate()?;
+    }
+    Ok(old.len() as u64)
+}

@@ -399,6 +399,8 @@ macro_rules! __with_cases {
                 a_later_word_on_an_open_call_wins
                 a_session_that_has_ended_opens_no_call
                 numbers_that_cannot_be_added_up_are_refused
+                a_text_that_is_too_long_is_refused
+                calls_are_pruned_long_after_their_month
                 calls_are_listed_newest_first_in_pages
                 another_tenants_calls_do_not_exist
                 a_corrected_price_corrects_its_month

@@ -3,6 +3,7 @@
 use longshore_accounts::{
     CallAdmission, CallEnd, CallRecord, CallStatus, CostCorrection, NewCall, UsageFilter,
 };
+use longshore_core::store::Retention;
 use longshore_core::{Error, SessionId, UnitId};
 
 use super::helpers::*;
@@ -165,6 +166,54 @@ pub(super) async fn numbers_that_cannot_be_added_up_are_refused(world: &StoreFix
         refused(world.ledger.record_calls(records).await);
     }
     assert!(world.calls().await.is_empty(), "an invalid list writes nothing");
+}
+
+pub(super) async fn a_text_that_is_too_long_is_refused(world: &StoreFixture) {
+    let (fits, long) = ("x".repeat(1024), "x".repeat(1025));
+    let refused = |answer: Result<(), Error>| {
+        assert!(matches!(answer, Err(Error::TooLarge { limit: 1024, .. })), "{answer:?}");
+    };
+    for bad in [
+        NewCall { model: long.clone(), ..call() },
+        NewCall { request_id: long.clone(), ..call() },
+        NewCall { provider: long.clone(), ..call() },
+        NewCall { worker: long.clone(), ..call() },
+    ] {
+        refused(world.ledger.admit_calls(vec![bad]).await.map(drop));
+    }
+    for bad in [
+        CallEnd { model: long.clone(), ..successful_end(1, 1) },
+        CallEnd { code: Some(long.clone()), ..successful_end(1, 1) },
+        CallEnd { tier: Some(long), ..successful_end(1, 1) },
+    ] {
+        refused(world.ledger.record_calls(vec![finished_call(&call(), bad)]).await);
+    }
+    assert!(world.calls().await.is_empty());
+    world.admit(&NewCall { model: fits.clone(), request_id: fits, ..call() }).await;
+}
+
+pub(super) async fn calls_are_pruned_long_after_their_month(world: &StoreFixture) {
+    let days = |days: u64| secs(days * 24 * 3600);
+    let [first, second, open, newest] = std::array::from_fn(|_| call());
+    for ended in [&first, &second] {
+        world.record(finished_call(ended, successful_end(10, 500))).await;
+        world.clock.advance(secs(1));
+    }
+    world.admit(&open).await;
+    world.clock.advance(days(20));
+    let retention = Retention { calls: days(1), ..Retention::default() };
+    assert_eq!(world.store.prune(retention, 100).await.unwrap().calls, 0, "budgets count their month");
+    world.clock.advance(days(20));
+    world.record(finished_call(&newest, successful_end(10, 500))).await;
+    assert_eq!(world.store.prune(Retention::default(), 100).await.unwrap().calls, 0);
+    let pruned = world.store.prune(retention, 1).await.unwrap();
+    assert_eq!((pruned.calls, pruned.more), (1, true), "a bounded amount, the oldest first");
+    let ids = async || world.calls().await.iter().map(|stored| stored.call.id).collect::<Vec<_>>();
+    assert_eq!(ids().await, [newest.id, open.id, second.id]);
+    let pruned = world.store.prune(retention, 100).await.unwrap();
+    assert_eq!((pruned.calls, pruned.more), (1, false));
+    assert_eq!(ids().await, [newest.id, open.id], "an open call stays");
+    assert_eq!(world.month_sums().await, (20, 500, 0, 0));
 }
 
 pub(super) async fn calls_are_listed_newest_first_in_pages(world: &StoreFixture) {

@@ -36,6 +36,43 @@ async fn every_request_is_in_the_books_at_its_price() {
 }
 
 #[tokio::test]
+async fn a_model_that_is_not_offered_is_recorded_without_its_name_and_a_long_name_not_at_all() {
+    let setup = InferenceFixture::new();
+    setup.scripted("default", "fast", FINE, json!({})).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    for path in [OPENAI, ANTHROPIC] {
+        let reply = fixture.post(path, hello(&format!("fast/{}", "x".repeat(1_000_000)))).await;
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST);
+        assert!(reply.body.len() < 2_000, "{}", reply.body.len());
+    }
+    assert_eq!(setup.calls().await.len(), 0);
+    let reply = fixture.post(OPENAI, hello("fast/other")).await;
+    assert!(reply.body.contains("does not offer model `other`"), "{}", reply.body);
+    let calls = setup.calls().await;
+    assert_eq!((calls.len(), calls[0].call.model.as_str()), (1, ""));
+}
+
+#[tokio::test]
+async fn an_error_does_not_repeat_a_long_request() {
+    let setup = InferenceFixture::new();
+    setup.scripted("default", "fast", FINE, json!({})).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    let long = "x".repeat(1_000_000);
+    let parts: Vec<_> = (0..1_000).map(|n| json!({ "type": format!("kind-{n}") })).collect();
+    for (name, value) in [
+        ("max_tokens", json!(long)),
+        (&*long, json!(1)),
+        ("messages", json!([{"role": "user", "content": parts}])),
+    ] {
+        let mut body = hello("fast");
+        body[name] = value;
+        let reply = fixture.post(OPENAI, body).await;
+        assert_eq!(reply.status, StatusCode::BAD_REQUEST);
+        assert!(reply.body.len() < 2_000, "{}", reply.body.len());
+    }
+}
+
+#[tokio::test]
 async fn a_suspended_tenant_is_refused_at_every_door() {
     let setup = InferenceFixture::new();
     setup.scripted("default", "fast", FINE, json!({})).await;

@@ -93,6 +93,46 @@ fn billed(fake: &FakeAi) -> i64 {
     fake.requests().iter().map(bill).sum()
 }
 
+/// Requests with an image outside of the user's messages.
+fn requests_with_other_images() -> Vec<(&'static str, Value)> {
+    let url = json!({ "url": "data:image/png;base64,iVBORw0KGgo=" });
+    let image = json!([{ "type": "text", "text": "look" }, { "type": "image_url", "image_url": url }]);
+    let user = json!({ "role": "user", "content": "hi" });
+    let says_first = |role: &str| {
+        let other = json!({ "role": role, "content": image, "tool_call_id": "t", "name": "f" });
+        says(OPENAI, json!("hi"), json!({ "messages": [other, user] }))
+    };
+    let mut requests = Vec::from(["system", "developer", "tool", "function"].map(says_first));
+    let source = json!({ "type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo=" });
+    let system = json!([{ "type": "text", "text": "look" }, { "type": "image", "source": source }]);
+    requests.push(says(ANTHROPIC, json!("hi"), json!({ "system": system })));
+    requests
+}
+
+#[tokio::test]
+async fn an_image_is_reserved_in_whatever_message_it_is() {
+    let (fixture, fake, router) = metered().await;
+    // Enough for the text, less than an image may cost.
+    allow(&fixture, 4_000_000_000).await;
+    for request in requests_with_other_images() {
+        let (status, body) = send(&router, request.clone()).await;
+        assert!([402, 429].contains(&status), "{status}: {body} for {}", request.1);
+    }
+    assert!(fake.requests().is_empty());
+    assert_eq!(send(&router, says(OPENAI, json!("hi"), json!({}))).await.0, 200);
+}
+
+#[tokio::test]
+async fn an_image_that_a_translation_would_lose_is_refused() {
+    let (_fixture, fake, router) = metered().await;
+    for (path, mut body) in requests_with_other_images() {
+        body["model"] = json!(if path == OPENAI { "anthropic" } else { "openai" });
+        let (status, answer) = send(&router, (path, body)).await;
+        assert!(status == 400 && answer.contains("images in "), "{status}: {answer}");
+    }
+    assert!(fake.requests().is_empty());
+}
+
 /// Requests that cost more than they seem to. The last ones are refused, whatever is left.
 fn expensive_requests() -> Vec<(&'static str, Value)> {
     let (hanzi, emoji) = ("\u{2070e}漢字".repeat(50), "🏴󠁧󠁢󠁳󠁣󠁴󠁿".repeat(20));
@@ -106,7 +146,8 @@ fn expensive_requests() -> Vec<(&'static str, Value)> {
         json!({ "type": "object", "required": ["sum"], "properties": { "sum": { "type": "integer" } } });
     let format = json!({ "type": "json_schema", "json_schema": { "name": "s", "schema": schema } });
     let thinking = json!([{ "type": "thinking", "thinking": emoji, "signature": "s" }]);
-    vec![
+    let mut requests = requests_with_other_images();
+    requests.extend([
         says(OPENAI, json!("hi"), json!({ "max_tokens": 1, "n": 100 })),
         says(OPENAI, json!(hanzi), json!({ "service_tier": "priority" })),
         says(OPENAI, json!(emoji), json!({ "model": "openai/large", "stream": true })),
@@ -129,7 +170,8 @@ fn expensive_requests() -> Vec<(&'static str, Value)> {
         says(ANTHROPIC, json!(emoji), json!({ "stream": true, "model": "anthropic/large" })),
         says(OPENAI, json!("hi"), json!({ "web_search_options": {} })),
         says(ANTHROPIC, json!("hi"), json!({ "speed": "fast" })),
-    ]
+    ]);
+    requests
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -299,6 +341,7 @@ async fn a_question_of_a_providers_batch_reserves_every_byte_and_refuses_like_an
     let (fixture, _fake, _) = metered().await;
     let prompt = "漢".repeat(1_000);
     let mut asked = request("acme", "openai", &prompt);
+    asked.question.request_id = "first".into();
     asked.unit = Some(UnitId::new());
     let call = fixture.inference.admit_batch_call(&asked, None).await.ok().unwrap();
     assert!(call.reserve_tokens >= 3_000 + 100, "{}", call.reserve_tokens);

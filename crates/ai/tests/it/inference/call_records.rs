@@ -38,6 +38,19 @@ async fn every_call_is_in_the_books_good_or_bad() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tenants_rejected_calls_are_recorded_sixty_times_a_minute() {
+    let fixture = InferenceFixture::new();
+    let rejected = async |tenant: &str| fixture.ask(tenant, "none", "hi").await.records.len();
+    let mut records = 0;
+    for _ in 0..200 {
+        records += rejected("acme").await;
+    }
+    assert_eq!((records, rejected("other").await), (60, 1), "each tenant by itself");
+    tokio::time::advance(std::time::Duration::from_secs(61)).await;
+    assert_eq!(rejected("acme").await, 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn whoever_goes_away_while_the_question_is_out_leaves_maybe_billed() {
     let fixture = InferenceFixture::new();
     fixture.scripted("acme", "slow", "[[answer]]\nhang = true", json!({})).await;

@@ -33,3 +33,22 @@ async fn one_that_is_not_mended_is_given_as_it_is() {
     let outcome = fixture.inference.ask(&request, None).await;
     assert_eq!((outcome.result.unwrap().text.as_str(), outcome.attempts), ("seven", 2));
 }
+
+/// A reference to itself is followed twice at each level of the answer.
+#[tokio::test]
+async fn a_check_that_does_not_end_delays_neither_the_answer_nor_other_checks() {
+    let fixture = InferenceFixture::new();
+    let deep = format!("{}7{}", "{\"x\":".repeat(60), "}".repeat(60));
+    let script = format!("[[answer]]\nwhen = 'n < 2'\nreply = '{deep}'\n\n[[answer]]\nreply = 'seven'");
+    fixture.scripted("acme", "fast", &script, json!({})).await;
+    let itself = json!({ "$ref": "#" });
+    let twice = json!({ "allOf": [itself, itself] });
+    let mut asked = request("acme", "fast", "3 + 4");
+    asked.question.schema = Some(Arc::new(json!({ "properties": { "x": twice } })));
+    asked.question.until = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    let outcome = fixture.inference.ask(&asked, None).await;
+    assert_eq!((outcome.result.unwrap().text, outcome.attempts), (deep, 1), "it is not corrected");
+    asked.question.schema = Some(schema());
+    fixture.inference.ask(&asked, None).await;
+    assert_eq!(fixture.inference.ask(&asked, None).await.attempts, 2, "others are checked and corrected");
+}

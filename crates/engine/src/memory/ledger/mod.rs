@@ -17,7 +17,9 @@ use longshore_accounts::token_bucket::BucketLevel;
 use longshore_accounts::{
     AuditEntry, BrowserSession, Budget, BudgetState, Call, KeyRecord, ProfileRecord, TokenHash, TokenRecord,
 };
-use longshore_core::{BatchId, CallId, KeyName, ProfileName, QueueName, SessionId, TenantId, TokenId};
+use longshore_core::{
+    BatchId, CallId, KeyName, ProfileName, QueueName, SessionId, TenantId, Timestamp, TokenId,
+};
 
 pub(super) use calls::check_calls;
 
@@ -68,6 +70,27 @@ impl LedgerState {
                 self.open.remove(&session);
             }
         }
+    }
+
+    /// Removes calls that ended and were opened until a time, from their months too.
+    pub(super) fn prune_calls(&mut self, until: Timestamp, limit: usize) -> u64 {
+        let is_old = |call: &&Call| call.end.is_some() && call.opened_at <= until;
+        let old: Vec<CallId> =
+            self.calls.values().filter(is_old).take(limit).map(|call| call.call.id).collect();
+        for id in &old {
+            let Some(Call { call, .. }) = self.calls.remove(id) else { continue };
+            let request = (call.tenant, call.request_id);
+            if let Some(calls) = self.requests.get_mut(&request) {
+                calls.remove(id);
+                if calls.is_empty() {
+                    self.requests.remove(&request);
+                }
+            }
+        }
+        if !old.is_empty() {
+            self.months = self.recount_months();
+        }
+        old.len() as u64
     }
 
     fn month_of(&mut self, call: &Call) -> &mut BudgetState {
