@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_core::store::Topic;
-use longshore_core::{Batch, BatchId, Error, Result, Unit, UnitId};
+use longshore_core::{Batch, BatchId, Error, QueueName, Result, Unit, UnitId};
 use tokio::time::Instant;
 
 use crate::client::Client;
@@ -34,14 +34,17 @@ impl Client {
     pub async fn wait(&self, id: UnitId, limit: Option<Duration>) -> Result<Unit, WaitError> {
         let mut feed = FeedFollower::open(self, limit, UNIT_READ_GAP).await?;
         loop {
+            let permit = self.read_permit().await;
             let unit = self.retry_unavailable(|| self.store().unit(self.scope(), id)).await?;
             if unit.state.is_final() {
                 return Ok(unit);
             }
+            let (own_queue, own_batch) = queue_and_batch(unit);
+            drop(permit);
             let relevance = |topic: &Topic| match topic {
                 Topic::Unit(ended) if *ended == id => Relevance::Certain,
-                Topic::Queue(queue) if *queue == unit.queue => Relevance::Possible,
-                Topic::Batch(batch) if unit.batch.as_ref() == Some(batch) => Relevance::Possible,
+                Topic::Queue(queue) if *queue == own_queue => Relevance::Possible,
+                Topic::Batch(batch) if own_batch.as_ref() == Some(batch) => Relevance::Possible,
                 _ => Relevance::None,
             };
             feed.wait_change(relevance).await?;
@@ -74,6 +77,11 @@ impl Client {
             feed.wait_change(relevance).await?;
         }
     }
+}
+
+/// Drops the rest of the unit: its payload may be large, and the wait long.
+fn queue_and_batch(unit: Unit) -> (QueueName, Option<BatchId>) {
+    (unit.queue, unit.batch)
 }
 
 /// Whether a change is a reason to read the store.

@@ -13,6 +13,7 @@ use futures_util::stream::FuturesOrdered;
 use longshore_core::store::{CapacityScope, OpenBatchResult, SendRejection, SendResult, Topic};
 use longshore_core::unit::MAX_SEND_DEPENDENCIES;
 use longshore_core::{Batch, Error, NewBatch, NewUnit, QueueName, Result, Rights, Scope, Store, UnitId};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -37,6 +38,8 @@ pub struct Client {
     /// The sender's trace.
     trace: Option<Arc<str>>,
     rights: Rights,
+    /// Limits concurrent reads of units that are waited for.
+    read_permits: Option<Arc<Semaphore>>,
 }
 
 /// Where a client is used: a handler that waits for capacity may wait for itself.
@@ -86,7 +89,7 @@ impl Client {
     pub fn scoped(store: Arc<dyn Store>, scope: Scope) -> Self {
         let retry_timeout = Duration::from_secs(30);
         let (call_site, rights) = (CallSite::Outside, Rights::Operator);
-        Self { store, scope, retry_timeout, call_site, trace: None, rights }
+        Self { store, scope, retry_timeout, call_site, trace: None, rights, read_permits: None }
     }
 
     /// Sets how long calls are retried while the store is unavailable. Default 30 s.
@@ -101,6 +104,14 @@ impl Client {
     #[must_use]
     pub fn with_rights(mut self, rights: Rights) -> Self {
         self.rights = rights;
+        self
+    }
+
+    /// Lets [`Self::wait`] hold one of these permits while it reads a unit: a unit may be large, and many
+    /// clients may wait for it.
+    #[must_use]
+    pub fn with_read_permits(mut self, permits: Arc<Semaphore>) -> Self {
+        self.read_permits = Some(permits);
         self
     }
 
@@ -238,6 +249,11 @@ impl Client {
     }
 
     /// Retries a call while the store is unavailable, until `retry_timeout` has passed.
+    /// A permit to read a unit, if reads are limited.
+    pub(crate) async fn read_permit(&self) -> Option<SemaphorePermit<'_>> {
+        self.read_permits.as_ref()?.acquire().await.ok()
+    }
+
     pub(crate) async fn retry_unavailable<T, F, R>(&self, mut call: F) -> Result<T>
     where
         F: FnMut() -> R,

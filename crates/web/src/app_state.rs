@@ -27,7 +27,8 @@ use crate::{api, gateway, server};
 pub struct ConnectionLimits {
     /// Maximum size of a request body; of one line for streams of units.
     pub body: usize,
-    /// Timeout for reading a request's head, and for answering a request that does not wait.
+    /// Timeout for reading a request's head, for answering a request that does not wait, and for a client that
+    /// does not read its response.
     pub time: Duration,
     /// Maximum number of concurrent connections.
     pub connections: usize,
@@ -38,7 +39,11 @@ pub struct ConnectionLimits {
     pub requests_per_token: usize,
     /// Requests per second of one token before it gets 429; `None` is unbounded.
     pub requests_per_second: Option<u32>,
-    /// Memory for the bodies of all requests in progress, in bytes; one token may use a quarter.
+    /// Audited actions per minute of one token below admin before it gets 429, after those of ten minutes at
+    /// once; `None` is unbounded.
+    pub audited_per_minute: Option<u32>,
+    /// Memory for the bodies of all requests and responses in progress, in bytes; one tenant may use a
+    /// quarter.
     pub body_memory: usize,
     /// Wrong tokens per address and minute before it gets 429.
     pub wrong_tokens: u32,
@@ -53,6 +58,7 @@ impl Default for ConnectionLimits {
             connections_per_address: 2_500,
             requests_per_token: 1_000,
             requests_per_second: Some(1_000),
+            audited_per_minute: Some(60),
             body_memory: 256 * 1024 * 1024,
             wrong_tokens: 20,
         }
@@ -224,5 +230,8 @@ impl Web {
             () = server::serve(listener.into(), tls, limits, limiter, router, Box::pin(end)) => {}
             () = app.sample_loop() => {}
         }
+        // Reads of clients that have left end at their time limit.
+        app.caller_limits.read_tasks.close();
+        let _ = tokio::time::timeout(limits.time, app.caller_limits.read_tasks.wait()).await;
     }
 }

@@ -2,10 +2,11 @@
 //! new batches. Units and permits have none: they are counted, and are rows of their own tables.
 //!
 //! The entry is written before the mutation. If it cannot be written, the mutation is not made; a crash in
-//! between leaves a superfluous entry, never a missing one.
+//! between leaves a superfluous entry, never a missing one. Entries are kept for long, so a tenant's token may
+//! cause only a few per minute.
 
-use longshore::TenantId;
 use longshore::accounts::NewAuditEntry;
+use longshore::{Rights, TenantId};
 
 use crate::problem::Problem;
 use crate::request_context::RequestContext;
@@ -18,6 +19,9 @@ impl RequestContext {
         target: impl ToString,
         detail: impl Into<String>,
     ) -> Result<(), Problem> {
+        if self.caller.rights() == Rights::Tenant {
+            self.slot.count_audited()?;
+        }
         let entry = NewAuditEntry {
             token: self.caller.token,
             by: self.caller.label.clone(),

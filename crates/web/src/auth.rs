@@ -168,13 +168,19 @@ impl Authenticator {
 /// The caller of a server without authentication: a client that sends requests directly from this machine.
 fn local_caller(head: &Parts) -> Result<Caller, Problem> {
     require_local(head.version, &head.uri, &head.headers).map_err(Problem::forbidden)?;
-    if let Some(PeerUser(user)) = head.extensions.get()
-        && ![0, rustix::process::geteuid().as_raw()].contains(user)
-    {
-        return Err(Problem::forbidden("only the server's own user and root may use this socket"));
+    if let Some(PeerUser(user)) = head.extensions.get() {
+        require_user(*user, rustix::process::geteuid().as_raw())?;
     }
     let label = "this machine".to_owned();
     Ok(Caller { scope: Scope::All, role: Role::Admin, tenant: None, token: None, label })
+}
+
+/// Admits the server's own user and root to a Unix socket without authentication.
+fn require_user(peer: u32, own: u32) -> Result<(), Problem> {
+    match [0, own].contains(&peer) {
+        true => Ok(()),
+        false => Err(Problem::forbidden("only the server's own user and root may use this socket")),
+    }
 }
 
 /// `Authorization: Bearer …`
@@ -191,8 +197,13 @@ mod tests {
 
     #[test]
     fn without_authentication_a_socket_is_for_its_own_user_and_root() {
+        for (peer, own, is_admitted) in
+            [(0, 0, true), (7, 0, false), (7, 7, true), (0, 7, true), (8, 7, false), (u32::MAX, 7, false)]
+        {
+            assert_eq!(require_user(peer, own).is_ok(), is_admitted, "{peer} {own}");
+        }
         let own = rustix::process::geteuid().as_raw();
-        for (user, is_admitted) in [(own, true), (0, true), (own + 1, false)] {
+        for (user, is_admitted) in [(own, true), (own + 1, false)] {
             let request = Request::get("http://localhost/").extension(PeerUser(user));
             let (head, ()) = request.body(()).unwrap().into_parts();
             assert_eq!(local_caller(&head).is_ok(), is_admitted, "{user}");

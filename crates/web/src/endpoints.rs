@@ -13,6 +13,7 @@ use crate::problem::Problem;
 use crate::request_context::RequestContext;
 
 pub use crate::api::ENDPOINTS;
+pub use crate::pages::PAGES;
 
 /// Prefix of all paths.
 pub const BASE: &str = "/api/v1";

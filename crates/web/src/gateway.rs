@@ -6,7 +6,6 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::Request;
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -20,7 +19,6 @@ use tracing::Instrument;
 
 use crate::app_state::AppState;
 use crate::caller_limits::CallerSlot;
-use crate::guarded_body::GuardedBody;
 use crate::problem::Problem;
 use crate::trace_context;
 
@@ -44,24 +42,29 @@ async fn authenticated(app: Arc<AppState>, request: Request, next: Next) -> Resp
     let slot = match tenant(&app, &mut head).await {
         Ok((tenant, slot)) => {
             head.extensions.insert(AuthenticatedTenant(tenant));
-            Some(slot)
+            slot
         }
         // The token could not be checked or is at its limits; a retry may succeed.
         Err(problem) if is_temporary(problem.status()) => return problem.into_response(),
         Err(problem) => {
             tracing::debug!(why = problem.detail(), "gateway request not authenticated");
-            None
+            return next.run(Request::from_parts(head, body)).await;
         }
     };
-    let response = next.run(Request::from_parts(head, body)).await;
-    response.map(|body| Body::new(GuardedBody::new(body, slot)))
+    let response = next.run(Request::from_parts(head, slot.reserving(body))).await;
+    if let Some(problem) = slot.refusal() {
+        return problem.into_response();
+    }
+    // The provider's answer is paid for: it is not refused.
+    let _ = slot.charge(&response);
+    slot.hold(response)
 }
 
 fn is_temporary(status: StatusCode) -> bool {
     status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS
 }
 
-async fn tenant(app: &AppState, head: &mut Parts) -> Result<(TenantId, CallerSlot), Problem> {
+async fn tenant(app: &AppState, head: &mut Parts) -> Result<(TenantId, Arc<CallerSlot>), Problem> {
     // Anthropic's clients send their key in this header.
     if let Some(key) = head.headers.remove("x-api-key")
         && !head.headers.contains_key(AUTHORIZATION)
@@ -73,6 +76,5 @@ async fn tenant(app: &AppState, head: &mut Parts) -> Result<(TenantId, CallerSlo
     }
     let (caller, slot) = app.admit(head).await?;
     caller.require_role(Role::Submit)?;
-    slot.reserve_announced(head, longshore_ai::gateway::MAX_BODY_BYTES)?;
     Ok((caller.tenant_for_new(None)?, slot))
 }

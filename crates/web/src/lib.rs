@@ -33,6 +33,7 @@ mod tls;
 mod token;
 mod trace_context;
 mod trend;
+mod write_timeout;
 
 pub use app_state::{ConnectionLimits, Web};
 pub use auth::AuthMode;

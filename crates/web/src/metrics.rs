@@ -10,6 +10,7 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use longshore::store::{QueueInfo, Queues};
 use longshore::{Counts, Scope, Timestamp, UnitState};
@@ -17,6 +18,7 @@ use longshore::{Counts, Scope, Timestamp, UnitState};
 use crate::api::pools;
 use crate::app_state::AppState;
 use crate::auth::Caller;
+use crate::endpoints::ApiResult;
 use crate::problem::Problem;
 
 /// Maximum number of values per label.
@@ -25,20 +27,19 @@ const MAX_LABELS: usize = 100;
 /// Answers a scrape.
 pub(crate) async fn answer(app: Arc<AppState>, request: Request) -> Response {
     let (head, _) = request.into_parts();
-    let collecting = async {
-        let (caller, _slot) = app.admit(&head).await?;
-        collect(&app, &caller).await
+    scrape(app, &head).await.unwrap_or_else(IntoResponse::into_response)
+}
+
+async fn scrape(app: Arc<AppState>, head: &Parts) -> ApiResult {
+    let (caller, slot) = app.admit(head).await?;
+    let collecting = async move {
+        let mut response = collect(&app, &caller).await?.into_response();
+        let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        Ok(response)
     };
-    let result = tokio::time::timeout(app.limits.time, collecting).await;
-    match result.unwrap_or_else(|_| Err(Problem::timeout("it took too long"))) {
-        Ok(text) => {
-            let mut response = text.into_response();
-            let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
-            response.headers_mut().insert(CONTENT_TYPE, kind);
-            response
-        }
-        Err(problem) => problem.into_response(),
-    }
+    let response = slot.read(collecting).await?;
+    Ok(slot.hold(response))
 }
 
 async fn collect(app: &AppState, caller: &Caller) -> Result<String, Problem> {

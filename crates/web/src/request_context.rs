@@ -41,7 +41,7 @@ pub(crate) struct RequestContext {
     /// Never locked: the mutex only makes the context `Sync`, which a body is not.
     body: Mutex<Body>,
     /// Counts as a request of its caller until it is dropped.
-    pub(crate) slot: CallerSlot,
+    pub(crate) slot: Arc<CallerSlot>,
 }
 
 /// A page of a list that the store returns as a whole, ordered by `key`, which is also the cursor.
@@ -91,23 +91,28 @@ async fn handle_in_time(
 ) -> ApiResult {
     let time = app.limits.time;
     let ending = app.stopped();
-    let handling = async {
-        let ctx = RequestContext::new(app, endpoint, path, request).await?;
-        (endpoint.run)(ctx).await
-    };
-    match endpoint.has_own_time_limit() {
-        true => tokio::select! {
+    let too_long = |_| Problem::timeout("the request took too long");
+    let beginning = RequestContext::new(app, endpoint, path, request);
+    let ctx = tokio::time::timeout(time, beginning).await.map_err(too_long)??;
+    let slot = Arc::clone(&ctx.slot);
+    let handling = (endpoint.run)(ctx);
+    let response = match endpoint.is_mutation() {
+        _ if endpoint.has_own_time_limit() => tokio::select! {
             result = handling => result,
             () = ending => Err(Problem::unavailable("the server is shutting down")),
         },
-        false => tokio::time::timeout(time, handling)
-            .await
-            .unwrap_or_else(|_| Err(Problem::timeout("the request took too long"))),
+        true => tokio::time::timeout(time, handling).await.map_err(too_long)?,
+        false => slot.read(handling).await,
+    }?;
+    if endpoint.is_mutation() {
+        // It has happened, so its response is not refused.
+        let _ = slot.charge(&response);
     }
+    Ok(slot.hold(response))
 }
 
 impl Endpoint {
-    /// Whether the endpoint has its own time limit.
+    /// Whether the endpoint has its own time limit, and takes permits for its reads itself.
     fn has_own_time_limit(&self) -> bool {
         let waits = self.query.iter().any(|param| matches!(param.kind, ParamKind::Seconds(_)));
         waits || self.response == ResponseBody::Events
@@ -199,14 +204,17 @@ impl RequestContext {
     /// The body as bytes.
     pub(crate) async fn bytes(&mut self) -> Result<bytes::Bytes, Problem> {
         let max = self.app.limits.body;
-        self.slot.reserve_announced(&self.head, max)?;
-        let body = Limited::new(self.stream(), max);
+        let body = self.stream();
+        let body = Limited::new(self.slot.reserving(body), max);
         // Reading the body is limited even if the endpoint may wait.
         let read = tokio::time::timeout(self.app.limits.time, body.collect()).await;
         let read = read.map_err(|_| Problem::timeout("the body did not arrive in time"))?;
-        let read = read.map_err(|error| match error.is::<LengthLimitError>() {
-            true => Problem::too_large(format!("the body is longer than {max} bytes")),
-            false => Problem::bad_request("the body is incomplete"),
+        let read = read.map_err(|error| match self.slot.refusal() {
+            Some(refusal) => refusal,
+            None if error.is::<LengthLimitError>() => {
+                Problem::too_large(format!("the body is longer than {max} bytes"))
+            }
+            None => Problem::bad_request("the body is incomplete"),
         })?;
         Ok(read.to_bytes())
     }

@@ -27,6 +27,7 @@ use crate::app_state::ConnectionLimits;
 use crate::connection_limiter::{ConnectionLimiter, ConnectionSlot};
 use crate::guarded_body::GuardedBody;
 use crate::tls::ServerCertificate;
+use crate::write_timeout::WriteTimeout;
 
 /// Maximum size of a request's head.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -205,9 +206,10 @@ impl ConnectionHandler {
                 if !is_complete.load(Ordering::Relaxed) {
                     abort_read.notify_one();
                 }
-                response.map(|response| response.map(|body| GuardedBody::new(body, active)))
+                response.map(|response| response.map(|body| GuardedBody::new(body, Arc::new(active))))
             }
         });
+        let stream = WriteTimeout::new(stream, self.limits.time);
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.limits.time)

@@ -30,7 +30,8 @@ section! {
         trusted_proxies: BTreeSet<IpAddr> = BTreeSet::new(),
         /// Maximum size of a request body.
         max_body: ByteSize = ByteSize(17 << 20),
-        /// Timeout for reading a request's head, and for answering a request that does not wait.
+        /// Timeout for reading a request's head, for answering a request that does not wait, and for a client that
+        /// does not read its response.
         #[serde(deserialize_with = "duration::positive")]
         time_limit: Duration = Duration::from_secs(30),
         /// Maximum number of concurrent connections.
@@ -44,7 +45,9 @@ section! {
         requests_per_token: usize = 1_000,
         /// Requests per second of one token before it gets 429; 0 is unbounded.
         requests_per_second: u32 = 1_000,
-        /// Memory for the bodies of all requests in progress.
+        /// Audited actions per minute of one token below admin before it gets 429; 0 is unbounded.
+        audited_per_minute: u32 = 60,
+        /// Memory for the bodies of all requests and responses in progress.
         body_memory: ByteSize = ByteSize(256 << 20),
         /// Whether a worker server for scripts runs.
         dispatch: bool = false,
@@ -73,6 +76,7 @@ impl WebConfig {
             connections_per_address: self.connections_per_address,
             requests_per_token: self.requests_per_token,
             requests_per_second: Some(self.requests_per_second).filter(|max| *max > 0),
+            audited_per_minute: Some(self.audited_per_minute).filter(|max| *max > 0),
             body_memory: bytes(self.body_memory).max(bytes(self.max_body)),
             wrong_tokens: self.wrong_tokens,
         }

@@ -28,7 +28,8 @@ struct TwoTenants {
 impl TwoTenants {
     fn start() -> Self {
         let dir = TestDir::new();
-        dir.write("longshore.toml", "[web]\nshared_pools = [\"shared\"]\n[pools.shared]\nmax = 10\n");
+        let config = "[web]\nshared_pools = [\"shared\"]\naudited_per_minute = 2\n[pools.shared]\nmax = 10\n";
+        dir.write("longshore.toml", config);
         dir.run(&["tenant", "add", "greedy", "--max-units", "1000", "--max-bytes", "1MiB"]).ok();
         let profile = ["profile", "add", "echo", "--provider", "echo", "--model", "m", "--tenant", "greedy"];
         dir.run(&profile).ok();
@@ -83,7 +84,7 @@ impl TwoTenants {
 fn attempt(site: &TwoTenants, nth: usize, held: &mut Vec<TcpStream>) {
     let long = "x".repeat(100_000);
     let text = |value: serde_json::Value| value.to_string();
-    match nth % 12 {
+    match nth % 14 {
         // The bytes of its bound, over and over.
         0 => drop(site.greedy("POST", "/units", &text(json!({ "kind": "k", "payload": long })))),
         // A new queue with each unit, refused or not.
@@ -137,6 +138,21 @@ fn attempt(site: &TwoTenants, nth: usize, held: &mut Vec<TcpStream>) {
             let _ = stream.write_all(body.as_bytes());
             held.push(stream);
         }
+        // Changes that the audit log records, with and without effect.
+        11 => {
+            for change in ["pause", "resume", "resume"] {
+                let _ = site.greedy("POST", &format!("/queues/default/{change}"), "");
+            }
+            for change in ["/batches/greedy%2Fb3/seal", "/batches/greedy%2Fb3/cancel"] {
+                let _ = site.greedy("POST", change, "");
+            }
+        }
+        // Logouts of sessions that do not exist.
+        12 => {
+            let head = "POST /logout HTTP/1.1\r\nhost: localhost\r\norigin: http://localhost\r\n";
+            let cookie = format!("cookie: longshore_session={nth}\r\ncontent-length: 0\r\n\r\n");
+            held.push(site.server.connect(&format!("{head}{cookie}")));
+        }
         // Schedules can only be listed over HTTP.
         10 => drop(site.greedy("GET", "/cron?limit=1000", "")),
         _ => drop(site.greedy("GET", "/units?limit=1000", "")),
@@ -147,7 +163,7 @@ fn attempt(site: &TwoTenants, nth: usize, held: &mut Vec<TcpStream>) {
 fn one_tenant_cannot_use_up_the_server() {
     let site = TwoTenants::start();
     let rounds = pick_size(5, 200);
-    let calm = site.response_times(rounds);
+    let (calm, began) = (site.response_times(rounds), Instant::now());
     let before = site.server.peak_memory();
     let over = AtomicBool::new(false);
     let meanwhile = std::thread::scope(|scope| {
@@ -179,15 +195,17 @@ fn one_tenant_cannot_use_up_the_server() {
     let (status, log) = site.server.send("GET", &format!("{API}/audit?limit=1000"), Some(&site.greedy), "");
     assert_eq!(status, 200);
     let log: serde_json::Value = serde_json::from_str(&log).unwrap();
-    let is_known = |entry: &serde_json::Value| {
-        ["batch.open", "profile.set", "tenant.set", "token.add"]
-            .iter()
-            .any(|action| entry["action"] == **action)
+    let has_action = |entry: &serde_json::Value, actions: &[&str]| {
+        actions.iter().any(|action| entry["action"] == **action)
     };
-    assert!(
-        log["items"].as_array().unwrap().iter().all(is_known),
-        "units and permits have no entries: {log}"
-    );
+    let by_http = ["batch.open", "batch.seal", "batch.cancel", "queue.pause", "queue.resume"];
+    let by_command = ["profile.set", "tenant.set", "token.add"];
+    let entries = log["items"].as_array().unwrap();
+    let (http, rest): (Vec<_>, Vec<_>) = entries.iter().partition(|entry| has_action(entry, &by_http));
+    assert!(rest.iter().all(|entry| has_action(entry, &by_command)), "units and permits have none: {log}");
+    // Two per minute, after those of ten minutes at once.
+    let max = 20 + began.elapsed().as_secs() as usize / 30;
+    assert!(!http.is_empty() && http.len() <= max, "{} entries, at most {max}: {log}", http.len());
     assert_eq!(site.server.send("GET", "/readyz", None, "").0, 200);
     site.server.stop();
 }

@@ -6,7 +6,7 @@
 use axum::http::StatusCode;
 use longshore::batch::{Callback, FailureLimit, FailureThreshold};
 use longshore::store::{OpenBatchResult, SendRejection, SendResult};
-use longshore::{Batch, BatchId, NewBatch, NewUnit, SendError, TenantId};
+use longshore::{Batch, BatchId, Error, NewBatch, NewUnit, SendError, TenantId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -107,8 +107,16 @@ pub(super) async fn open(mut ctx: RequestContext) -> ApiResult {
         ctx.require_kind(&callback.kind).await?;
     }
     let batch = request.batch(&ctx.caller)?;
-    ctx.audit(Some(&batch.tenant), batch.full_id(), "").await?;
-    let opened = ctx.app.store.open_batch(&ctx.caller.scope, batch).await?;
+    let (store, scope) = (&ctx.app.store, &ctx.caller.scope);
+    let opened = match store.batch(scope, &batch.full_id()).await {
+        // A repeat leaves no entry in the audit log.
+        Ok(existing) => OpenBatchResult::Existing(existing),
+        Err(Error::NotFound { .. }) => {
+            ctx.audit(Some(&batch.tenant), batch.full_id(), "").await?;
+            store.open_batch(scope, batch).await?
+        }
+        Err(error) => return Err(error.into()),
+    };
     let (code, status, batch) = match opened {
         OpenBatchResult::Created(batch) => (StatusCode::CREATED, Status::Created, batch),
         OpenBatchResult::Existing(batch) => (StatusCode::OK, Status::Existing, batch),
@@ -195,8 +203,13 @@ impl ChunkResult {
 
 pub(super) async fn seal(ctx: RequestContext) -> ApiResult {
     let batch = sendable_batch(&ctx).await?;
-    ctx.audit(Some(&batch.tenant), &batch.id, "").await?;
-    let sealed = ctx.app.store.seal_batch(&ctx.caller.scope, &batch.id).await?;
+    let sealed = match batch.sealed {
+        true => batch,
+        false => {
+            ctx.audit(Some(&batch.tenant), &batch.id, "").await?;
+            ctx.app.store.seal_batch(&ctx.caller.scope, &batch.id).await?
+        }
+    };
     json(&BatchView::new(sealed, &ctx.caller, ctx.app.now()))
 }
 

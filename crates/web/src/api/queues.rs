@@ -44,6 +44,15 @@ async fn set_paused(ctx: RequestContext, paused: bool) -> ApiResult {
     let scope = ctx.scope()?;
     // Pausing must not create a queue that does not exist or is not visible to the caller.
     let found = lanes(&ctx, &scope, &queue).await?;
+    let is_paused = |lane: &QueueInfo| match (&scope, queue.owner()) {
+        (Scope::Tenant(_), None) => lane.lane_paused,
+        (Scope::Tenant(_), Some(_)) if !paused => lane.paused,
+        _ => lane.queue_paused,
+    };
+    // A change without effect leaves no entry in the audit log.
+    if found.iter().all(|lane| is_paused(lane) == paused) {
+        return ctx.page(found, lane_key);
+    }
     let store = &ctx.app.store;
     let lane = LaneChange { paused: Some(paused), ..LaneChange::default() };
     match &scope {

@@ -1,5 +1,6 @@
 //! Units: list, show, wait, cancel, retry.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::store::{Page, UnitAction, UnitFailure, UnitFilter, UnitSelection};
@@ -79,20 +80,24 @@ pub(super) async fn list(ctx: RequestContext) -> ApiResult {
 
 pub(super) async fn show(ctx: RequestContext) -> ApiResult {
     let id: UnitId = unit_id(&ctx)?;
-    let unit = match ctx.query::<u64>("wait")? {
-        None | Some(0) => ctx.app.store.unit(&ctx.caller.scope, id).await?,
-        Some(seconds) => wait_for_end(&ctx, id, Duration::from_secs(seconds)).await?,
+    if let Some(seconds @ 1..) = ctx.query::<u64>("wait")? {
+        wait_for_end(&ctx, id, Duration::from_secs(seconds)).await?;
+    }
+    let slot = Arc::clone(&ctx.slot);
+    let reading = async move {
+        let unit = ctx.app.store.unit(&ctx.caller.scope, id).await?;
+        let failures = ctx.app.store.failures(&ctx.caller.scope, id).await?;
+        json(&UnitView::new(unit, failures, &ctx.caller))
     };
-    let failures = ctx.app.store.failures(&ctx.caller.scope, id).await?;
-    json(&UnitView::new(unit, failures, &ctx.caller))
+    slot.read(reading).await
 }
 
-/// Waits until a unit has ended, or returns it as it is when the time is over.
-async fn wait_for_end(ctx: &RequestContext, id: UnitId, limit: Duration) -> Result<Unit, Problem> {
+/// Waits until a unit has ended or the time is over. The unit is dropped and read again: many clients may
+/// wait for it, and it may be large.
+async fn wait_for_end(ctx: &RequestContext, id: UnitId, limit: Duration) -> Result<(), Problem> {
     let client = Client::scoped(ctx.app.store.clone(), ctx.caller.scope.clone());
-    match client.wait(id, Some(limit)).await {
-        Ok(unit) => Ok(unit),
-        Err(WaitError::TimedOut(_)) => Ok(ctx.app.store.unit(&ctx.caller.scope, id).await?),
+    match client.with_read_permits(Arc::clone(ctx.slot.reads())).wait(id, Some(limit)).await {
+        Ok(_) | Err(WaitError::TimedOut(_)) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

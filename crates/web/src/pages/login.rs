@@ -10,6 +10,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use http_body_util::{BodyExt, Limited};
+use longshore::accounts::TokenHash;
 use maud::{Markup, html};
 
 use super::layout::document;
@@ -89,22 +90,31 @@ async fn try_log_in(app: &AppState, head: &Parts, body: axum::body::Body) -> Res
 async fn log_in_with(app: &AppState, head: &Parts, token: &str) -> Result<String, Problem> {
     let (from, now) = (app.auth.proxies.client_address(head), app.now());
     let caller = app.auth.authenticate_token(token::hash(token), from, now).await?;
+    let _slot = app.begin_request(&caller, head)?;
     let token = caller.token.ok_or_else(|| Problem::unauthorized("the token is not valid"))?;
     Ok(browser_session::begin(&*app.ledger, token, now).await?)
 }
 
-/// Ends the session.
+/// Ends the session, and deletes the cookie.
 pub(super) async fn log_out(app: Arc<AppState>, request: Request) -> Response {
     let (head, _) = request.into_parts();
     let is_https = is_https(&app, &head);
     let session = browser_session::cookie_hash(&head.headers, is_https);
     if let Some(session) = session.filter(|_| app.auth.reject_cross_site(&head).is_ok())
-        && let Err(error) = browser_session::end(&*app.ledger, session).await
+        && let Err(problem) = end_session(&app, &head, session).await
+        && problem.status() != StatusCode::UNAUTHORIZED
     {
-        let problem = Problem::from(error);
         return html_response(problem.status(), page(Some(problem.detail())));
     }
     with_cookie(redirect("/login"), &set_cookie("", is_https))
+}
+
+/// Ends a session. A cookie without a session counts as a wrong token, and reaches no writer of the store.
+async fn end_session(app: &AppState, head: &Parts, session: TokenHash) -> Result<(), Problem> {
+    let (from, now) = (app.auth.proxies.client_address(head), app.now());
+    let caller = app.auth.authenticate_token(session, from, now).await?;
+    let _slot = app.begin_request(&caller, head)?;
+    Ok(browser_session::end(&*app.ledger, session).await?)
 }
 
 fn is_https(app: &AppState, head: &Parts) -> bool {

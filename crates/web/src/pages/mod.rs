@@ -57,7 +57,7 @@ pub(super) struct PageRequest {
     pub(super) path: BTreeMap<String, String>,
     pub(super) query: BTreeMap<String, String>,
     /// Counts as a request of its caller until it is dropped.
-    _slot: CallerSlot,
+    slot: Arc<CallerSlot>,
 }
 
 impl PageRequest {
@@ -80,33 +80,56 @@ macro_rules! page {
         let app = Arc::clone($app);
         on(MethodFilter::GET, async move |path: RawPathParams, request: Request| {
             let path = path.iter().map(|(name, is)| (name.to_owned(), is.to_owned())).collect();
-            match page_request(app, path, request).await {
-                Ok(req) => match $run(&req).await {
+            let req = match page_request(app, path, request).await {
+                Ok(req) => req,
+                Err(problem) => return error_response(None, problem),
+            };
+            let slot = Arc::clone(&req.slot);
+            let reading = async move {
+                Ok(match $run(&req).await {
                     Ok(page) => html_response(StatusCode::OK, page),
                     Err(problem) => error_response(Some(&req.caller), problem),
-                },
+                })
+            };
+            match slot.read(reading).await {
+                Ok(response) => slot.hold(response),
                 Err(problem) => error_response(None, problem),
             }
         })
     }};
 }
 
+/// Lists the pages' paths, and mounts them.
+macro_rules! pages {
+    ($($path:literal => $run:path),+ $(,)?) => {
+        /// The paths of the dashboard's pages, with `{names}`.
+        pub static PAGES: &[&str] = &[$($path),+];
+
+        fn mount_pages(router: Router, app: &Arc<AppState>) -> Router {
+            router$(.route($path, page!(app, $run)))+
+        }
+    };
+}
+
+pages! {
+    "/" => overview::page,
+    "/batches" => batches::page,
+    "/batches/{batch}" => batch::page,
+    "/queues" => queues::page,
+    "/units" => units::page,
+    "/units/{unit}" => unit::page,
+    "/workers" => workers::page,
+    "/pools" => pools::page,
+    "/usage" => usage::page,
+    "/cron" => cron::page,
+    "/dispatch" => dispatch::page,
+    "/audit" => audit::page,
+}
+
 /// The routes of all pages and forms.
 pub(crate) fn routes(app: &Arc<AppState>) -> Router {
     let (opening, entering, leaving) = (Arc::clone(app), Arc::clone(app), Arc::clone(app));
-    let mut router = Router::new()
-        .route("/", page!(app, overview::page))
-        .route("/batches", page!(app, batches::page))
-        .route("/batches/{batch}", page!(app, batch::page))
-        .route("/queues", page!(app, queues::page))
-        .route("/units", page!(app, units::page))
-        .route("/units/{unit}", page!(app, unit::page))
-        .route("/workers", page!(app, workers::page))
-        .route("/pools", page!(app, pools::page))
-        .route("/usage", page!(app, usage::page))
-        .route("/cron", page!(app, cron::page))
-        .route("/dispatch", page!(app, dispatch::page))
-        .route("/audit", page!(app, audit::page))
+    let mut router = mount_pages(Router::new(), app)
         .route(
             "/login",
             on(MethodFilter::GET, move |request| login::open(opening, request))
@@ -116,23 +139,26 @@ pub(crate) fn routes(app: &Arc<AppState>) -> Router {
         .route("/assets/style.css", on(MethodFilter::GET, async || asset("text/css", STYLE)))
         .route("/assets/icon.svg", on(MethodFilter::GET, async || asset("image/svg+xml", ICON)))
         .route("/assets/live.js", on(MethodFilter::GET, async || asset("text/javascript", SCRIPT)));
-    for endpoint in ENDPOINTS.iter().filter(|one| has_form(one)) {
+    for endpoint in ENDPOINTS.iter().filter(|one| one.has_form()) {
         router = router.route(endpoint.path, form(endpoint, app));
     }
     router
 }
 
-/// Whether pages have a form for an endpoint: it needs no body, or only numbers.
-fn has_form(endpoint: &Endpoint) -> bool {
-    let needs_numbers_only = match endpoint.request {
-        RequestBody::Nothing | RequestBody::OptionalJson(_) => true,
-        RequestBody::Json(_) => ["resizePool", "scaleScriptPool"].contains(&endpoint.id),
-        _ => false,
-    };
-    let has_page = ["/batches/", "/queues/", "/units/", "/workers/", "/pools/", "/dispatch/"];
-    let is_permit = endpoint.path.contains("{permit}");
-    let has_page = has_page.iter().any(|page| endpoint.path.starts_with(page)) && !is_permit;
-    endpoint.is_mutation() && needs_numbers_only && has_page
+impl Endpoint {
+    /// Whether pages have a form for the endpoint: it needs no body, or only numbers. The form's path is the
+    /// endpoint's, without the API's prefix.
+    pub fn has_form(&self) -> bool {
+        let needs_numbers_only = match self.request {
+            RequestBody::Nothing | RequestBody::OptionalJson(_) => true,
+            RequestBody::Json(_) => ["resizePool", "scaleScriptPool"].contains(&self.id),
+            _ => false,
+        };
+        let has_page = ["/batches/", "/queues/", "/units/", "/workers/", "/pools/", "/dispatch/"];
+        let is_permit = self.path.contains("{permit}");
+        let has_page = has_page.iter().any(|page| self.path.starts_with(page)) && !is_permit;
+        self.is_mutation() && needs_numbers_only && has_page
+    }
 }
 
 /// Handles a form: calls the endpoint, and redirects to the form's page.
@@ -210,7 +236,7 @@ async fn page_request(
     let (caller, slot) = app.admit(&head).await?;
     let query = form_urlencoded::parse(head.uri.query().unwrap_or_default().as_bytes());
     let query = query.into_owned().collect();
-    Ok(PageRequest { app, caller, path, query, _slot: slot })
+    Ok(PageRequest { app, caller, path, query, slot })
 }
 
 /// An HTML response with its security headers.

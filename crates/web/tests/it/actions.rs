@@ -5,8 +5,8 @@ use axum::http::Request;
 use longshore::accounts::Role;
 use longshore::store::{Capacity, FinishRequest, QueueChange};
 use longshore::{Outcome, QueueName, Scope, UnitState};
-use longshore_web::AuthMode;
 use longshore_web::endpoints::ENDPOINTS;
+use longshore_web::{AuthMode, ConnectionLimits};
 use serde_json::{Value, json};
 
 use crate::fixture::{TenantData, TestSite, body, good_path, path};
@@ -214,6 +214,42 @@ async fn every_change_is_written_down_with_who_asked_for_it() {
         assert!(deeds.iter().all(|deed| deed["action"].as_str().unwrap().contains('.')));
         assert!(!format!("{deeds:?}").contains("secret"), "the audit log contains no payload");
     }
+}
+
+#[tokio::test]
+async fn what_changes_nothing_leaves_no_entry() {
+    for site in TestSite::everywhere(AuthMode::TokenRequired).await {
+        site.populate("acme").await;
+        let token = site.token("acme", Role::Operate).await;
+        let open = json!({ "id": "again" });
+        for _ in 0..3 {
+            site.ask("POST", "/batches", Some(&token), Some(open.clone())).await.good();
+            for change in ["/batches/acme%2Fagain/seal", "/queues/shared/pause", "/queues/acme%2Fmail/pause"]
+            {
+                site.post(change, Some(&token)).await.good();
+            }
+        }
+        let entries = site.get("/audit", Some(&token)).await;
+        assert_eq!(entries["items"].as_array().unwrap().len(), 4, "{entries:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_cannot_flood_the_audit_log() {
+    let mut site = TestSite::in_memory(AuthMode::TokenRequired);
+    site.populate("acme").await;
+    let limits = ConnectionLimits { audited_per_minute: Some(1), ..ConnectionLimits::default() };
+    site.router = site.web(AuthMode::TokenRequired).limits(limits).router();
+    let (token, admin) = (site.token("acme", Role::Operate).await, site.token("acme", Role::Admin).await);
+    let mut statuses = Vec::new();
+    for verb in ["pause", "resume"].repeat(20) {
+        let answer = site.post(&format!("/queues/shared/{verb}"), Some(&token)).await;
+        statuses.push(answer.status.as_u16());
+    }
+    assert_eq!((statuses[9], statuses[10]), (200, 429), "{statuses:?}");
+    let entries = site.ledger.audit_entries(&Scope::All, None, 100).await.unwrap();
+    assert_eq!(entries.items.len(), 10);
+    site.post("/queues/shared/pause", Some(&admin)).await.good();
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use axum::http::{Request, Version};
 use longshore::Scope;
 use longshore::accounts::{NewToken, Role};
 use longshore_web::endpoints::{ENDPOINTS, ResponseBody};
-use longshore_web::{AuthMode, FreshToken, ProxyConfig};
+use longshore_web::{AuthMode, ConnectionLimits, FreshToken, ProxyConfig};
 use std::time::Duration;
 use tower::ServiceExt;
 
@@ -166,6 +166,34 @@ async fn a_session_survives_a_restart_and_holds_on_every_server_until_its_token_
         site.ledger.revoke_token(&Scope::All, id).await.unwrap();
         assert_eq!(visit().await, 303, "the login is needed again");
     }
+}
+
+#[tokio::test]
+async fn logins_and_logouts_are_limited() {
+    let mut site = TestSite::in_memory(AuthMode::TokenRequired);
+    let token = site.token("acme", Role::Read).await;
+    let limits = ConnectionLimits { requests_per_second: Some(3), ..ConnectionLimits::default() };
+    site.router = site.web(AuthMode::TokenRequired).limits(limits).router();
+    let mut logins = Vec::new();
+    for _ in 0..10 {
+        let request = Request::get(format!("/login?token={token}")).header("host", "localhost");
+        logins.push(site.send(request.body(Body::empty()).unwrap()).await.status.as_u16());
+    }
+    assert_eq!(logins[0], 303);
+    assert!(logins.contains(&429), "{logins:?}");
+    let log_out = |cookie: String| {
+        let request =
+            Request::post("/logout").header("host", "localhost").header("origin", "http://localhost");
+        let mut request = request.header("cookie", cookie).body(Body::empty()).unwrap();
+        request.extensions_mut().insert(std::net::SocketAddr::from(([10, 0, 0, 1], 1)));
+        site.send(request)
+    };
+    let mut logouts = Vec::new();
+    for guess in 0..30 {
+        logouts.push(log_out(format!("longshore_session={guess}")).await.status.as_u16());
+    }
+    assert_eq!((logouts[0], logouts[29]), (303, 429));
+    assert_eq!(log_out("other=1".to_owned()).await.status.as_u16(), 303, "without a session nothing ends");
 }
 
 #[tokio::test]

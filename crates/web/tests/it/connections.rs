@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
+use longshore::{NewUnit, Scope};
 use longshore_web::{AuthMode, ConnectionLimits};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::fixture::TestSite;
+use crate::fixture::{TestSite, kind};
 
 struct TestServer {
     address: std::net::SocketAddr,
@@ -197,6 +199,38 @@ async fn many_who_listen_all_hear_of_a_change() {
     for stream in &mut listening {
         hear_until(stream, "event: changes").await;
     }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_holds_a_share_of_the_memory_until_it_is_let_go() {
+    const MIB: usize = 1024 * 1024;
+    let site = TestSite::in_memory(AuthMode::NoAuth);
+    let unit = NewUnit::new(kind("k"), json!("x".repeat(8 * MIB)));
+    let id = unit.id;
+    site.store.send(&Scope::All, vec![unit]).await.unwrap();
+    let (time, body_memory) = (Duration::from_secs(2), 32 * MIB);
+    let server = serve(&site, ConnectionLimits { time, body_memory, ..ConnectionLimits::default() }).await;
+    let ask = format!("GET /api/v1/units/{id} HTTP/1.1\r\n{CLOSE}");
+    let socket = TcpSocket::new_v4().unwrap();
+    // Smaller than the response, which then stays with the server.
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut stalled = socket.connect(server.address).await.unwrap();
+    stalled.write_all(ask.as_bytes()).await.unwrap();
+    let status_becomes = async |status: &str| {
+        let waiting = async {
+            while !server.hear(&ask).await.starts_with(&format!("HTTP/1.1 {status}")) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap();
+    };
+    stalled.readable().await.unwrap();
+    status_becomes("429").await;
+    status_becomes("200").await;
+    let mut rest = Vec::new();
+    let _ = stalled.read_to_end(&mut rest).await;
+    assert!(rest.len() < 8 * MIB, "the connection was closed before its end");
     server.stop().await;
 }
 

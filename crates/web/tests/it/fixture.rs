@@ -16,10 +16,11 @@ use longshore::schedule::{NewSchedule, SchedulePlan, UnitTemplate};
 use longshore::store::{BatchChunk, ClaimRequest, FinishRequest, IfExists, LeasedUnit, TenantChange};
 use longshore::worker_session::NewSession;
 use longshore::{
-    BatchId, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome, PermitId,
-    Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock, TenantId, TokenId,
-    UnitId,
+    BatchId, Clock, Failure, Kind, Ledger, MemoryPermits, MemoryStore, NewBatch, NewUnit, Outcome, PermitId,
+    Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock, TenantId,
+    Timestamp, TokenId, UnitId,
 };
+use longshore_ai::{Http, Inference, Vault};
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::servers::PrivatePostgres;
@@ -95,12 +96,26 @@ impl TestSite {
 
     fn new(store: Arc<dyn Store>, ledger: Arc<dyn Ledger>, lock: AuthMode, folder: Option<TempDir>) -> Self {
         let permits = Arc::new(MemoryPermits::default());
-        let router = Web::new(store.clone(), ledger.clone(), lock)
-            .pools(permits.clone(), BTreeMap::new())
+        let router = Router::new();
+        let mut site = Self { store, ledger, permits, router, _folder: folder, _server: None };
+        site.router = site.whole_web(lock).router();
+        site
+    }
+
+    /// With pools, scripts and the gateway.
+    fn whole_web(&self, lock: AuthMode) -> Web {
+        let vault = Arc::new(Vault::new(self.ledger.clone(), None));
+        let inference = Inference::new(self.ledger.clone(), vault, Http::new(), "test site".to_owned());
+        self.web(lock)
+            .pools(self.permits.clone(), BTreeMap::new())
             .shared_pools(BTreeSet::from([PoolName::new("shared").unwrap()]))
             .scripts(Arc::new(FixedScriptPools))
-            .router();
-        Self { store, ledger, permits, router, _folder: folder, _server: None }
+            .gateway(Arc::new(inference))
+    }
+
+    /// Stops the clock of the router, so that equal requests have equal responses.
+    pub(crate) fn stop_clock(&mut self, lock: AuthMode) {
+        self.router = self.whole_web(lock).clock(Arc::new(StoppedClock(now()))).router();
     }
 
     pub(crate) fn web(&self, lock: AuthMode) -> Web {
@@ -311,6 +326,15 @@ impl TestSite {
     }
 }
 
+/// A clock that stands still.
+struct StoppedClock(Timestamp);
+
+impl Clock for StoppedClock {
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+}
+
 /// The path of an endpoint with a tenant's data as parameters.
 pub(crate) fn path(pattern: &str, data: &TenantData) -> String {
     // Pools of script workers have no owners.
@@ -324,10 +348,12 @@ pub(crate) fn path(pattern: &str, data: &TenantData) -> String {
         .replace("{queue}", &data.queue.as_str().replace('/', "%2F"))
 }
 
-/// A path that succeeds for the tenant. Units are added to the batch that `openBatch` created.
+/// A path that succeeds for the tenant and changes something. The batch that `openBatch` created is filled and
+/// sealed.
 pub(crate) fn good_path(endpoint: &Endpoint, data: &TenantData) -> String {
     match endpoint.id {
         "addToBatch" => format!("/batches/{0}%2F{0}-new/units?next=1", data.mark),
+        "sealBatch" => format!("/batches/{0}%2F{0}-new/seal", data.mark),
         _ => path(endpoint.path, data),
     }
 }
@@ -384,7 +410,6 @@ impl ScriptPools for FixedScriptPools {
 }
 
 /// The current time.
-pub(crate) fn now() -> longshore::Timestamp {
-    use longshore::Clock;
+pub(crate) fn now() -> Timestamp {
     SystemClock.now()
 }
