@@ -6,7 +6,7 @@ use longshore::{BatchId, Priority, ProfileName, TenantId};
 use serde_json::Value;
 
 use super::ContractError;
-use super::fields::{Fields, line, number, nonempty_text, text, whole_number};
+use super::fields::{Fields, line, nonempty_text, number, text, whole_number};
 use super::metadata::Metadata;
 use super::request::{DEFAULT_TIMEOUT, Delivery, Prompt, ReplyTo, Request};
 use super::version::Version;

@@ -54,7 +54,7 @@ pub struct Retention {
     /// Entries of the audit log.
     #[serde(rename = "audit", with = "duration")]
     pub audit_log: Duration,
-    /// Calls to providers that have ended; at least [`MIN_CALL_RETENTION`].
+    /// Calls to providers that have ended; at least 31 days.
     #[serde(with = "duration")]
     pub calls: Duration,
 }
@@ -62,7 +62,7 @@ pub struct Retention {
 const DAY: u64 = 24 * 3600;
 
 /// The shortest retention of calls: budgets count all calls of the current month.
-pub const MIN_CALL_RETENTION: Duration = Duration::from_secs(31 * DAY);
+const MIN_CALL_RETENTION: Duration = Duration::from_secs(31 * DAY);
 
 impl Retention {
     /// The time until which calls that were opened are pruned.
