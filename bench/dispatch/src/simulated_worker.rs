@@ -72,7 +72,7 @@ fn report(order: &TaskOrder, takes: Duration) -> RunReport {
 
 /// Connects to the server with this folder.
 pub(crate) async fn connect(folder: &Path) -> Result<ServerConnection> {
-    Ok(connect_to(&Access::read(folder)?, PeerRole::Worker).await?)
+    Ok(connect_to(&Access::read(folder, PeerRole::Worker)?, PeerRole::Worker).await?)
 }
 
 /// Works until the connection ends. Each of `threads` concurrent tasks takes this long.

@@ -13,7 +13,9 @@ use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_pool::{CallError, CallOptions, ErrorKind, PoolSettings, Program, WhenQueueFull, WorkerPool};
+use longshore_pool::{
+    BASIC_VARIABLES, CallError, CallOptions, ErrorKind, PoolSettings, Program, WhenQueueFull, WorkerPool,
+};
 use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -28,11 +30,6 @@ pub use self::prepare::CommandPrepare;
 pub const PREPARE: &str = "prepare";
 /// The name of POST's operation.
 pub const APPLY: &str = "apply";
-
-/// Environment variables that every command inherits: what programs need to run at all, and library
-/// paths of languages. Others are removed, because a worker's environment may hold secrets.
-pub const INHERITED: [&str; 10] =
-    ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "NODE_PATH", "PERL5LIB"];
 
 /// Commands kept. The pool stops the processes of an idle command after a while.
 const MAX_COMMANDS: usize = 64;
@@ -91,7 +88,7 @@ pub enum CommandError {
 }
 
 impl Commands {
-    /// Commands that inherit these variables in addition to [`INHERITED`].
+    /// Commands that inherit these variables in addition to [`BASIC_VARIABLES`].
     pub fn with_env<N: Into<OsString>>(names: impl IntoIterator<Item = N>) -> Self {
         let extra_variables = names.into_iter().map(Into::into).collect();
         Self { extra_variables, ..Self::default() }
@@ -183,7 +180,7 @@ impl Commands {
 
     fn program(&self, command: &CommandSpec) -> Program {
         let mut argv = command.argv.iter();
-        let inherited = INHERITED.iter().map(OsString::from);
+        let inherited = BASIC_VARIABLES.iter().map(OsString::from);
         Program::command(argv.next().map(String::as_str).unwrap_or_default())
             .args(argv)
             .directory(&command.dir)

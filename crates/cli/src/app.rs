@@ -8,6 +8,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::args::ai::AiCommand;
 use crate::args::dispatch::DispatchCommand;
 use crate::args::remote_support::RemoteSupport;
+use crate::args::worker::WorkerArgs;
 use crate::args::{Cli, CliCommand, DeferredArgs};
 use crate::error::WithHint;
 use crate::exit::ExitCode;
@@ -17,6 +18,11 @@ use crate::{commands, error, logging, remote_target, settings, usage_error};
 
 /// Runs the command that was typed.
 pub fn main() -> std::process::ExitCode {
+    // First of all, because a process of a unit could read the environment until then. A program that
+    // this one starts is not affected.
+    if let Err(error) = forbid_inspection().context("cannot hide this process's memory from others") {
+        return error::report(&error).into();
+    }
     // Started as the orphan reaper of another of our processes, this process does nothing else.
     if let Some(ended) = longshore_pool::child::run_if_worker(|_| None) {
         return ended;
@@ -63,24 +69,13 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Keeps the secrets of a process that runs units from the processes of those units, and those from
-/// gaining privileges. Called before the first thread starts: threads and processes inherit it.
+/// Forbids the processes of units to gain privileges. Called before the first thread starts: threads
+/// and processes inherit it.
 fn harden(command: &CliCommand, settings: &Settings) -> anyhow::Result<()> {
-    let runs_units = matches!(command, CliCommand::Worker(worker) if worker.remote.server.is_none());
-    if runs_units && settings.worker.no_new_privs {
+    // A worker of a pool without roots runs the operator's own scripts.
+    let runs_others = |worker: &WorkerArgs| worker.remote.server.is_none() || !worker.remote.root.is_empty();
+    if matches!(command, CliCommand::Worker(worker) if runs_others(worker)) && settings.worker.no_new_privs {
         forbid_new_privileges().context("cannot forbid new privileges (worker.no_new_privs)")?;
-    }
-    let holds_secrets = matches!(
-        command,
-        CliCommand::Worker(_)
-            | CliCommand::Batch(_)
-            | CliCommand::Ai(_)
-            | CliCommand::Dispatch(_)
-            | CliCommand::Serve(_)
-            | CliCommand::Supervise(_)
-    );
-    if holds_secrets {
-        forbid_inspection().context("cannot hide this process's memory from others")?;
     }
     Ok(())
 }

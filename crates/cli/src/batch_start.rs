@@ -17,6 +17,7 @@ use longshore::{
 };
 use longshore_batch::RowEnqueuer;
 use longshore_batch::row_enqueuer::{BatchFill, FillEnd, StartOptions};
+use longshore_trusted_path::{check_parents, open_unwritable};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -114,7 +115,15 @@ impl BatchStartHandler {
         }
         let path = path.canonicalize().ok()?;
         let mut dirs = self.settings.worker.batch_dirs.iter().filter_map(|dir| dir.canonicalize().ok());
-        dirs.any(|dir| path.starts_with(dir)).then_some(path)
+        if !dirs.any(|dir| path.starts_with(dir)) {
+            return None;
+        }
+        // A batch file runs commands: no other user may have written it.
+        let trusted = open_unwritable(&path).and_then(|_| check_parents(&path));
+        trusted
+            .inspect_err(|error| tracing::warn!("a batch file is not offered to tenants: {error}"))
+            .ok()?;
+        Some(path)
     }
 }
 

@@ -161,8 +161,11 @@ fn read(path: &Path, found: Found) -> anyhow::Result<Table> {
     let mut file = File::open(path).with_context(cannot)?;
     let mut text = String::new();
     file.read_to_string(&mut text).with_context(cannot)?;
-    permissions::check(path, &file.metadata().with_context(cannot)?, found, &text)?;
-    parse(&text, &path.display().to_string())
+    let metadata = file.metadata().with_context(cannot)?;
+    permissions::check(path, &metadata, found)?;
+    let table = parse(&text, &path.display().to_string())?;
+    permissions::check_secrets(path, &metadata, &table)?;
+    Ok(table)
 }
 
 /// Checks `text` against [`Config`] and returns it as written, so that the environment can set what

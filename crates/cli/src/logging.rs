@@ -4,6 +4,7 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 
 use anyhow::Context;
+use longshore_trusted_path::{check_readers, check_unwritable};
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::fmt::MakeWriter;
@@ -35,7 +36,9 @@ pub fn start(settings: &LogConfig, default_level: &str, telemetry: &Telemetry) -
     };
     let cannot = || format!("cannot write logs into {}", dir.display());
     // The files get their mode from the umask, and a log may quote payloads.
-    DirBuilder::new().recursive(true).mode(0o700).create(dir).with_context(cannot)?;
+    let created = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    let metadata = created.and_then(|()| dir.metadata()).with_context(cannot)?;
+    check_unwritable(dir, &metadata).and_then(|()| check_readers(dir, &metadata)).with_context(cannot)?;
     let files = RollingFileAppender::builder()
         .rotation(Rotation::DAILY)
         .filename_prefix("longshore")

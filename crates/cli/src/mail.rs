@@ -15,6 +15,7 @@ use longshore_mail::send::{
     Credentials, DomainRate, FileTransport, SenderSettings, Smtp, SmtpSettings, Transport,
 };
 use longshore_mail::spool::{DeliveryPolicy, Spool};
+use longshore_trusted_path::open_secret;
 use tokio::sync::OnceCell;
 
 use crate::alert_sinks::AlertSinks;
@@ -139,8 +140,9 @@ fn credentials(server: &SmtpConfig) -> anyhow::Result<Option<Credentials>> {
         return Ok(None);
     }
     let password = match &server.password_file {
-        Some(file) => std::fs::read_to_string(file)
-            .with_context(|| format!("cannot read the password in {}", file.display()))?,
+        Some(file) => {
+            read_secret(file).with_context(|| format!("cannot read the password in {}", file.display()))?
+        }
         None => env::secret(env::SMTP_PASSWORD).ok_or_else(|| {
             let hint = format!("set {}, or name a file in `mail.smtp.password_file`", env::SMTP_PASSWORD);
             hinted(usage("the mail server's password is not configured"), hint)
@@ -148,6 +150,10 @@ fn credentials(server: &SmtpConfig) -> anyhow::Result<Option<Credentials>> {
     };
     let password = password.trim_end_matches(['\r', '\n']).into();
     Ok(Some(Credentials { user: server.user.clone(), password }))
+}
+
+fn read_secret(file: &Path) -> anyhow::Result<String> {
+    Ok(std::io::read_to_string(open_secret(file)?)?)
 }
 
 /// The settings of a sender.

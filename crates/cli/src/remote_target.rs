@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use longshore_ai::SecretString;
+use longshore_trusted_path::open_secret;
 use longshore_web::client::{ApiClient, ApiError, ApiServer};
 use reqwest::Url;
 
@@ -60,13 +61,13 @@ fn token(file: Option<&Path>) -> anyhow::Result<Option<SecretString>> {
         return Ok(given.map(|token| token.trim().into()));
     };
     let mut text = String::new();
-    let opened = std::fs::File::open(file);
-    let read = opened.and_then(|from| from.take(MAX_TOKEN).read_to_string(&mut text));
-    read.with_context(|| format!("cannot read {}", file.display()))?;
+    let cannot = || format!("cannot read {}", file.display());
+    let opened = open_secret(file).with_context(cannot)?;
+    opened.take(MAX_TOKEN).read_to_string(&mut text).with_context(cannot)?;
     let token = text.trim();
     match token.is_empty() {
         true => Err(usage(format!("there is no token in {}", file.display())))
-            .hint("`longshore token add > FILE` writes one"),
+            .hint("`(umask 077; longshore --quiet token add > FILE)` writes one"),
         false => Ok(Some(token.into())),
     }
 }

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use longshore::accounts::Ledger;
 use longshore::{MemoryStore, Permits, Store};
-use longshore_sqlite::{SqliteOptions, SqliteStore, Synchronous};
+use longshore_sqlite::{SqliteOptions, SqliteStore};
+use longshore_trusted_path::{PathError, Sharing, check_database};
 
-use crate::error::{WithHint, did_you_mean, usage};
+use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::settings::Settings;
 
 pub use postgres::PostgresStoreUrl;
@@ -112,7 +113,7 @@ pub async fn migrate(settings: &Settings) -> anyhow::Result<u32> {
     }
     require_persistent(&settings.store)?;
     Ok(match &settings.store {
-        StoreUrl::Sqlite(path) => open_sqlite(path, settings.synchronous)?.migrate().await?,
+        StoreUrl::Sqlite(path) => open_sqlite(path, settings)?.migrate().await?,
         StoreUrl::Postgres(url) => url.open(&settings.postgres).await?.migrate().await?,
         StoreUrl::Memory => 0,
     })
@@ -158,7 +159,7 @@ pub async fn open_any(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc
 
 async fn open_any_with_ledger(url: &StoreUrl, settings: &Settings) -> anyhow::Result<StoreAndLedger> {
     Ok(match url {
-        StoreUrl::Sqlite(path) => as_both(open_sqlite(path, settings.synchronous)?),
+        StoreUrl::Sqlite(path) => as_both(open_sqlite(path, settings)?),
         StoreUrl::Postgres(url) => as_both(url.open(&settings.postgres).await?),
         StoreUrl::Memory => as_both(MemoryStore::default()),
     })
@@ -168,7 +169,7 @@ async fn open_any_with_ledger(url: &StoreUrl, settings: &Settings) -> anyhow::Re
 pub async fn open_permits(settings: &Settings) -> anyhow::Result<Arc<dyn Permits>> {
     require_persistent(&settings.store)?;
     Ok(match &settings.store {
-        StoreUrl::Sqlite(path) => Arc::new(open_sqlite(path, settings.synchronous)?),
+        StoreUrl::Sqlite(path) => Arc::new(open_sqlite(path, settings)?),
         StoreUrl::Postgres(url) => Arc::new(url.open(&settings.postgres).await?),
         StoreUrl::Memory => Arc::new(longshore::MemoryPermits::default()),
     })
@@ -180,11 +181,25 @@ fn as_both(store: impl Store + Ledger) -> StoreAndLedger {
     (store.clone(), store)
 }
 
-fn open_sqlite(path: &Path, synchronous: Synchronous) -> anyhow::Result<SqliteStore> {
+fn open_sqlite(path: &Path, settings: &Settings) -> anyhow::Result<SqliteStore> {
     check_path(path)?;
-    let options = SqliteOptions { synchronous, ..SqliteOptions::default() };
-    SqliteStore::open(path, options)
-        .with_context(|| format!("cannot open the store sqlite:{}", path.display()))
+    let cannot = || format!("cannot open the store sqlite:{}", path.display());
+    // Its units decide what is run. A store that the user names may be shared with a group.
+    let sharing = if settings.store_named { Sharing::Group } else { Sharing::Private };
+    check_database(path, sharing).map_err(|error| untrusted(error, path)).with_context(cannot)?;
+    let options = SqliteOptions { synchronous: settings.synchronous, ..SqliteOptions::default() };
+    SqliteStore::open(path, options).with_context(cannot)
+}
+
+fn untrusted(error: PathError, path: &Path) -> anyhow::Error {
+    let hint = match &error {
+        PathError::WrongOwner { .. } => format!("`--store sqlite:{}` uses it nevertheless", path.display()),
+        PathError::Writable { path, mode } if path.is_dir() && mode & 0o1000 != 0 => {
+            "keep the store in a folder of your own: mkdir -m 700 FOLDER".to_owned()
+        }
+        _ => return error.into(),
+    };
+    hinted(error.into(), hint)
 }
 
 /// Checks the path, because SQLite reports every problem as "unable to open database file".

@@ -1,8 +1,9 @@
-//! The access file: the server's addresses, its certificate, and the secret that peers must
-//! present.
+//! The access files, one for clients and one for workers: the server's addresses, its certificate,
+//! and the secret that peers of that role must present.
 //!
-//! The server writes it with mode 0600 when it listens, into a folder that all machines of the pool
-//! see. Reading it means access to the pool, so a file that other users can read is rejected.
+//! The server writes them with mode 0600 when it listens, into a folder that all machines of the pool
+//! see. The clients' file means control of the pool; with the workers' file a peer gets scripts and
+//! reports results. A file that other users can read is rejected.
 
 use std::fs;
 use std::io;
@@ -15,8 +16,20 @@ use longshore_trusted_path::{PathError, Symlinks, open_private, write_private};
 use secrecy::{ExposeSecret, SecretSlice};
 use serde::{Deserialize, Serialize};
 
-/// The file's name in the pool's folder.
+use crate::wire::PeerRole;
+
+/// The name of the clients' file in the pool's folder.
 pub const FILE: &str = "access.json";
+/// The name of the workers' file.
+pub const WORKER_FILE: &str = "worker.json";
+
+/// The path of a role's file.
+pub(crate) fn path(folder: &Path, role: PeerRole) -> PathBuf {
+    folder.join(match role {
+        PeerRole::Client => FILE,
+        PeerRole::Worker => WORKER_FILE,
+    })
+}
 
 /// How to reach a server and prove access to it.
 #[derive(Debug, Clone)]
@@ -69,9 +82,9 @@ struct AccessFile {
 }
 
 impl Access {
-    /// Reads the access file of the pool in `folder`.
-    pub fn read(folder: &Path) -> Result<Self, AccessError> {
-        let path = folder.join(FILE);
+    /// Reads a role's access file of the pool in `folder`.
+    pub fn read(folder: &Path, role: PeerRole) -> Result<Self, AccessError> {
+        let path = path(folder, role);
         let io = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => AccessError::Missing(path.clone()),
             _ => AccessError::Io { path: path.clone(), error },
@@ -100,9 +113,9 @@ impl Access {
         })
     }
 
-    /// Writes the access file of the pool in `folder` atomically.
-    pub fn write(&self, folder: &Path) -> Result<(), AccessError> {
-        let path = folder.join(FILE);
+    /// Writes a role's access file of the pool in `folder` atomically.
+    pub fn write(&self, folder: &Path, role: PeerRole) -> Result<(), AccessError> {
+        let path = path(folder, role);
         let file = AccessFile {
             addresses: self.addresses.clone(),
             local_socket: self.local_socket.clone(),
@@ -115,9 +128,11 @@ impl Access {
         write_private(&path, text.as_bytes()).map_err(|error| AccessError::Io { path, error })
     }
 
-    /// Removes the access file of the pool in `folder`, so that no peer tries to connect.
+    /// Removes the access files of the pool in `folder`, so that no peer tries to connect.
     pub fn remove(folder: &Path) {
-        let _ = fs::remove_file(folder.join(FILE));
+        for role in PeerRole::ALL {
+            let _ = fs::remove_file(path(folder, role));
+        }
     }
 }
 
@@ -152,8 +167,8 @@ mod tests {
     #[test]
     fn what_was_written_is_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        access().write(folder.path()).unwrap();
-        let read = Access::read(folder.path()).unwrap();
+        access().write(folder.path(), PeerRole::Client).unwrap();
+        let read = Access::read(folder.path(), PeerRole::Client).unwrap();
         assert_eq!((&read.addresses, &read.local_socket), (&access().addresses, &access().local_socket));
         assert_eq!(read.secret.expose_secret(), access().secret.expose_secret());
         assert!(!format!("{read:?}").contains("7, 7"));
@@ -162,18 +177,19 @@ mod tests {
     #[test]
     fn a_file_that_others_may_read_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        access().write(folder.path()).unwrap();
+        access().write(folder.path(), PeerRole::Client).unwrap();
         let open = fs::Permissions::from_mode(0o640);
         fs::set_permissions(folder.path().join(FILE), open).unwrap();
-        let error = Access::read(folder.path()).unwrap_err().to_string();
+        let error = Access::read(folder.path(), PeerRole::Client).unwrap_err().to_string();
         assert!(error.contains("0640"), "{error}");
     }
 
     #[test]
     fn a_missing_or_damaged_file_is_named() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(matches!(Access::read(folder.path()), Err(AccessError::Missing(_))));
+        let read = || Access::read(folder.path(), PeerRole::Client);
+        assert!(matches!(read(), Err(AccessError::Missing(_))));
         write_private(&folder.path().join(FILE), b"{}").unwrap();
-        assert!(matches!(Access::read(folder.path()), Err(AccessError::Damaged { .. })));
+        assert!(matches!(read(), Err(AccessError::Damaged { .. })));
     }
 }

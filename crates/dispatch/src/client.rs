@@ -39,7 +39,7 @@ pub struct DispatchClient {
 impl DispatchClient {
     /// Connects to the server of the pool in `folder`.
     pub async fn connect(folder: &Path) -> Result<Self, ClientError> {
-        let access = Access::read(folder).map_err(ConnectError::from)?;
+        let access = Access::read(folder, PeerRole::Client).map_err(ConnectError::from)?;
         Ok(Self { connection: connect(&access, PeerRole::Client).await? })
     }
 

@@ -3,6 +3,7 @@
 mod admin;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore::store::SendRejection;
@@ -241,6 +242,12 @@ pub struct PoolStatus {
     pub size: (u32, u32),
     /// Threads of each worker that it launches.
     pub threads: u32,
+    /// Roots of each worker that it launches.
+    #[serde(default)]
+    pub roots: Vec<PathBuf>,
+    /// Environment variables that submitters may set on such a worker.
+    #[serde(default)]
+    pub allowed_env: Vec<String>,
     /// Its workers.
     pub workers: Vec<WorkerStatus>,
     /// Scripts that are ready in the store.

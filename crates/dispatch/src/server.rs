@@ -41,7 +41,7 @@ use self::restore::restore_session;
 use self::state::ServerState;
 use crate::access::{self, Access, remove_partial_writes};
 use crate::launch::{LaunchJournal, Launcher, RoundInput};
-use crate::request::ShutdownMode;
+use crate::request::{PoolStatus, ShutdownMode};
 use crate::script::RunEnd;
 use crate::wire::PeerRole;
 use crate::{connection, local_socket};
@@ -120,12 +120,14 @@ impl Server {
         let lock = lock(&options.state)?;
         // This process has the lock, so the server that wrote the file is gone. If one answers, it
         // has its state elsewhere.
-        if let Ok(previous) = Access::read(&options.folder)
+        if let Ok(previous) = Access::read(&options.folder, PeerRole::Client)
             && connection::connect(&previous, PeerRole::Client).await.is_ok()
         {
             return Err(ServerError::AlreadyServed(options.folder));
         }
-        remove_partial_writes(&options.folder.join(access::FILE));
+        for role in PeerRole::ALL {
+            remove_partial_writes(&access::path(&options.folder, role));
+        }
         let mut state =
             ServerState::load(&options.state).map_err(|error| ServerError::Io(at(&options.state), error))?;
         let listeners = listen(&options.listen, state.port).await?;
@@ -137,8 +139,12 @@ impl Server {
         saved.map_err(|error| ServerError::Io(at(&options.state), error))?;
         let certificate = state.identity.certificate.clone();
         let (name, local_listener) = local_socket::listen().unzip();
-        let access = Access { addresses, local_socket: name, certificate, secret: state.secret() };
-        access.write(&options.folder)?;
+        let secret = state.secret(PeerRole::Worker);
+        let access = Access { addresses, local_socket: None, certificate, secret };
+        access.write(&options.folder, PeerRole::Worker)?;
+        // The clients' file is last: programs wait for it.
+        let access = Access { local_socket: name, secret: state.secret(PeerRole::Client), ..access };
+        access.write(&options.folder, PeerRole::Client)?;
         let worker_count = watch::Sender::new(0);
         let events = mpsc::channel(EVENT_BUFFER);
         Ok(Self { options, state, listeners, local_listener, events, worker_count, lock })
@@ -171,11 +177,11 @@ impl Server {
             lock,
         } = self;
         let launch = options.launch.take();
-        let base = launch.as_ref().map_or("nobody", |launch| launch.system.name()).to_owned();
+        let fixed_status = fixed_status(launch.as_ref());
         let jobs = state.jobs.clone();
         let journal = LaunchJournal::load(&options.state)
             .map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
-        let mut launcher = launch.map(|LaunchOptions { system, job: recipe, size }| {
+        let mut launcher = launch.map(|LaunchOptions { system, job: recipe, size, .. }| {
             Launcher::new(system, recipe, size, jobs).with_journal(journal)
         });
         let ServerOptions { store, timing, .. } = &options;
@@ -187,9 +193,10 @@ impl Server {
             core = core.with_exit_reason_timeout(EXIT_REASON_TIMEOUT);
         }
         core.restore(held, &worker_leases, state.workers.clone());
-        let acceptor = Acceptor::new(TlsAcceptor::from(state.identity.server_config()?), state.secret());
+        let tls = TlsAcceptor::from(state.identity.server_config()?);
+        let acceptor = Acceptor::new(tls, &state);
         let launcher_status = launcher.as_ref().map(Launcher::status);
-        let api = ClientApi::new(Arc::clone(store), send.clone(), launcher_status, base);
+        let api = ClientApi::new(Arc::clone(store), send.clone(), launcher_status, fixed_status);
         let listeners = listeners.into_iter().map(Listener::Tcp);
         let accept_loops = listeners.chain(local_listener.map(Listener::Local)).map(|listener| {
             let (acceptor, api, send) = (acceptor.clone(), api.clone(), send.clone());
@@ -236,6 +243,19 @@ impl Server {
         drop(lock);
         Ok(report)
     }
+}
+
+/// The part of the status that does not change.
+fn fixed_status(launch: Option<&LaunchOptions>) -> PoolStatus {
+    launch.map_or_else(
+        || PoolStatus { base: "nobody".to_owned(), ..PoolStatus::default() },
+        |launch| PoolStatus {
+            base: launch.system.name().to_owned(),
+            roots: launch.roots.clone(),
+            allowed_env: launch.allowed_env.clone(),
+            ..PoolStatus::default()
+        },
+    )
 }
 
 /// Starts and releases workers and saves which there are, until the core has ended.

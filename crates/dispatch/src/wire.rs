@@ -9,8 +9,8 @@ pub mod frame;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::UnitId;
 use longshore::worker_session::Lease;
+use longshore::{Rights, UnitId};
 use serde::{Deserialize, Serialize};
 
 use crate::script::{RunReport, Script};
@@ -33,6 +33,11 @@ pub enum PeerRole {
     Client,
 }
 
+impl PeerRole {
+    /// All roles.
+    pub const ALL: [Self; 2] = [Self::Worker, Self::Client];
+}
+
 /// The first message of a connecting peer.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Hello {
@@ -42,7 +47,7 @@ pub struct Hello {
     pub newest: u16,
     /// The peer's role.
     pub role: PeerRole,
-    /// The access file's secret in base64.
+    /// The secret of the role's access file in base64.
     pub secret: String,
 }
 
@@ -129,6 +134,8 @@ pub enum FromWorker {
 pub struct TaskOrder {
     /// The unit's lease.
     pub lease: Lease,
+    /// The rights that the unit was sent with.
+    pub rights: Rights,
     /// The script, sent earlier by [`ToWorker::Script`].
     pub script_id: u64,
     /// Attempt number, from 1.

@@ -116,7 +116,7 @@ async fn run_worker(
 }
 
 async fn find_server(folder: PathBuf) -> Result<ServerConnection, ConnectError> {
-    connect(&Access::read(&folder)?, PeerRole::Worker).await
+    connect(&Access::read(&folder, PeerRole::Worker)?, PeerRole::Worker).await
 }
 
 struct Worker {

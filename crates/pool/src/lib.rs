@@ -63,7 +63,7 @@ pub use one_shot::ResourceLimits;
 pub use operation::{Operation, OperationSet, Operations, Operator};
 pub use payload::{CallPayload, Form};
 pub use pool::{PoolBuilder, WorkerPool};
-pub use program::{Channel, Program};
+pub use program::{BASIC_VARIABLES, Channel, Program};
 pub use retry_advice::RetryAdvice;
 pub use scheduler::EndCause;
 pub use settings::{OnTimeout, PoolSettings, WhenQueueFull};

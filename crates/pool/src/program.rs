@@ -42,6 +42,11 @@ enum Inherited {
     These(Vec<OsString>),
 }
 
+/// Environment variables for [`Program::inherit_only`]: what programs need to run at all, and library
+/// paths of languages. A pool's environment may hold secrets, which do not concern its workers.
+pub const BASIC_VARIABLES: [&str; 10] =
+    ["PATH", "HOME", "USER", "LANG", "LC_ALL", "TZ", "TMPDIR", "PYTHONPATH", "NODE_PATH", "PERL5LIB"];
+
 /// What the messages are sent over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Channel {
@@ -130,7 +135,7 @@ impl Program {
         self
     }
 
-    /// Inherits only these variables. By default it inherits all.
+    /// Inherits only these variables, as [`BASIC_VARIABLES`]. By default it inherits all.
     #[must_use]
     pub fn inherit_only<N: Into<OsString>>(mut self, names: impl IntoIterator<Item = N>) -> Self {
         self.inherited = Inherited::These(names.into_iter().map(Into::into).collect());

@@ -75,6 +75,14 @@ pub fn open_private(path: &Path, symlinks: Symlinks) -> Result<File, PathError> 
     Ok(file)
 }
 
+/// Opens a file with a secret for reading, or a pipe (`<(command)`). The administrator may grant a
+/// group to read root's file: a TLS key, a credential of systemd.
+pub fn open_secret(path: &Path) -> Result<File, PathError> {
+    let file = File::open(path).map_err(PathError::io(path))?;
+    check_readers(path, &file.metadata().map_err(PathError::io(path))?)?;
+    Ok(file)
+}
+
 /// Opens a regular file for reading that other users may read, and must not be able to write.
 pub fn open_unwritable(path: &Path) -> Result<File, PathError> {
     let file = open_regular(path, Symlinks::Reject)?;
@@ -160,7 +168,50 @@ pub fn check_writers(path: &Path, metadata: &Metadata) -> Result<(), PathError> 
     if metadata.is_symlink() || sticky || !others_can_write(metadata) {
         return Ok(());
     }
-    Err(PathError::Writable { path: path.to_path_buf(), mode: metadata.mode() & 0o7777 })
+    Err(writable(path, metadata))
+}
+
+fn writable(path: &Path, metadata: &Metadata) -> PathError {
+    PathError::Writable { path: path.to_path_buf(), mode: metadata.mode() & 0o7777 }
+}
+
+/// Whether a group may write a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// No other user may write it or own it.
+    Private,
+    /// A group may write it, and each of its members may own it.
+    Group,
+}
+
+/// Checks that no other user placed or can change a SQLite database: the file, its logs, which SQLite
+/// applies to it, and its folder, in which a log can be placed. The sticky bit of the folder does not
+/// prevent that. The file need not exist.
+pub fn check_database(path: &Path, sharing: Sharing) -> Result<(), PathError> {
+    let check = |path: &Path| {
+        let metadata = match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            metadata => metadata.map_err(PathError::io(path))?,
+        };
+        match sharing {
+            Sharing::Private if others_can_write(&metadata) => Err(writable(path, &metadata)),
+            Sharing::Private => check_owner(path, &metadata),
+            Sharing::Group if metadata.mode() & 0o002 != 0 => Err(writable(path, &metadata)),
+            Sharing::Group => Ok(()),
+        }
+    };
+    // SQLite resolves links, and its logs are beside the real file.
+    let real = path.canonicalize().or_else(|_| std::path::absolute(path)).map_err(PathError::io(path))?;
+    real.parent().map_or(Ok(()), check)?;
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let mut file = real.clone().into_os_string();
+        file.push(suffix);
+        check(Path::new(&file))?;
+    }
+    match sharing {
+        Sharing::Private => check_parents(path).and_then(|()| check_parents(&real)),
+        Sharing::Group => Ok(()),
+    }
 }
 
 fn others_can_write(metadata: &Metadata) -> bool {
@@ -173,11 +224,13 @@ fn is_own_group(metadata: &Metadata) -> bool {
     [0, rustix::process::geteuid().as_raw()].contains(&metadata.gid())
 }
 
-/// Checks that other users cannot read a file. The group of root's file may: the administrator
-/// grants that.
+/// Checks that other users cannot read a file, or use a folder. The group of root's file may: the
+/// administrator grants that.
 pub fn check_readers(path: &Path, metadata: &Metadata) -> Result<(), PathError> {
     let group_trusted = metadata.uid() == 0 || is_own_group(metadata);
-    if metadata.mode() & 0o004 == 0 && (metadata.mode() & 0o040 == 0 || group_trusted) {
+    // A user that can enter a folder can read a file by its name.
+    let bits = if metadata.is_dir() { 0o5 } else { 0o4 };
+    if metadata.mode() & bits == 0 && (metadata.mode() & (bits << 3) == 0 || group_trusted) {
         return Ok(());
     }
     let (path, mode) = (path.to_path_buf(), metadata.mode() & 0o7777);

@@ -1,11 +1,13 @@
 //! The server's certificate, read again when its files change.
 
 use std::fs;
+use std::io::BufReader;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use longshore_trusted_path::{PathError, open_secret};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -44,6 +46,9 @@ pub enum TlsConfigError {
     /// The file of the key cannot be read.
     #[error("cannot read the certificate's key")]
     Key(#[source] rustls::pki_types::pem::Error),
+    /// The file of the key cannot be opened, or other users can read it.
+    #[error("cannot read the certificate's key")]
+    KeyFile(#[from] PathError),
     /// Certificate and key do not match, or are invalid.
     #[error("the certificate cannot be used")]
     Pair(#[from] rustls::Error),
@@ -97,7 +102,8 @@ fn versions(paths: &[PathBuf; 2]) -> [Option<FileVersion>; 2] {
 fn read([certificate, key]: &[PathBuf; 2]) -> Result<TlsAcceptor, TlsConfigError> {
     let chain = CertificateDer::pem_file_iter(certificate).map_err(TlsConfigError::Certificate)?;
     let chain = chain.collect::<Result<Vec<_>, _>>().map_err(TlsConfigError::Certificate)?;
-    let key = PrivateKeyDer::from_pem_file(key).map_err(TlsConfigError::Key)?;
+    let key =
+        PrivateKeyDer::from_pem_reader(BufReader::new(open_secret(key)?)).map_err(TlsConfigError::Key)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

@@ -75,7 +75,7 @@ of its own tenant only.
 A token with `submit` decides what workers run: give it for tenants whose kinds you trust with it.
 
 Examples:
-  longshore token add --for acme --role submit --label \"acme's web shop\" > shop.token
+  (umask 077; longshore token add --for acme --role submit --label \"acme's web shop\" > shop.token)
   longshore token add --role admin --expires 90d --label \"the night shift\""
 )]
 pub struct TokenAddArgs {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use longshore::signals::run_with_signals;
 use longshore::store::Queues;
 use longshore::{
@@ -162,6 +163,11 @@ fn exec_handler(dir: PathBuf, user: Option<String>, defaults: &WorkerConfig) -> 
             .hint("leave it out: a command could read the worker's secrets");
     }
     let user = user.or_else(|| defaults.exec_user.clone()).map(|name| OsUser::find(&name)).transpose()?;
+    // A command of the other user could type into the terminal of root's shell (TIOCSTI).
+    if user.is_some() && std::fs::File::open("/dev/tty").is_ok() {
+        return Err(anyhow!("a worker with --exec-user must not have a terminal"))
+            .hint("start it as a service, or with `setsid --wait longshore worker …`");
+    }
     Ok(ExecHandler::new(CommandSettings::new(dir).inherit(defaults.exec_env.clone()).user(user)))
 }
 

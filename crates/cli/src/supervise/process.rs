@@ -27,6 +27,8 @@ pub struct ProcessCommand {
     pub arguments: Vec<String>,
     /// Its working directory.
     pub dir: PathBuf,
+    /// Variables of this process that it does not inherit.
+    pub removed_env: &'static [&'static str],
     /// Variables set in its environment, beside the inherited ones.
     pub env: Vec<(String, String)>,
 }
@@ -67,10 +69,10 @@ pub fn start(
     let mut command = Command::new(&plan.program);
     command.args(&plan.arguments).current_dir(&plan.dir);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.envs(plan.env.iter().map(|(name, value)| (name, value)));
-    for own in [env::NOTIFY_SOCKET, env::WATCHDOG_USEC, env::WATCHDOG_PID] {
-        command.env_remove(own);
+    for name in plan.removed_env.iter().chain(&[env::NOTIFY_SOCKET, env::WATCHDOG_USEC, env::WATCHDOG_PID]) {
+        command.env_remove(name);
     }
+    command.envs(plan.env.iter().map(|(name, value)| (name, value)));
     let (child, group) = reaper.spawn(&mut command)?;
     let (signals, received) = mpsc::channel(SIGNAL_QUEUE);
     let label = ProcessLabel { worker: name, pid: group.id() };

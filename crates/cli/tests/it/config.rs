@@ -49,7 +49,6 @@ fn bad_values_are_named_by_where_they_stand() {
 #[test]
 fn logs_go_into_daily_files_as_json_when_asked() {
     let dir = TestDir::new();
-    std::fs::create_dir(dir.path("logs")).unwrap();
     let args = ["worker", "--until-idle", "--slots", "1", "--log-dir", "logs", "--log-format", "json"];
     dir.run(&args).ok();
     let files: Vec<_> = std::fs::read_dir(dir.path("logs")).unwrap().collect();

@@ -1,10 +1,13 @@
 //! The kind `exec`: what commands get, what is recorded of them, and that none outlives its unit.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{TIMEOUT, TestDir, eventually, is_alive};
+use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually, is_alive};
 
 /// The user id of Debian's `nobody`.
 const NOBODY: u32 = 65_534;
@@ -55,32 +58,57 @@ fn a_worker_keeps_its_secrets_from_commands() {
     dir.run(&["worker", "--until-idle"]).ends(2).says("commands never inherit");
 }
 
-/// As root a process reads everything, so that the worker is started as another user.
-#[test]
-fn a_command_reads_neither_its_workers_environment_nor_that_of_the_reaper() {
+/// A script that prints the secret of each process of this user, if it can read it.
+const READ_SECRETS: &str =
+    "cat /proc/$PPID/environ; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep SMTP_PASS";
+
+/// The binary, with a secret in its environment. As root a process reads everything, so that it is
+/// started as another user.
+fn without_privileges(dir: &TestDir, arguments: &[&str]) -> Command {
     use std::os::unix::process::CommandExt;
-    let dir = TestDir::new();
-    // All processes of this user that have the worker's secret.
-    let script =
-        "cat /proc/$PPID/environ; cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep SMTP_PASS";
-    let id = dir.submit_script(&format!("({script}); grep NoNewPrivs /proc/self/status; id -u"), &[]);
-    let arguments = ["worker", "--slots", "1", "--until-idle"];
-    let mut worker = dir.command(&arguments);
+    let mut command = dir.command(arguments);
     if dir.is_root() {
         // The build's folder may be closed to that user.
         let program = dir.path("longshore");
-        std::fs::copy(worker.get_program(), &program).unwrap();
+        std::fs::copy(command.get_program(), &program).unwrap();
         dir.give_to(NOBODY);
-        worker = std::process::Command::new(program);
-        worker.args(arguments).current_dir(dir.path(".")).uid(NOBODY).gid(NOBODY);
+        command = Command::new(program);
+        command.args(arguments).current_dir(dir.path(".")).uid(NOBODY).gid(NOBODY);
     }
-    worker.env("LONGSHORE_SMTP_PASSWORD", "hunter2");
+    command.env("LONGSHORE_SMTP_PASSWORD", "hunter2");
+    command
+}
+
+#[test]
+fn a_command_reads_neither_its_workers_environment_nor_that_of_the_reaper() {
+    let dir = TestDir::new();
+    let id = dir.submit_script(&format!("({READ_SECRETS}); grep NoNewPrivs /proc/self/status; id -u"), &[]);
+    let mut worker = without_privileges(&dir, &["worker", "--slots", "1", "--until-idle"]);
     assert!(worker.status().unwrap().success());
-    let unit = dir.unit(&id);
+    // The store belongs to the other user.
+    let unit = dir.run(&["--store", "sqlite:longshore.db", "unit", "show", &id, "--json"]).ok().json();
     let out = unit["result"]["stdout"].as_str().unwrap_or_else(|| panic!("{unit}"));
     assert!(!out.contains("hunter2"), "{out}");
     assert!(unit["result"]["stderr"].as_str().unwrap().contains("Permission denied"), "{unit}");
     assert!(out.contains("NoNewPrivs:\t1"), "{out}");
+}
+
+#[test]
+fn a_command_reads_the_environment_of_no_other_process_of_its_supervisor() {
+    let dir = TestDir::new();
+    dir.write(
+        "longshore.toml",
+        "mail.spool = 'spool'\n\
+         [supervise.workers.mail]\ncommand = ['longshore', 'mail', 'send', '--daemon', '--folder', 'out']\n\
+         [supervise.workers.own]\ncommand = ['sh', '-c', 'touch own; sleep 600']\n\
+         [supervise.workers.exec]\nkinds = ['exec']\nslots = 1\n",
+    );
+    let wait = "until [ -e own ] && [ -d spool ]; do sleep 0.02; done";
+    dir.submit_script(&format!("{wait}; ({READ_SECRETS}) > found; touch end"), &[]);
+    let mut supervisor = without_privileges(&dir, &["supervise"]);
+    let _supervisor = ChildGuard(supervisor.spawn().unwrap());
+    eventually(TIMEOUT, || dir.path("end").exists().then_some(()));
+    assert_eq!(dir.read("found"), "");
 }
 
 #[test]
@@ -90,17 +118,31 @@ fn a_root_worker_runs_commands_as_another_user_if_it_is_told_to() {
         dir.run(&["worker", "--exec-user", "nobody"]).ends(1).says("does not run as root");
         return;
     }
-    dir.give_to(NOBODY);
+    std::fs::set_permissions(dir.path("."), Permissions::from_mode(0o755)).unwrap();
+    let work = ["worker", "--until-idle", "--exec-user", "nobody"];
+    // The tests may have a terminal.
+    let run_detached = || {
+        let mut detached = Command::new("setsid");
+        detached.arg("--wait").arg(dir.command(&[]).get_program()).args(work).current_dir(dir.path("."));
+        assert!(detached.status().unwrap().success());
+    };
     let id = dir.submit_script("id -u; id -G; echo $USER; cat /proc/$PPID/environ", &["--max-attempts", "1"]);
-    dir.run(&["worker", "--until-idle", "--exec-user", "nobody"]).ok();
+    run_detached();
     let unit = dir.unit(&id);
     assert_eq!(failure_code(&unit), "exit-code", "the worker's environment is not readable");
     let id = dir.submit_script("id -u; id -G; echo $USER", &[]);
-    dir.run(&["worker", "--until-idle", "--exec-user", "nobody"]).ok();
+    run_detached();
     let unit = dir.unit(&id);
     let nobody = NOBODY.to_string();
     assert_eq!(unit["result"]["stdout"], format!("{nobody}\n{nobody}\nnobody\n"), "{unit}");
     dir.run(&["worker", "--exec-user", "no-such-user"]).ends(1).says("no user `no-such-user`");
+    // `script` runs a command on a terminal, which a command of the other user could type into.
+    let on_terminal = format!("{} {}", dir.command(&[]).get_program().display(), work.join(" "));
+    let mut script = Command::new("script");
+    script.args(["-qec", &on_terminal, "/dev/null"]).current_dir(dir.path(".")).stdin(Stdio::null());
+    let shown = script.output().unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("must not have a terminal"), "{shown}");
 }
 
 /// A group has its leader's id. If the leader were reaped first, the id could belong to another group

@@ -111,7 +111,7 @@ impl SmallDisk {
     fn mount(at: &Path) -> Self {
         std::fs::create_dir(at).unwrap();
         let disk = Self(at.to_owned());
-        disk.run_mount(&["-t", "tmpfs", "-o", "size=4m", "tmpfs"]);
+        disk.run_mount(&["-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs"]);
         disk
     }
 

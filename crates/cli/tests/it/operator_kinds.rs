@@ -101,6 +101,15 @@ fn a_tenant_starts_only_the_batch_files_that_the_operator_offers() {
         let message = unit["failure"]["message"].as_str().unwrap();
         assert!(!message.contains('/') && !message.contains("private"), "{message}");
     }
+    let set_mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(site.dir.path("offered/batch.toml"), mode).unwrap();
+    };
+    // Another user of the machine can write it.
+    set_mode(0o666);
+    let unit = site.run("batch.start", &start("offered/batch.toml"));
+    assert_eq!((&unit["state"], &unit["failure"]["code"]), (&json!("failed"), &json!("batch_start")));
+    set_mode(0o644);
     let unit = site.run("batch.start", &start("offered/batch.toml"));
     assert_eq!(unit["state"], "done", "{unit}");
     let batch = site.dir.batch(unit["result"]["batch"].as_str().unwrap());

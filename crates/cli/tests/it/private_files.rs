@@ -101,6 +101,37 @@ fn a_state_folder_that_another_user_made_runs_nothing() {
     assert!(!dir.path("stolen").exists());
 }
 
+/// The attack: another user places a store, or the log of one, where the victim starts a worker.
+#[test]
+fn a_store_that_another_user_placed_or_can_change_runs_nothing() {
+    let dir = TestDir::new();
+    dir.submit_script("touch stolen", &[]);
+    let work = ["worker", "--slots", "1", "--until-idle"];
+    let named = [&["--store", "sqlite:longshore.db"], &work[..]].concat();
+    for (path, mode) in [("longshore.db", 0o666), (".", 0o777), (".", 0o1777)] {
+        let before = dir.path(path).metadata().unwrap().mode() & 0o777;
+        set_mode(&dir.path(path), mode);
+        for args in [&work[..], &named] {
+            dir.run(args).ends(1).says("can be changed by other users").says("hint:");
+        }
+        dir.run(&["doctor"]).ends(1);
+        set_mode(&dir.path(path), before);
+    }
+    let log = dir.write("longshore.db-wal", "");
+    set_mode(&log, 0o600);
+    if give_away(&log) {
+        dir.run(&work).ends(1).says("longshore.db-wal belongs to another user").says("`--store sqlite:");
+        fs::remove_file(&log).unwrap();
+        give_away(&dir.path("longshore.db"));
+        dir.run(&work).ends(1).says("longshore.db belongs to another user");
+        assert!(dir.run(&["doctor"]).ends(1).out.contains("belongs to another user"));
+    }
+    assert!(!dir.path("stolen").exists());
+    // A store that the user names may belong to another member of a group.
+    dir.run(&named).ok();
+    assert!(dir.path("stolen").exists());
+}
+
 #[test]
 fn everything_with_payloads_is_private_under_any_umask() {
     for umask in ["022", "000"] {
@@ -143,6 +174,33 @@ fn a_configuration_that_another_user_wrote_or_can_write_is_not_obeyed() {
     }
     dir.run(&["queue", "list"]).ends(1).says("belongs to another user").says("--config longshore.toml");
     dir.run(&["--config", "longshore.toml", "queue", "list"]).ok();
+}
+
+#[test]
+fn a_secret_or_a_log_folder_that_other_users_can_read_is_refused() {
+    let dir = TestDir::new();
+    let refused = |args: &[&str]| {
+        dir.run(args).ends(1).says("is accessible to other users").says("hint: chmod");
+    };
+    let (cert, key) = crate::serve::self_signed_certificate(&dir, "DNS:localhost");
+    set_mode(Path::new(&key), 0o644);
+    refused(&["serve", "--listen", "127.0.0.1:0", "--tls-cert", &cert, "--tls-key", &key]);
+    dir.write("word", "secret");
+    set_mode(&dir.path("word"), 0o644);
+    let smtp = "[mail.smtp]\nserver = '127.0.0.1:1'\nuser = 'me'\npassword_file = 'word'\n";
+    dir.write("longshore.toml", smtp);
+    refused(&["mail", "send"]);
+    fs::create_dir(dir.path("logs")).unwrap();
+    for mode in [0o755, 0o711] {
+        set_mode(&dir.path("logs"), mode);
+        refused(&["--log-dir", "logs", "queue", "list"]);
+    }
+    set_mode(&dir.path("logs"), 0o1777);
+    refused(&["--log-dir", "logs", "queue", "list"]);
+    set_mode(&dir.path("logs"), 0o700);
+    dir.run(&["--log-dir", "logs", "queue", "list"]).ok();
+    set_mode(&dir.write("longshore.toml", "[workers.py.env]\nOPENAI_API_KEY = 'x'\n"), 0o644);
+    dir.run(&["queue", "list"]).ends(1).says("holds a secret and is readable by other users");
 }
 
 #[test]

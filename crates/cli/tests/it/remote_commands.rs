@@ -190,7 +190,15 @@ fn who_cannot_get_through_hears_why_and_what_to_do() {
         .run(&["unit", "show", "019a8d2e-0000-7000-8000-000000000000"], &token)
         .ends(1)
         .says("there is no unit");
-    remote.client.write("token", format!("{token}\n"));
+    let file = remote.client.write("token", format!("{token}\n"));
+    let set_mode = |mode| {
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+        std::fs::set_permissions(&file, mode).unwrap();
+    };
+    set_mode(0o644);
+    let open = remote.run(&["queue", "list", "--token-file", "token"], "").ends(1);
+    open.says("accessible to other users").says("hint: chmod 600");
+    set_mode(0o600);
     remote.run(&["queue", "list", "--token-file", "token"], "lsh_wrong").ok();
     remote.run(&["queue", "list", "--token-file", "none"], "").ends(1).says("cannot read none");
     let url = remote.url();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use longshore::store::{ClaimRequest, LeasedUnit};
 use longshore::worker_session::Lease;
-use longshore::{BatchId, Failure, Kind, Outcome, Scope, SessionId, Store, Unit};
+use longshore::{BatchId, Failure, Kind, Outcome, Rights, Scope, SessionId, Store, Unit};
 use tokio::time::Instant;
 
 use super::script_cache::{ScriptCache, ScriptSource};
@@ -26,6 +26,7 @@ const STORE_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Data of a task in the scheduler.
 #[derive(Debug)]
 pub(super) struct TaskData {
+    rights: Rights,
     pub(super) script_id: u64,
     attempt: u32,
     queued: i64,
@@ -43,6 +44,7 @@ impl TaskData {
     pub(super) fn to_order(&self, lease: Lease, request: &ResourceRequest) -> TaskOrder {
         TaskOrder {
             lease,
+            rights: self.rights,
             script_id: self.script_id,
             attempt: self.attempt,
             queued: self.queued,
@@ -253,6 +255,7 @@ fn prepare_task(
     let now = unit.started_at.unwrap_or(unit.since);
     let time_left = unit.deadline.map(|deadline| deadline.since(now));
     let data = TaskData {
+        rights: unit.rights,
         script_id: 0,
         attempt: unit.attempt,
         queued: unit.created_at.as_micros(),

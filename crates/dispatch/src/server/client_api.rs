@@ -24,7 +24,8 @@ use crate::wire::frame::{decode_json, encode_json};
 pub(super) struct ClientApi {
     client: Client,
     core: mpsc::Sender<Event>,
-    base: String,
+    /// The part of the status that does not change.
+    fixed_status: PoolStatus,
     /// A snapshot of the launcher. The launcher itself may wait long for its base system.
     launcher: Option<Arc<LauncherStatus>>,
 }
@@ -34,9 +35,9 @@ impl ClientApi {
         store: Arc<dyn Store>,
         core: mpsc::Sender<Event>,
         launcher: Option<Arc<LauncherStatus>>,
-        base: String,
+        fixed_status: PoolStatus,
     ) -> Self {
-        Self { client: Client::new(store), core, base, launcher }
+        Self { client: Client::new(store), core, fixed_status, launcher }
     }
 
     /// Number of scripts that are ready in the store.
@@ -147,8 +148,11 @@ impl ClientApi {
         let size = self.launcher.as_ref().map(|launcher| launcher.size());
         let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
         let counts = totals.map_err(|error| error.to_string())?.counts;
+        let PoolStatus { base, roots, allowed_env, .. } = self.fixed_status.clone();
         Ok(PoolStatus {
-            base: self.base.clone(),
+            base,
+            roots,
+            allowed_env,
             size: size.map_or((0, 0), |size| (size.min, size.max)),
             threads: size.map_or(0, |size| size.threads),
             ready: counts.ready,

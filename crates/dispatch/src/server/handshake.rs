@@ -1,6 +1,6 @@
 //! Accepts connections and authenticates peers.
 //!
-//! A peer with a wrong secret gets no reply: its connection is closed.
+//! A peer without the secret of its role gets no reply: its connection is closed.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
-use super::state::secrets_match;
+use super::state::{ServerState, secrets_match};
 use crate::local_socket;
 use crate::wire::frame::{FrameReader, decode_json, encode_json};
 use crate::wire::{Hello, MAX_FRAME, MAX_UNAUTHENTICATED_FRAME, PeerRole, Welcome, negotiate_version};
@@ -49,7 +49,7 @@ impl Listener {
     }
 }
 
-/// A connection to a peer that has presented the secret.
+/// A connection to a peer that has presented the secret of its role.
 pub(super) struct AuthenticatedPeer {
     pub(super) role: PeerRole,
     pub(super) reader: Reader,
@@ -60,7 +60,8 @@ pub(super) struct AuthenticatedPeer {
 #[derive(Clone)]
 pub(super) struct Acceptor {
     tls: TlsAcceptor,
-    secret: SecretSlice<u8>,
+    client_secret: SecretSlice<u8>,
+    worker_secret: SecretSlice<u8>,
     pending: Arc<PendingHandshakes>,
 }
 
@@ -85,8 +86,10 @@ impl PendingHandshakes {
 }
 
 impl Acceptor {
-    pub(super) fn new(tls: TlsAcceptor, secret: SecretSlice<u8>) -> Self {
-        Self { tls, secret, pending: Arc::default() }
+    pub(super) fn new(tls: TlsAcceptor, state: &ServerState) -> Self {
+        let [client_secret, worker_secret] =
+            [PeerRole::Client, PeerRole::Worker].map(|role| state.secret(role));
+        Self { tls, client_secret, worker_secret, pending: Arc::default() }
     }
 
     /// Accepts connections for ever, and passes each authenticated peer to `on_peer`.
@@ -159,7 +162,11 @@ impl Acceptor {
         let hello = reader.next().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let hello: Hello = decode_json(&hello)?;
         let presented = STANDARD.decode(&hello.secret).map_err(io::Error::other)?;
-        if !secrets_match(&self.secret, &presented) {
+        let expected = match hello.role {
+            PeerRole::Client => &self.client_secret,
+            PeerRole::Worker => &self.worker_secret,
+        };
+        if !secrets_match(expected, &presented) {
             return Err(io::Error::other("wrong secret"));
         }
         let version = negotiate_version(hello.oldest, hello.newest);

@@ -85,6 +85,10 @@ pub struct LaunchOptions {
     pub job: JobTemplate,
     /// Number of workers.
     pub size: PoolSize,
+    /// The roots in the job's command, for the pool's status.
+    pub roots: Vec<PathBuf>,
+    /// The variables that the job's command allows, for the pool's status.
+    pub allowed_env: Vec<String>,
 }
 
 /// Why a server failed.

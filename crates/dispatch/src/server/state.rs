@@ -18,14 +18,16 @@ use serde::{Deserialize, Serialize};
 use crate::access::remove_partial_writes;
 use crate::launch::SubmittedJob;
 use crate::tls::ServerIdentity;
+use crate::wire::PeerRole;
 
 const FILE: &str = "server.json";
 
-/// Content of the file. Its mode is 0600, because it holds the private key and the secret.
+/// Content of the file. Its mode is 0600, because it holds the private key and the secrets.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ServerState {
     pub(super) identity: ServerIdentity,
-    secret: Vec<u8>,
+    client_secret: Vec<u8>,
+    worker_secret: Vec<u8>,
     /// The port of the last process: workers try it first.
     pub(super) port: u16,
     /// The last session, and earlier sessions that were not adopted yet.
@@ -66,10 +68,11 @@ impl ServerState {
     fn create() -> io::Result<Self> {
         let identity = ServerIdentity::generate().map_err(io::Error::other)?;
         // Two random ids have 244 random bits.
-        let secret = [SessionId::new(), SessionId::new()].map(|id| *id.as_bytes()).concat();
+        let secret = || [SessionId::new(), SessionId::new()].map(|id| *id.as_bytes()).concat();
         Ok(Self {
             identity,
-            secret,
+            client_secret: secret(),
+            worker_secret: secret(),
             port: 0,
             sessions: Vec::new(),
             jobs: BTreeMap::new(),
@@ -118,8 +121,13 @@ impl ServerState {
         write_private(&folder.join(FILE), &bytes)
     }
 
-    pub(super) fn secret(&self) -> SecretSlice<u8> {
-        self.secret.clone().into()
+    /// The secret that peers of this role must present.
+    pub(super) fn secret(&self, role: PeerRole) -> SecretSlice<u8> {
+        let secret = match role {
+            PeerRole::Client => &self.client_secret,
+            PeerRole::Worker => &self.worker_secret,
+        };
+        secret.clone().into()
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a script's submitter may choose on a worker with roots: paths inside the roots, and
 //! environment variables that the operator listed. A worker without roots runs the operator's own
-//! scripts and restricts nothing.
+//! scripts, restricts nothing and refuses those of tenants.
 //!
 //! Paths below a root are opened component by component, without following symbolic links, so that
 //! no link can be placed between the check and the use. Output can be written only to files named
@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
+use longshore::Rights;
 use longshore_trusted_path::{check_parents, check_unwritable};
 use rustix::fs::{CWD, Mode, OFlags, fcntl_setfl, ftruncate, mkdirat, openat};
 use rustix::io::Errno;
@@ -76,10 +77,23 @@ impl Boundary {
         Ok(Self { roots, allowed_env: allowed_env.iter().cloned().collect() })
     }
 
+    /// Refuses a tenant's script if there are no roots.
+    pub(super) fn check_rights(&self, rights: Rights) -> Result<(), String> {
+        match rights {
+            Rights::Tenant if self.roots.is_empty() => {
+                Err("this worker has no roots, so it runs no tenant's scripts (`--root`)".into())
+            }
+            Rights::Tenant | Rights::Operator => Ok(()),
+        }
+    }
+
     /// Checks a script and what its submitter chose. Returns the script's real path.
     pub(super) fn check(&self, script: &Script) -> Result<PathBuf, String> {
+        // Nothing outside the roots is opened.
+        let roots: Vec<PathBuf> = self.roots.iter().map(|root| root.real.clone()).collect();
+        let real = script_check::check(&script.path, &roots)?;
         let own_root: Vec<PathBuf> = script.root.iter().cloned().collect();
-        let path = script_check::check(&script.path, &own_root)?;
+        let path = script_check::check(&real, &own_root)?;
         if script.sentinels.is_some() && script.name.as_ref().is_some_and(|name| name.contains('/')) {
             return Err("a script with sentinel files has `/` in its name".into());
         }
@@ -93,8 +107,6 @@ impl Boundary {
     }
 
     fn check_inside(&self, script: &Script, real: &Path) -> Result<(), String> {
-        let roots: Vec<PathBuf> = self.roots.iter().map(|root| root.real.clone()).collect();
-        script_check::check(real, &roots)?;
         if has_output_extension(real) {
             return Err(format!("script {} has the name of an output file", real.display()));
         }

@@ -1,8 +1,9 @@
 //! Checks whether a script may run: it must be a readable regular file inside an allowed root, by a
 //! path without unusual characters.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+
+use longshore_trusted_path::{Symlinks, open_regular};
 
 /// Checks a script and returns its real path.
 pub(super) fn check(path: &Path, roots: &[PathBuf]) -> Result<PathBuf, String> {
@@ -13,18 +14,20 @@ pub(super) fn check(path: &Path, roots: &[PathBuf]) -> Result<PathBuf, String> {
     if let Some(forbidden) = forbidden_character(path) {
         return Err(format!("script {shown:?} has {forbidden:?} in its path"));
     }
-    let real = path.canonicalize().map_err(|error| format!("script {shown}: {error}"))?;
-    let inside = |root: &PathBuf| root.canonicalize().is_ok_and(|root| real.starts_with(root));
-    if !roots.is_empty() && !roots.iter().any(inside) {
+    let real = path.canonicalize();
+    let inside =
+        |path: &Path| roots.iter().any(|root| root.canonicalize().is_ok_and(|root| path.starts_with(root)));
+    // The same answer for all files outside, so that a submitter does not learn whether one exists. A
+    // missing file is inside if it is written so.
+    let found = real.as_deref().unwrap_or(path);
+    let leads_up = path.components().any(|component| component == Component::ParentDir);
+    if !roots.is_empty() && (!inside(found) || (real.is_err() && leads_up)) {
         let roots: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
         return Err(format!("script {shown} is not inside {}", roots.join(" or ")));
     }
-    let file = File::open(&real).map_err(|error| format!("script {shown}: {error}"))?;
-    match file.metadata() {
-        Ok(facts) if facts.is_file() => Ok(real),
-        Ok(_) => Err(format!("script {shown} is not a regular file")),
-        Err(error) => Err(format!("script {shown}: {error}")),
-    }
+    let real = real.map_err(|error| format!("script {shown}: {error}"))?;
+    open_regular(&real, Symlinks::Reject).map_err(|error| format!("script {shown}: {error}"))?;
+    Ok(real)
 }
 
 /// Letters and digits of any alphabet are allowed. Characters that a shell or a terminal could
@@ -46,6 +49,23 @@ mod tests {
         let roots = [folder.path().to_path_buf()];
         assert_eq!(check(&script, &roots).unwrap(), script.canonicalize().unwrap());
         assert!(check(&script, &[]).is_ok());
+    }
+
+    #[test]
+    fn a_pipe_does_not_block_and_nothing_is_said_about_files_outside_the_roots() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("inner");
+        std::fs::create_dir(&inner).unwrap();
+        let roots = [inner.clone()];
+        for pipe in [folder.path().join("pipe"), inner.join("pipe")] {
+            use rustix::fs::{CWD, FileType, Mode, mknodat};
+            mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        }
+        assert!(check(&inner.join("pipe"), &roots).unwrap_err().contains("not a regular file"));
+        for outside in ["pipe", "missing", "inner/../missing", "inner/missing/../../pipe"] {
+            let error = check(&folder.path().join(outside), &roots).unwrap_err();
+            assert!(error.contains("is not inside"), "{error}");
+        }
     }
 
     #[test]

@@ -156,7 +156,11 @@ impl ScriptRun<'_> {
     }
 
     async fn perform(&self, cancel: &CancelSignal) -> RunResult {
-        let path = match self.script.checked(|| self.context.boundary.check(self.script())) {
+        // Before the cached check: an array's tasks may have been sent with different rights.
+        let checked = self.context.boundary.check_rights(self.start.order.rights);
+        let checked =
+            checked.and_then(|()| self.script.checked(|| self.context.boundary.check(self.script())));
+        let path = match checked {
             Ok(path) => path,
             Err(problem) => return RunResult::new(RunEnd::Refused(problem)),
         };

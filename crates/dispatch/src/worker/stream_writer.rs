@@ -254,6 +254,7 @@ mod tests {
     fn order() -> TaskOrder {
         TaskOrder {
             lease: Lease { unit: UnitId::new(), fence: 1 },
+            rights: longshore::Rights::Operator,
             script_id: 0,
             attempt: 1,
             queued: 0,

@@ -4,7 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use longshore::{Unit, UnitState};
+use longshore::store::{TenantChange, Tenants};
+use longshore::{Client, Kind, NewUnit, Rights, Scope, TenantId, Unit, UnitState};
 use longshore_dispatch::script::{RunReport, Script, ScriptOutput};
 use longshore_dispatch::server::{ServerError, prepare_state};
 use longshore_dispatch::worker::{DispatchWorkerError, WorkerOptions};
@@ -85,6 +86,28 @@ async fn a_tenants_variables_cannot_run_code_before_an_allowed_script() {
     script.env.insert("SEED".into(), "7".into());
     let report: RunReport = pool.run(script).await.result.unwrap().parse().unwrap();
     assert_eq!(report.tail, "seed=7\n");
+}
+
+#[tokio::test]
+async fn a_tenants_script_runs_only_on_a_worker_with_roots() {
+    let bounded = BoundedPool::start("echo said").await;
+    let unbounded = Pool::start().await;
+    let _worker = unbounded.worker(1);
+    let mut ended = Vec::new();
+    for pool in [&bounded.pool, &unbounded] {
+        let kind = Kind::new("script").unwrap();
+        let tenant = TenantId::new("acme").unwrap();
+        let opened = TenantChange { allowed_kinds: Some([kind.clone()].into()), ..TenantChange::default() };
+        pool.store.put_tenant(&Scope::All, &tenant, opened).await.unwrap();
+        let payload = serde_json::to_value(bounded.script()).unwrap();
+        let unit = NewUnit { tenant, rights: Rights::Tenant, ..NewUnit::new(kind, payload) };
+        let id = unit.id;
+        Client::new(pool.store.clone()).send(unit).await.unwrap();
+        ended.push(pool.wait_for_end(id).await);
+    }
+    assert_eq!(ended[0].state, UnitState::Done, "{:?}", ended[0].failure);
+    let failure = ended[1].failure.as_ref().unwrap();
+    assert!(failure.message.contains("no roots"), "{failure}");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use tokio::net::UnixListener;
 use crate::pool_fixture::Pool;
 
 fn access(pool: &Pool) -> Access {
-    Access::read(pool.folder.path()).unwrap()
+    Access::read(pool.folder.path(), PeerRole::Client).unwrap()
 }
 
 fn listens(name: &str) -> bool {
@@ -25,8 +25,10 @@ async fn a_client_needs_no_network_and_a_worker_does() {
     let nowhere = Access { addresses: vec!["127.0.0.1:1".parse().unwrap()], ..access(&pool) };
     let link = connect(&nowhere, PeerRole::Client).await.unwrap();
     assert_eq!(link.address, None);
+    let worker = Access::read(pool.folder.path(), PeerRole::Worker).unwrap();
+    let nowhere = Access { addresses: nowhere.addresses, ..worker.clone() };
     connect(&nowhere, PeerRole::Worker).await.unwrap_err();
-    assert!(connect(&access(&pool), PeerRole::Worker).await.unwrap().address.is_some());
+    assert!(connect(&worker, PeerRole::Worker).await.unwrap().address.is_some());
 }
 
 #[tokio::test]

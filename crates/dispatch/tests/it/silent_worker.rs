@@ -13,7 +13,7 @@ use crate::pool_fixture::{LONG, Pool, once};
 
 /// A worker that registers and sends nothing more.
 async fn silent_worker(pool: &Pool) -> ServerConnection {
-    let access = Access::read(pool.folder.path()).unwrap();
+    let access = Access::read(pool.folder.path(), PeerRole::Worker).unwrap();
     let mut link = connect(&access, PeerRole::Worker).await.unwrap();
     let register = Register {
         uid: "silent".into(),

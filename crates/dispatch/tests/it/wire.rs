@@ -5,6 +5,7 @@ use std::io;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use longshore_dispatch::access::Access;
+use longshore_dispatch::connection::connect;
 use longshore_dispatch::tls;
 use longshore_dispatch::wire::frame::{FrameReader, decode_json, encode, encode_json};
 use longshore_dispatch::wire::{FromWorker, Hello, PROTOCOL_VERSION, PeerRole, Welcome, WorkerLoad};
@@ -19,7 +20,7 @@ use crate::pool_fixture::{Pool, array, once};
 type Tls = TlsStream<TcpStream>;
 
 fn access(pool: &Pool) -> Access {
-    Access::read(pool.folder.path()).unwrap()
+    Access::read(pool.folder.path(), PeerRole::Worker).unwrap()
 }
 
 async fn dial(access: &Access) -> Tls {
@@ -89,6 +90,18 @@ async fn a_peer_without_the_secret_learns_nothing() {
     let _ = plain.read_to_end(&mut answer).await;
     assert!(answer.len() <= 7, "a TLS alert at most: {answer:?}");
     assert_works(&pool).await;
+}
+
+#[tokio::test]
+async fn a_worker_cannot_act_as_a_client() {
+    let pool = Pool::start().await;
+    let access = access(&pool);
+    let mut stream = dial(&access).await;
+    let as_client = Hello { role: PeerRole::Client, ..hello(&access, (PROTOCOL_VERSION, PROTOCOL_VERSION)) };
+    say_hello(&mut stream, &as_client).await;
+    assert_eq!(read_to_end(stream).await, b"");
+    connect(&access, PeerRole::Client).await.unwrap_err();
+    connect(&access, PeerRole::Worker).await.unwrap();
 }
 
 #[tokio::test]

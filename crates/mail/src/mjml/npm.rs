@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use longshore_pool::{CallError, ErrorKind, PoolSettings, Program, WhenQueueFull, WorkerPool};
+use longshore_pool::{
+    BASIC_VARIABLES, CallError, ErrorKind, PoolSettings, Program, WhenQueueFull, WorkerPool,
+};
 use serde::{Deserialize, Serialize};
 
 use super::error::RenderError;
@@ -42,6 +44,7 @@ impl NpmRenderer {
     pub async fn start(folder: &Path, workers: usize) -> Result<Self, RenderError> {
         let program = Program::command("node")
             .args(["--input-type=module", "-e", WORKER])
+            .inherit_only(BASIC_VARIABLES)
             .env("LONGSHORE_MJML", folder.as_os_str());
         let settings = PoolSettings {
             min: 1.min(workers),

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use longshore::Store;
 use longshore_dispatch::launch::JobTemplate;
 use longshore_dispatch::launch::scaler::PoolSize;
@@ -48,7 +47,13 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
         idle: typed.idle.0,
     };
     let recipe = recipe(&typed, &folder, &wanted)?;
-    let launch = LaunchOptions { system: open_system(wanted.qsys.base, site_config()), job: recipe, size };
+    let launch = LaunchOptions {
+        system: open_system(wanted.qsys.base, site_config()),
+        job: recipe,
+        size,
+        roots: wanted.roots,
+        allowed_env: wanted.allowed_env,
+    };
     let listen = match typed.listen.is_empty() {
         false => typed.listen.clone(),
         true => addresses(wanted.qsys.base),
@@ -138,10 +143,10 @@ fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSizeArg) -> any
     if let Some(time) = typed.time {
         add("--lifetime", format!("{}s", time.0.as_secs()));
     }
-    for root in &typed.root {
-        add("--root", text(&root.canonicalize().with_context(|| format!("--root {}", root.display()))?));
+    for root in &wanted.roots {
+        add("--root", text(root));
     }
-    for name in &typed.allow_env {
+    for name in &wanted.allowed_env {
         add("--allow-env", name.clone());
     }
     for (name, hook) in [("--before", &typed.before), ("--after", &typed.after)] {

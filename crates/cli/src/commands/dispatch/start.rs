@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
@@ -13,6 +13,7 @@ use longshore_dispatch::connection::ConnectError;
 use longshore_dispatch::request::PoolStatus;
 use longshore_dispatch::server::prepare_folder;
 use longshore_dispatch::system::{JobRole, QueueSystem};
+use longshore_dispatch::wire::PeerRole;
 use tokio::time::Instant;
 
 use super::{POLL_INTERVAL, ask_status, connection_hint};
@@ -24,12 +25,16 @@ use crate::settings::Settings;
 /// The hint for a folder that cannot be used.
 const DIR_HINT: &str = "`--dir` names a folder that this user can write to and all workers see";
 
-/// The size of a pool, resolved from flags, configuration and defaults.
+/// The size of a pool and the bounds of its workers, resolved from flags, configuration and defaults.
 pub struct PoolSizeArg {
     pub qsys: QueueSystem,
     pub workers: u32,
     pub max_workers: u32,
     pub threads: u32,
+    /// Real paths, sorted.
+    pub roots: Vec<PathBuf>,
+    /// Sorted.
+    pub allowed_env: Vec<String>,
 }
 
 impl PoolSizeArg {
@@ -50,7 +55,12 @@ impl PoolSizeArg {
         let number = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
         let workers = number(workers);
         let max_workers = typed.max_workers.unwrap_or(workers).max(workers);
-        Ok(Self { qsys, workers, max_workers, threads: number(threads) })
+        let real = |root: &PathBuf| root.canonicalize().with_context(|| format!("--root {}", root.display()));
+        let mut roots = typed.root.iter().map(real).collect::<anyhow::Result<Vec<_>>>()?;
+        let mut allowed_env = typed.allow_env.clone();
+        roots.sort();
+        allowed_env.sort();
+        Ok(Self { qsys, workers, max_workers, threads: number(threads), roots, allowed_env })
     }
 }
 
@@ -129,7 +139,7 @@ fn print_pool(
     Ok(ExitCode::Good)
 }
 
-/// A pool is reused only if it has at least what is requested.
+/// A pool is reused only if it has at least what is requested, and restricts scripts in the same way.
 fn check_compatible(status: &PoolStatus, wanted: &PoolSizeArg) -> anyhow::Result<()> {
     let base = wanted.qsys.base.name();
     let problem = if status.base != base {
@@ -138,6 +148,14 @@ fn check_compatible(status: &PoolStatus, wanted: &PoolSizeArg) -> anyhow::Result
         format!("its workers have {} threads, not {}", status.threads, wanted.threads)
     } else if status.size.1 < wanted.workers {
         format!("it has {} workers, not {}", status.size.1, wanted.workers)
+    } else if status.roots != wanted.roots {
+        let list = |roots: &[PathBuf]| match roots {
+            [] => "no roots".to_owned(),
+            roots => roots.iter().map(|root| root.display().to_string()).collect::<Vec<_>>().join(", "),
+        };
+        format!("its workers have other roots: {}, not {}", list(&status.roots), list(&wanted.roots))
+    } else if status.allowed_env != wanted.allowed_env {
+        "its workers have other values of --allow-env".to_owned()
     } else {
         return Ok(());
     };
@@ -191,6 +209,6 @@ fn forwarded_args() -> Vec<std::ffi::OsString> {
 
 /// Whether the server's process is on this machine and alive.
 pub fn is_alive(folder: &Path, pid: u32) -> bool {
-    let here = Access::read(folder).is_ok();
+    let here = Access::read(folder, PeerRole::Client).is_ok();
     here && longshore_process::is_alive(pid)
 }

@@ -4,6 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use longshore_ai::MasterSource;
+use longshore_dispatch::access;
 use longshore_trusted_path::{
     PathError, Symlinks, check_private_dir, check_private_tree, open_private, open_unwritable,
 };
@@ -51,12 +52,13 @@ pub(super) fn check(settings: &Settings) -> Vec<CheckResult> {
 fn folders(settings: &Settings) -> Vec<CheckResult> {
     let pool = settings.dispatch.folder(None);
     let state = state_folder(None, &pool.canonicalize().unwrap_or_else(|_| pool.clone()));
-    let access = pool.join(longshore_dispatch::access::FILE);
+    let [access, worker] = [access::FILE, access::WORKER_FILE].map(|name| pool.join(name));
     let messages = settings.mail.spool.join("keys");
     let open: Check = |path| open_private(path, Symlinks::Reject).map(drop);
-    let all: [(_, &Path, Check); 4] = [
+    let all: [(_, &Path, Check); 5] = [
         ("dispatch state", &state, check_private_tree),
         ("dispatch access", &access, open),
+        ("dispatch access", &worker, open),
         ("mail spool", &messages, check_private_dir),
         ("PID file", &settings.supervise.pid_file, |path| open_unwritable(path).map(drop)),
     ];

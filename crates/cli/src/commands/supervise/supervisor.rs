@@ -18,6 +18,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use super::depth_poller::DepthPoller;
 use super::signals::{SupervisorRequest, SupervisorSignals};
 use crate::config::LogFormat;
+use crate::env;
 use crate::exit::ExitCode;
 use crate::settings::{Settings, SuperviseSettings, SupervisedCommand, SupervisedSection};
 use crate::supervise::log_prefix::LineFormat;
@@ -176,22 +177,32 @@ impl<'a> Supervisor<'a> {
     }
 
     fn plan(&self, worker: &SupervisedSection) -> ProcessCommand {
-        let (program, arguments) = match &worker.run {
-            SupervisedCommand::Longshore(words) => (self.program.clone(), words.clone()),
+        // The commands of units can read the environment of another program of their user.
+        let (program, arguments, removed_env) = match &worker.run {
+            SupervisedCommand::Longshore(words) => (self.program.clone(), words.clone(), &[][..]),
             SupervisedCommand::Command(words) => {
-                (PathBuf::from(&words[0]), words.get(1..).unwrap_or_default().to_vec())
+                let arguments = words.get(1..).unwrap_or_default().to_vec();
+                (PathBuf::from(&words[0]), arguments, &env::SECRETS[..])
             }
         };
         let own = worker.env.iter().map(|(name, value)| (name.clone(), value.clone()));
-        let env = self.settings.inherited_env.iter().cloned().chain(own).collect();
-        ProcessCommand { program, arguments, dir: worker.dir.clone(), env }
+        let inherited = self.settings.inherited_env.iter().cloned();
+        let inherited = inherited.filter(|(name, _)| !removed_env.contains(&name.as_str()));
+        let env = inherited.chain(own).collect();
+        ProcessCommand { program, arguments, dir: worker.dir.clone(), removed_env, env }
     }
 
     /// Resumes batches without a running initiator, as after a reboot.
     fn recover(&mut self) {
         let arguments = ["batch", "recover"].map(str::to_owned).to_vec();
         let env = self.settings.inherited_env.clone();
-        let plan = ProcessCommand { program: self.program.clone(), arguments, dir: ".".into(), env };
+        let plan = ProcessCommand {
+            program: self.program.clone(),
+            arguments,
+            dir: ".".into(),
+            removed_env: &[],
+            env,
+        };
         if let Err(error) = self.run(RECOVERY, "recover".into(), &plan, None) {
             tracing::warn!("cannot resume batches: {error}");
         }

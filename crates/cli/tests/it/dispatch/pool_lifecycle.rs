@@ -15,10 +15,22 @@ fn a_pool_is_used_again_if_it_is_what_is_wanted() {
     assert!(again.out.contains("is reused"), "{}", again.out);
     pool.start_with(&["--workers", "3", "--nthr", "2"]).ends(1).says("it has 2 workers, not 3");
     pool.start_with(&["--nthr", "4"]).ends(1).says("2 threads, not 4");
+    // Else a tenant's scripts would run on workers without roots.
+    pool.start_with(&["--nthr", "2", "--root", "."]).ends(1).says("other roots: no roots, not");
     let other = ["dispatch", "start", "--qsys", "slurm_worker", "--nthr", "1"];
     pool.run(&other).ends(1).says("started by local, not slurm");
     pool.run(&["dispatch", "start", "--qsys", "local"]).ends(2).says("--qsys local_worker");
     assert_eq!(pool.server_pid(), server);
+    pool.stop();
+}
+
+#[test]
+fn scripts_of_a_pool_with_roots_gain_no_privileges() {
+    let pool = PoolFixture::prepare(Box::new(LocalLauncher), &[]);
+    pool.dir.write("status.sh", "grep NoNewPrivs /proc/self/status");
+    pool.start_with(&["--workers", "1", "--nthr", "1", "--root", "."]).ok();
+    let ended = pool.run(&["submit", "--wait", "--json", "--script", "status.sh"]).ok().json();
+    assert_eq!(ended["report"]["tail"], "NoNewPrivs:\t1\n", "{ended}");
     pool.stop();
 }
 

@@ -45,6 +45,21 @@ async fn it_says_so_if_mjml_is_not_installed() {
     assert!(error.to_string().contains("npm's mjml is not there"), "{error}");
 }
 
+/// `CARGO_MANIFEST_DIR` stands for a secret: the test's own process has it, and needs no lock to set it.
+#[tokio::test]
+async fn its_processes_do_not_inherit_secrets() {
+    let folder = tempfile::TempDir::new().expect("a folder");
+    let module = folder.path().join("node_modules/mjml");
+    std::fs::create_dir_all(&module).expect("a module");
+    std::fs::write(module.join("package.json"), r#"{"version":"0"}"#).expect("its version");
+    let shows = "module.exports = () => ({ html: Object.keys(process.env).join(' '), errors: [] })";
+    std::fs::write(module.join("index.js"), shows).expect("its code");
+    let renderer = NpmRenderer::start(folder.path(), 1).await.expect("it starts");
+    let shown = renderer.render(&template(&page("x"))).await.expect("it renders").html;
+    assert!(shown.contains("PATH") && !shown.contains("CARGO_MANIFEST_DIR"), "{shown}");
+    renderer.close().await;
+}
+
 #[tokio::test]
 async fn it_never_reads_a_file_for_a_template() {
     let reference = reference().await;
