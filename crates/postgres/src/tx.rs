@@ -57,7 +57,7 @@ const DEFAULT_PLANS: &str = "SET LOCAL random_page_cost TO DEFAULT; \
     SET LOCAL enable_mergejoin TO DEFAULT";
 
 /// Most dependants that one transaction releases or cancels. The outbox keeps the rest.
-const MAX_DEPENDANTS: i64 = 5_000;
+const MAX_DEPENDANTS: i64 = 2_000;
 
 /// One operation's transaction.
 pub(crate) struct Tx<'c> {
