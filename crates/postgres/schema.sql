@@ -373,6 +373,7 @@ CREATE TABLE longshore_stream (
     failed bigint NOT NULL DEFAULT 0,
     cancelled bigint NOT NULL DEFAULT 0,
     bytes bigint NOT NULL DEFAULT 0,
+    stored_bytes bigint NOT NULL DEFAULT 0,
     pruned_done bigint NOT NULL DEFAULT 0,
     pruned_failed bigint NOT NULL DEFAULT 0,
     pruned_cancelled bigint NOT NULL DEFAULT 0,
@@ -399,6 +400,7 @@ CREATE TABLE longshore_stream_delta (
     failed bigint NOT NULL DEFAULT 0,
     cancelled bigint NOT NULL DEFAULT 0,
     bytes bigint NOT NULL DEFAULT 0,
+    stored_bytes bigint NOT NULL DEFAULT 0,
     sums text
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000);
 CREATE TABLE longshore_tenant (
@@ -490,6 +492,7 @@ CREATE VIEW longshore_stream_count AS
     (((s.failed)::numeric + COALESCE(d.failed, (0)::numeric)))::bigint AS failed,
     (((s.cancelled)::numeric + COALESCE(d.cancelled, (0)::numeric)))::bigint AS cancelled,
     (((s.bytes)::numeric + COALESCE(d.bytes, (0)::numeric)))::bigint AS bytes,
+    (((s.stored_bytes)::numeric + COALESCE(d.stored_bytes, (0)::numeric)))::bigint AS stored_bytes,
     s.pruned_done,
     s.pruned_failed,
     s.pruned_cancelled
@@ -502,13 +505,16 @@ CREATE VIEW longshore_stream_count AS
             sum(longshore_stream_delta.done) AS done,
             sum(longshore_stream_delta.failed) AS failed,
             sum(longshore_stream_delta.cancelled) AS cancelled,
-            sum(longshore_stream_delta.bytes) AS bytes
+            sum(longshore_stream_delta.bytes) AS bytes,
+            sum(longshore_stream_delta.stored_bytes) AS stored_bytes
            FROM longshore_stream_delta
           GROUP BY longshore_stream_delta.stream) d ON ((d.stream = s.num)));
 
 CREATE INDEX longshore_audit_entry_tenant ON public.longshore_audit_entry USING btree (tenant, seq) WHERE (tenant IS NOT NULL);
+CREATE INDEX longshore_batch_age ON public.longshore_batch USING btree (initiated_at, name COLLATE "C");
 CREATE INDEX longshore_batch_live ON public.longshore_batch USING btree (num) WHERE (completed_at IS NULL);
 CREATE INDEX longshore_batch_open ON public.longshore_batch USING btree (num) WHERE (status <> 'complete'::text);
+CREATE INDEX longshore_batch_tenant ON public.longshore_batch USING btree (tenant);
 CREATE INDEX longshore_call_batch ON public.longshore_call USING btree (batch, opened_at, id) WHERE (batch IS NOT NULL);
 CREATE INDEX longshore_call_open ON public.longshore_call USING btree (session) WHERE (status = 0);
 CREATE INDEX longshore_call_opened ON public.longshore_call USING btree (opened_at, id);
@@ -842,9 +848,9 @@ BEGIN
       WHERE NOT EXISTS (SELECT 1 FROM bounded)
       ON CONFLICT (id) DO NOTHING RETURNING stream, state, bytes),
     counted AS (
-      INSERT INTO longshore_stream_delta (stream, scheduled, ready, bytes)
+      INSERT INTO longshore_stream_delta (stream, scheduled, ready, bytes, stored_bytes)
       SELECT i.stream, count(*) FILTER (WHERE i.state = 1), count(*) FILTER (WHERE i.state = 2),
-        sum(i.bytes)::bigint FROM inserted i GROUP BY i.stream)
+        sum(i.bytes)::bigint, sum(i.bytes + 256)::bigint FROM inserted i GROUP BY i.stream)
     SELECT DISTINCT i.stream, i.state FROM inserted i
     UNION ALL SELECT 0::bigint, 0::smallint WHERE (SELECT count(*) FROM inserted) < cardinality($1);
 END $function$

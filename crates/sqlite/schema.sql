@@ -130,6 +130,11 @@ CREATE TABLE longshore_dependency (
     PRIMARY KEY (depends_on, unit)
 ) WITHOUT ROWID;
 
+CREATE TABLE longshore_dependency_outbox (
+    unit      BLOB PRIMARY KEY,
+    succeeded INTEGER NOT NULL CHECK (succeeded IN (0, 1))
+) WITHOUT ROWID;
+
 CREATE TABLE longshore_failure (
     num       INTEGER PRIMARY KEY,
     unit      BLOB NOT NULL,
@@ -311,6 +316,7 @@ CREATE TABLE longshore_stream (
     failed           INTEGER NOT NULL DEFAULT 0 CHECK (failed >= 0),
     cancelled        INTEGER NOT NULL DEFAULT 0 CHECK (cancelled >= 0),
     bytes            INTEGER NOT NULL DEFAULT 0 CHECK (bytes >= 0),  -- of the live units
+    stored_bytes     INTEGER NOT NULL DEFAULT 0 CHECK (stored_bytes >= 0),  -- of all units that have a row, and of their rows
     pruned_done      INTEGER NOT NULL DEFAULT 0,  -- of `done`, the units without a row: pruning keeps the tally
     pruned_failed    INTEGER NOT NULL DEFAULT 0,
     pruned_cancelled INTEGER NOT NULL DEFAULT 0,
@@ -367,7 +373,11 @@ CREATE TABLE longshore_unit (
 
 CREATE INDEX longshore_audit_entry_tenant ON longshore_audit_entry (tenant, seq) WHERE tenant IS NOT NULL;
 
+CREATE INDEX longshore_batch_age ON longshore_batch (initiated_at, name);
+
 CREATE INDEX longshore_batch_open ON longshore_batch (sealed, status) WHERE status <> 'complete';
+
+CREATE INDEX longshore_batch_tenant ON longshore_batch (tenant);
 
 CREATE INDEX longshore_call_batch ON longshore_call (batch, opened_at) WHERE batch IS NOT NULL;
 

@@ -5,16 +5,31 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::name::{Scope, UnitId};
+use crate::name::{Scope, TenantId, UnitId};
 use crate::store::{Capacity, CapacityScope, SendRejection, SendResult};
 use crate::time::Timestamp;
 use crate::unit::{Dependencies, NewUnit, OnDependencyFailure, OnDuplicate, UnitState};
+use crate::{Error, Result};
 
 /// Most queues that a tenant's senders may use, shared ones included.
 pub const MAX_QUEUES: u64 = 1_000;
 
-/// Most kinds that a tenant's senders may use in one queue. Units of batches do not count.
-pub const MAX_KINDS: u64 = 1_000;
+/// Most streams that a tenant's senders may use. A stream is a kind in a queue, and in a batch one of its
+/// own; lists and metrics add up all streams.
+pub const MAX_STREAMS: u64 = 2_000;
+
+/// How many more streams each batch of the tenant allows.
+pub const MAX_BATCH_STREAMS: u64 = 10;
+
+/// Most batches of a tenant that the store keeps, ended ones included.
+pub const MAX_BATCHES: u64 = 10_000;
+
+/// A capacity in bytes bounds live units. All stored units, ended ones included, may take this many
+/// times as much: otherwise a tenant could fill the disk with units that end at once.
+pub const STORED_FACTOR: u64 = 100;
+
+/// What the row of a stored unit takes besides its [`NewUnit::stored_bytes`].
+pub const ROW_BYTES: u64 = 256;
 
 impl Scope {
     /// Rejects the first unit of a queue if the tenant has `existing` others. An operator's programs
@@ -23,9 +38,18 @@ impl Scope {
         self.check_new("queues", existing, MAX_QUEUES)
     }
 
-    /// Rejects the first unit of a kind in a queue if the tenant has `existing` other kinds there.
-    pub fn check_new_kind(&self, existing: u64) -> Option<SendRejection> {
-        self.check_new("kinds in the queue", existing, MAX_KINDS)
+    /// Rejects the first unit of a stream if the tenant has `existing` others, and `batches`.
+    pub fn check_new_stream(&self, existing: u64, batches: u64) -> Option<SendRejection> {
+        self.check_new("kinds in its queues", existing, MAX_STREAMS + MAX_BATCH_STREAMS * batches)
+    }
+
+    /// Rejects a new batch of a suspended tenant, and of one with `existing` others.
+    pub fn check_new_batch(&self, tenant: &TenantId, suspended: bool, existing: u64) -> Result<()> {
+        let refusal = match suspended {
+            true => Some(SendRejection::Suspended(tenant.clone())),
+            false => self.check_new("batches", existing, MAX_BATCHES),
+        };
+        refusal.map_or(Ok(()), |refusal| Err(Error::Invalid(refusal.to_string())))
     }
 
     fn check_new(&self, what: &str, existing: u64, limit: u64) -> Option<SendRejection> {
@@ -45,12 +69,14 @@ pub struct LimitUsage {
     pub live: u64,
     /// Their [`NewUnit::stored_bytes`].
     pub bytes: u64,
+    /// The bytes of all stored units, ended ones included, with [`ROW_BYTES`] each.
+    pub stored: u64,
 }
 
 impl LimitUsage {
     /// A capacity of which nothing is used.
     pub fn new(bound: CapacityScope, capacity: Capacity) -> Self {
-        Self { bound, capacity, live: 0, bytes: 0 }
+        Self { bound, capacity, live: 0, bytes: 0, stored: 0 }
     }
 
     /// Whether there is a limit at all.
@@ -63,6 +89,13 @@ impl LimitUsage {
         let limit = match self.capacity {
             Capacity { units: Some(max), .. } if self.live + 1 > max => format!("{max} units"),
             Capacity { bytes: Some(max), .. } if self.bytes + bytes > max => format!("{max} bytes"),
+            Capacity { bytes: Some(max), .. }
+                if self.stored + bytes + ROW_BYTES > max.saturating_mul(STORED_FACTOR) =>
+            {
+                format!(
+                    "{max} bytes, and {STORED_FACTOR} times as much with ended units, which are pruned in time"
+                )
+            }
             _ => return None,
         };
         Some(SendRejection::Full { bound: self.bound, live: self.live, bytes: self.bytes, limit })
@@ -97,12 +130,13 @@ impl<S: Ord> CapacityCheck<S> {
             if let Some(usage) = self.limits.get_mut(scope) {
                 usage.live += 1;
                 usage.bytes += bytes;
+                usage.stored += bytes + ROW_BYTES;
             }
         }
         None
     }
 
-    /// Uncounts a unit that ended as soon as it was stored.
+    /// Uncounts a unit that ended as soon as it was stored. It still counts as stored.
     pub fn release(&mut self, lane: i64, bytes: u64) {
         for scope in self.lanes.get(&lane).into_iter().flatten() {
             if let Some(usage) = self.limits.get_mut(scope) {

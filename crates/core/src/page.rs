@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::batch::Batch;
 use crate::name::UnitId;
 use crate::store::Page;
 use crate::{Error, Result};
@@ -27,13 +28,8 @@ impl<T: Serialize> Page<T> {
     /// item stays, so that every page makes progress. `cursor` gets an item and its position.
     #[must_use]
     pub fn within_bytes(mut self, cursor: impl FnOnce(usize, &T) -> String) -> Self {
-        let mut bytes = ByteCount(0);
-        let fits = |item: &&T| {
-            // Counting does not fail, and what cannot be serialised has no size.
-            _ = serde_json::to_writer(&mut bytes, item);
-            bytes.0 <= MAX_PAGE_BYTES
-        };
-        let fitting = self.items.iter().take_while(fits).count().max(1);
+        let mut bytes = PageBytes::default();
+        let fitting = self.items.iter().take_while(|item| bytes.fits(item)).count().max(1);
         if fitting < self.items.len() {
             self.items.truncate(fitting);
             self.next = self.items.last().map(|last| cursor(fitting - 1, last));
@@ -42,7 +38,21 @@ impl<T: Serialize> Page<T> {
     }
 }
 
+/// Counts the JSON of a page's items, so that a store reads no more than a page takes.
+#[derive(Debug, Default)]
+pub struct PageBytes(ByteCount);
+
+impl PageBytes {
+    /// Counts an item; false if the items until here exceed [`MAX_PAGE_BYTES`].
+    pub fn fits(&mut self, item: &impl Serialize) -> bool {
+        // Counting does not fail, and what cannot be serialised has no size.
+        _ = serde_json::to_writer(&mut self.0, item);
+        self.0.0 <= MAX_PAGE_BYTES
+    }
+}
+
 /// Counts the bytes that are written.
+#[derive(Debug, Default)]
 struct ByteCount(usize);
 
 impl std::io::Write for ByteCount {
@@ -101,6 +111,35 @@ impl FromStr for UnitCursor {
     fn from_str(text: &str) -> Result<Self> {
         let (place, id) = text.split_once('.').ok_or_else(|| invalid_cursor(text))?;
         Ok(Self { place: parse_cursor(place)?, id: parse_cursor(id)? })
+    }
+}
+
+/// The position of a batch in a list that starts with the newest: when it was opened, then its id.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BatchCursor {
+    /// When the batch was opened, in microseconds.
+    pub opened_at: i64,
+    /// The batch.
+    pub id: String,
+}
+
+impl BatchCursor {
+    /// The position of a batch.
+    pub fn of(batch: &Batch) -> Self {
+        Self { opened_at: batch.initiated_at.as_micros(), id: batch.id.to_string() }
+    }
+
+    /// Parses the cursor of a page.
+    pub fn parse(after: Option<&str>) -> Result<Self> {
+        let Some(text) = after else { return Ok(Self { opened_at: i64::MAX, id: String::new() }) };
+        let (opened_at, id) = text.split_once('/').ok_or_else(|| invalid_cursor(text))?;
+        Ok(Self { opened_at: parse_cursor(opened_at)?, id: id.to_owned() })
+    }
+}
+
+impl fmt::Display for BatchCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.opened_at, self.id)
     }
 }
 

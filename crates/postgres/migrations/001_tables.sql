@@ -92,6 +92,10 @@ CREATE TABLE longshore_batch (
 CREATE INDEX longshore_batch_open ON longshore_batch (num) WHERE status <> 'complete';
 -- Batches that maintenance examines. A batch that has ended has no live unit.
 CREATE INDEX longshore_batch_live ON longshore_batch (num) WHERE completed_at IS NULL;
+-- For lists, the newest first.
+CREATE INDEX longshore_batch_age ON longshore_batch (initiated_at, name COLLATE "C");
+-- To count a tenant's batches.
+CREATE INDEX longshore_batch_tenant ON longshore_batch (tenant);
 
 -- Amounts that the runs of a batch add up under names of their own. The newest part is in longshore_stream_delta.
 CREATE TABLE longshore_batch_sum (
@@ -119,6 +123,7 @@ CREATE TABLE longshore_stream (
     failed           bigint NOT NULL DEFAULT 0 CHECK (failed >= 0),
     cancelled        bigint NOT NULL DEFAULT 0 CHECK (cancelled >= 0),
     bytes            bigint NOT NULL DEFAULT 0 CHECK (bytes >= 0),  -- of the live units
+    stored_bytes     bigint NOT NULL DEFAULT 0,  -- of all units that have a row, and of their rows
     pruned_done      bigint NOT NULL DEFAULT 0,  -- of `done`, the units without a row: pruning keeps the tally
     pruned_failed    bigint NOT NULL DEFAULT 0,
     pruned_cancelled bigint NOT NULL DEFAULT 0,
@@ -139,6 +144,7 @@ CREATE TABLE longshore_stream_delta (
     failed    bigint NOT NULL DEFAULT 0,
     cancelled bigint NOT NULL DEFAULT 0,
     bytes     bigint NOT NULL DEFAULT 0,
+    stored_bytes bigint NOT NULL DEFAULT 0,
     sums      text
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 
@@ -152,11 +158,13 @@ SELECT s.num AS stream, s.lane, s.kind, s.batch,
        (s.failed + coalesce(d.failed, 0))::bigint AS failed,
        (s.cancelled + coalesce(d.cancelled, 0))::bigint AS cancelled,
        (s.bytes + coalesce(d.bytes, 0))::bigint AS bytes,
+       (s.stored_bytes + coalesce(d.stored_bytes, 0))::bigint AS stored_bytes,
        s.pruned_done, s.pruned_failed, s.pruned_cancelled
 FROM longshore_stream s
 LEFT JOIN (SELECT stream, sum(blocked) AS blocked, sum(scheduled) AS scheduled,
                   sum(ready) AS ready, sum(leased) AS leased, sum(done) AS done,
-                  sum(failed) AS failed, sum(cancelled) AS cancelled, sum(bytes) AS bytes
+                  sum(failed) AS failed, sum(cancelled) AS cancelled, sum(bytes) AS bytes,
+                  sum(stored_bytes) AS stored_bytes
            FROM longshore_stream_delta GROUP BY stream) d ON d.stream = s.num;
 
 -- One row per worker process. A heartbeat updates it; the rescuer deletes it if heartbeats stop for `ttl`.

@@ -316,9 +316,9 @@ BEGIN
       WHERE NOT EXISTS (SELECT 1 FROM bounded)
       ON CONFLICT (id) DO NOTHING RETURNING stream, state, bytes),
     counted AS (
-      INSERT INTO longshore_stream_delta (stream, scheduled, ready, bytes)
+      INSERT INTO longshore_stream_delta (stream, scheduled, ready, bytes, stored_bytes)
       SELECT i.stream, count(*) FILTER (WHERE i.state = 1), count(*) FILTER (WHERE i.state = 2),
-        sum(i.bytes)::bigint FROM inserted i GROUP BY i.stream)
+        sum(i.bytes)::bigint, sum(i.bytes + 256)::bigint FROM inserted i GROUP BY i.stream)
     SELECT DISTINCT i.stream, i.state FROM inserted i
     UNION ALL SELECT 0::bigint, 0::smallint WHERE (SELECT count(*) FROM inserted) < cardinality($1);
 END $$;

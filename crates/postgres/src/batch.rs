@@ -12,19 +12,27 @@ use longshore_core::store::{AddChunkResult, BatchChunk, OpenBatchResult, SendRes
 use longshore_core::{Batch, BatchId, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
-use crate::checkpoint;
 use crate::error::damaged;
-use crate::row::{Columns, readable, to_json, value};
+use crate::row::{Columns, count, readable, to_json, value};
 use crate::send::{LimitPolicy, send};
 use crate::store::{StoreInner, retry_transaction};
 use crate::tx::{PostCommit, Tx};
 use crate::typed_params::replace_nul;
+use crate::{checkpoint, tenants};
 
 /// Creates a batch's record, or returns the existing one.
 pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<OpenBatchResult> {
     scope.require(&new.tenant)?;
     new.check()?;
     let id = new.full_id();
+    match number(tx, &Scope::All, &id).await {
+        Ok(num) => return Ok(OpenBatchResult::Existing(show(tx, num).await?)),
+        Err(Error::NotFound { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let suspended = tenants::is_suspended(tx, &new.tenant).await?;
+    let existing = if scope.tenant().is_some() { count_of(tx, &new.tenant).await? } else { 0 };
+    scope.check_new_batch(&new.tenant, suspended, existing)?;
     let made = tx
         .query(
             "INSERT INTO longshore_batch (name, tenant, kind, status, initiated_by, initiated_at,
@@ -151,6 +159,12 @@ async fn advance_one(tx: &mut Tx<'_>, num: i64) -> Result<()> {
         send(tx, &Scope::All, &[unit], 0, LimitPolicy::Exempt).await?;
     }
     Ok(())
+}
+
+/// How many batches a tenant has.
+pub(crate) async fn count_of(tx: &mut Tx<'_>, tenant: &TenantId) -> Result<u64> {
+    let sql = "SELECT count(*) FROM longshore_batch WHERE tenant = $1";
+    count(&tx.query_one(sql, &[&tenant.as_str()]).await?, 0)
 }
 
 async fn write(tx: &mut Tx<'_>, num: i64, batch: &Batch) -> Result<()> {

@@ -26,14 +26,15 @@ pub(crate) async fn roll_up(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
                SELECT stream, sum(blocked)::bigint AS blocked, sum(scheduled)::bigint AS scheduled,
                  sum(ready)::bigint AS ready, sum(leased)::bigint AS leased,
                  sum(done)::bigint AS done, sum(failed)::bigint AS failed,
-                 sum(cancelled)::bigint AS cancelled, sum(bytes)::bigint AS bytes
+                 sum(cancelled)::bigint AS cancelled, sum(bytes)::bigint AS bytes,
+                 sum(stored_bytes)::bigint AS stored_bytes
                FROM gone GROUP BY stream),
              counted AS (
                UPDATE longshore_stream s SET blocked = s.blocked + m.blocked,
                  scheduled = s.scheduled + m.scheduled, ready = s.ready + m.ready,
                  leased = s.leased + m.leased, done = s.done + m.done,
                  failed = s.failed + m.failed, cancelled = s.cancelled + m.cancelled,
-                 bytes = s.bytes + m.bytes
+                 bytes = s.bytes + m.bytes, stored_bytes = s.stored_bytes + m.stored_bytes
                FROM moved m WHERE s.num = m.stream RETURNING s.num, s.batch),
              added AS (
                -- A sum saturates at the limits of bigint.

@@ -354,22 +354,29 @@ pub(crate) async fn unpark_counted(tx: &mut Tx<'_>, leaving: &BTreeMap<Vec<u8>, 
 }
 
 /// Releases the dependants of units that ended; the flag says whether the unit succeeded. In a
-/// caller's transaction this goes to the outbox, since other transactions may need the same units.
+/// caller's transaction this goes to the outbox, since other transactions may need the same units;
+/// and so does what exceeds [`Tx::dependants_left`].
 pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool)>) -> Result<()> {
     if tx.is_caller_transaction() {
         return dependency_outbox::enqueue(tx, ended.iter().map(|(unit, _)| unit)).await;
     }
     let well: HashMap<UnitId, bool> = ended.into_iter().collect();
     let needs = uuids(well.keys());
+    let (sql, limit) =
+        ("SELECT unit FROM longshore_dependency WHERE depends_on = ANY($1) LIMIT $2", tx.dependants_left);
+    let waiting = tx.query(sql, &[&needs, &limit]).await?;
+    let waiting: Vec<Uuid> = waiting.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+    tx.dependants_left -= waiting.len() as i64;
+    if tx.dependants_left == 0 {
+        dependency_outbox::enqueue(tx, well.keys()).await?;
+    }
     // Lock dependants before dependencies, as cancelling does.
     let sql = format!(
-        "SELECT {}, u.open_dependencies FROM longshore_unit u WHERE u.state = 0 AND u.id =
-         ANY(ARRAY(
-           SELECT d.unit FROM longshore_dependency d WHERE d.depends_on = ANY($1)))
+        "SELECT {}, u.open_dependencies FROM longshore_unit u WHERE u.state = 0 AND u.id = ANY($1)
          ORDER BY u.id FOR UPDATE",
         UnitRow::COLUMNS
     );
-    let found = tx.query(&sql, &[&needs]).await?;
+    let found = tx.query(&sql, &[&waiting]).await?;
     if found.is_empty() {
         return Ok(());
     }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use longshore_core::batch::Sums;
-use longshore_core::page::{UnitCursor, parse_cursor};
+use longshore_core::page::{BatchCursor, MAX_PAGE_BYTES, UnitCursor};
 use longshore_core::store::{Page, UnitFilter};
 use longshore_core::{Batch, BatchStatus, Result, Scope, Unit, UnitId, UnitState};
 use uuid::Uuid;
@@ -181,25 +181,29 @@ pub(crate) async fn batches(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Batch>> {
-    let before: i64 = after.map_or(Ok(i64::MAX), parse_cursor)?;
-    // Select the page first, so that only its batches are counted.
+    let BatchCursor { opened_at, id } = BatchCursor::parse(after)?;
+    // Select the page first, so that only its batches are counted, and no more is read than about
+    // twice what a page may have.
     let sql = batch::select(
-        "WHERE b.num IN (SELECT p.num FROM longshore_batch p WHERE p.num < $1
-           AND ($2 IS NULL OR p.tenant = $2) AND ($3 IS NULL OR p.status = $3)
-           ORDER BY p.num DESC LIMIT $4) ORDER BY b.num DESC",
+        "WHERE b.num IN (SELECT p.num FROM (SELECT p.num, sum(octet_length(p.notes)
+             + coalesce(octet_length(p.callback), 0)) OVER (ORDER BY p.initiated_at DESC,
+             p.name COLLATE \"C\" DESC ROWS UNBOUNDED PRECEDING) AS bytes FROM longshore_batch p
+           WHERE (p.initiated_at, p.name COLLATE \"C\") < ($1, $2)
+           AND ($3 IS NULL OR p.tenant = $3) AND ($4 IS NULL OR p.status = $4)
+           ORDER BY p.initiated_at DESC, p.name COLLATE \"C\" DESC LIMIT $5) p
+           WHERE p.bytes < $6) ORDER BY b.initiated_at DESC, b.name COLLATE \"C\" DESC",
     );
     let status = status.map(BatchStatus::as_str);
-    let max_rows = i64::from(limit) + 1;
-    let rows = tx.query(&sql, &[&before, &tenant(scope), &status, &max_rows]).await?;
+    let (max_rows, max_bytes) = (i64::from(limit) + 1, 2 * MAX_PAGE_BYTES as i64);
+    let rows = tx.query(&sql, &[&opened_at, &id, &tenant(scope), &status, &max_rows, &max_bytes]).await?;
     let nums: Vec<i64> = rows.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
-    let shown = &nums[..nums.len().min(limit as usize)];
-    let mut sums = sums(tx, shown).await?;
-    let mut items = Vec::with_capacity(shown.len());
-    for (row, num) in rows.iter().zip(shown) {
+    let mut sums = sums(tx, &nums).await?;
+    let mut items = Vec::with_capacity(rows.len());
+    for (row, num) in rows.iter().zip(&nums) {
         items.push(Batch { sums: sums.remove(num).unwrap_or_default(), ..batch::read(row)? });
     }
-    let next = shown.last().filter(|_| nums.len() > shown.len()).map(ToString::to_string);
-    Ok(Page { items, next }.within_bytes(|at, _| nums[at].to_string()))
+    let cursor = |batch: &Batch| BatchCursor::of(batch).to_string();
+    Ok(Page::first(items, limit, cursor).within_bytes(|_, batch| cursor(batch)))
 }
 
 /// The sums of each batch, rolled up or not.

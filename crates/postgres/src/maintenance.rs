@@ -142,7 +142,9 @@ pub(crate) async fn promote(
     let pending = PendingWork::query(tx).await?;
     if pending.outbox {
         dependency_outbox::drain(tx).await?;
+        tx.flush().await?;
     }
+    let has_more_dependants = tx.dependants_left == 0;
     if pending.rollup {
         for batch in counter_rollup::roll_up(tx).await? {
             tx.touch_batch(batch);
@@ -166,7 +168,8 @@ pub(crate) async fn promote(
     }
     let long_log = pending.starts && start_log::compact(tx).await?;
     let PromoteResult { due, expired, cancelled: swept, .. } = promoted;
-    promoted.more = long_log || [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
+    let has_more = long_log || has_more_dependants;
+    promoted.more = has_more || [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
     if pending.is_empty() {
         promoted.next_due = pending.idle.next_due_in(tx.now);
         return Ok((promoted, Some(pending.idle)));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longshore_core::admission::ROW_BYTES;
 use longshore_core::store::{PruneResult, Retention};
 use longshore_core::{Result, UnitState};
 
@@ -72,11 +73,13 @@ async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) ->
              AND u.sort_key <= $1 ORDER BY u.sort_key LIMIT $2 FOR UPDATE SKIP LOCKED) o
            WHERE s.{column} > s.pruned_{column} LIMIT $2),
          gone AS (DELETE FROM longshore_unit WHERE id IN (SELECT id FROM old)
-           RETURNING id, stream),
+           RETURNING id, stream, bytes),
          failures AS (DELETE FROM longshore_failure WHERE unit IN (SELECT id FROM gone)),
          counted AS (
-           UPDATE longshore_stream s SET pruned_{column} = s.pruned_{column} + g.units
-           FROM (SELECT stream, count(*) AS units FROM gone GROUP BY stream) g
+           UPDATE longshore_stream s SET pruned_{column} = s.pruned_{column} + g.units,
+             stored_bytes = s.stored_bytes - g.bytes
+           FROM (SELECT stream, count(*) AS units, sum(bytes + {ROW_BYTES})::bigint AS bytes
+             FROM gone GROUP BY stream) g
            WHERE s.num = g.stream)
          SELECT count(*) FROM gone"
     );

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 
 use longshore_core::Result;
-use longshore_core::admission::{CapacityCheck, LimitUsage};
+use longshore_core::admission::{CapacityCheck, LimitUsage, ROW_BYTES};
 use longshore_core::store::{Capacity, CapacityScope, SendRejection};
 use tokio_postgres::Row;
 
@@ -107,15 +107,16 @@ impl QueueLimits {
             "WITH lanes AS (SELECT num, queue, tenant FROM longshore_lane
                WHERE num = ANY($1) OR queue = ANY($2) OR tenant = ANY($3)),
              taken AS (
-               SELECT s.lane, s.blocked + s.scheduled + s.ready + s.leased AS units, s.bytes
-               FROM longshore_stream s WHERE s.lane IN (SELECT num FROM lanes)
-               UNION ALL SELECT s.lane, d.blocked + d.scheduled + d.ready + d.leased, d.bytes
-               FROM longshore_stream_delta d JOIN longshore_stream s ON s.num = d.stream
+               SELECT s.lane, s.blocked + s.scheduled + s.ready + s.leased AS units, s.bytes,
+                 s.stored_bytes AS stored FROM longshore_stream s WHERE s.lane IN (SELECT num FROM lanes)
+               UNION ALL SELECT s.lane, d.blocked + d.scheduled + d.ready + d.leased, d.bytes,
+                 d.stored_bytes FROM longshore_stream_delta d JOIN longshore_stream s ON s.num = d.stream
                WHERE s.lane IN (SELECT num FROM lanes)
-               UNION ALL SELECT r.lane, r.units, r.bytes FROM longshore_capacity_reservation r
+               UNION ALL SELECT r.lane, r.units, r.bytes, r.bytes + r.units * {ROW_BYTES}
+               FROM longshore_capacity_reservation r
                WHERE r.lane IN (SELECT num FROM lanes) AND {reserved})
-             SELECT l.num, l.queue, l.tenant, sum(t.units)::bigint, sum(t.bytes)::bigint
-             FROM lanes l JOIN taken t ON t.lane = l.num GROUP BY l.num, l.queue, l.tenant"
+             SELECT l.num, l.queue, l.tenant, sum(t.units)::bigint, sum(t.bytes)::bigint,
+               sum(t.stored)::bigint FROM lanes l JOIN taken t ON t.lane = l.num GROUP BY l.num, l.queue, l.tenant"
         );
         for row in tx.query(&sql, &[&lanes, &queues, &tenants, &tx.now.as_micros()]).await? {
             let names = [
@@ -127,6 +128,7 @@ impl QueueLimits {
                 if let Some(usage) = self.capacity.limits.get_mut(&scope) {
                     usage.live += count::<u64>(&row, 3)?;
                     usage.bytes += count::<u64>(&row, 4)?;
+                    usage.stored += count::<u64>(&row, 5)?;
                 }
             }
         }

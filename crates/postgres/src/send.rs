@@ -13,12 +13,11 @@ mod tx_enqueue;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use longshore_core::store::{SendRejection, SendResult};
+use longshore_core::store::SendResult;
 use longshore_core::{NewUnit, Result, Scope};
 
 use crate::queue_limits::QueueLimits;
-use crate::streams::{self, Stream, StreamCache, StreamKey};
-use crate::tenants;
+use crate::streams::{self, Stream, StreamCache, StreamKey, TenantUsage};
 use crate::tx::Tx;
 
 use admission::{AdmissionPlan, CapacityPolicy};
@@ -144,8 +143,9 @@ async fn streams(
     }
     let cache = Arc::clone(&tx.streams);
     let mut found: HashMap<StreamKey, Arc<Stream>> = HashMap::new();
+    let mut usage = None;
     for key in keys {
-        let stream = stream(tx, &cache, scope, &key, policy).await?;
+        let stream = stream(tx, &cache, scope, &key, policy, &mut usage).await?;
         found.insert(key, stream);
     }
     let mut streams: Vec<Arc<Stream>> = Vec::with_capacity(units.len());
@@ -163,20 +163,24 @@ async fn stream(
     scope: &Scope,
     key: &StreamKey,
     policy: LimitPolicy,
+    usage: &mut Option<TenantUsage>,
 ) -> Result<Arc<Stream>> {
     if let Some(stream) = cache.find(tx, key).await? {
         return Ok(stream);
     }
     let refusal = match policy {
         LimitPolicy::Exempt => None,
-        LimitPolicy::Enforce if tenants::is_suspended(tx, &key.tenant).await? => {
-            Some(SendRejection::Suspended(key.tenant.clone()))
+        LimitPolicy::Enforce => {
+            // Units of one send are nearly always of one tenant.
+            if usage.as_ref().is_none_or(|usage| usage.tenant != key.tenant) {
+                *usage = Some(TenantUsage::load(tx, scope, &key.tenant).await?);
+            }
+            usage.as_mut().and_then(|usage| usage.add(scope, key))
         }
-        LimitPolicy::Enforce => streams::refuse_new(tx, scope, key).await?,
     };
     match refusal {
         Some(refusal) => Ok(Arc::new(Stream::placeholder(key.clone(), refusal))),
-        None => cache.by_key(tx, key).await,
+        None => cache.create(tx, key).await,
     }
 }
 

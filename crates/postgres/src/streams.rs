@@ -13,6 +13,7 @@ use tokio_postgres::Row;
 use crate::error::damaged;
 use crate::row::{count, value};
 use crate::tx::Tx;
+use crate::{batch, tenants};
 
 /// The units of one lane, kind and batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -158,12 +159,9 @@ impl StreamCache {
         found.remove(&num).ok_or_else(|| damaged("a unit without its stream"))
     }
 
-    /// A stream by its key. A new one is created with its lane and queue. Its rows persist only if
-    /// `tx` commits, so until then only `tx` knows the new stream.
-    pub(crate) async fn by_key(&self, tx: &mut Tx<'_>, key: &StreamKey) -> Result<Arc<Stream>> {
-        if let Some(stream) = self.find(tx, key).await? {
-            return Ok(stream);
-        }
+    /// Creates a stream with its lane and queue. Its rows persist only if `tx` commits, so until then
+    /// only `tx` knows the new stream.
+    pub(crate) async fn create(&self, tx: &mut Tx<'_>, key: &StreamKey) -> Result<Arc<Stream>> {
         let lane = lane(tx, &key.queue, &key.tenant).await?;
         tx.execute(
             "INSERT INTO longshore_stream (lane, kind, batch) VALUES ($1, $2, $3)
@@ -196,28 +194,56 @@ async fn find(tx: &mut Tx<'_>, key: &StreamKey) -> Result<Option<Row>> {
     tx.query_opt(&sql, &[&queue.as_str(), &tenant.as_str(), &kind.as_str(), batch]).await
 }
 
-/// Why the first unit of a queue or kind is refused: its tenant has too many of these.
-pub(crate) async fn refuse_new(
-    tx: &mut Tx<'_>,
-    scope: &Scope,
-    key: &StreamKey,
-) -> Result<Option<SendRejection>> {
-    if *scope == Scope::All {
-        return Ok(None);
+/// What a tenant has that may not grow without limit, read once per send.
+pub(crate) struct TenantUsage {
+    pub(crate) tenant: TenantId,
+    suspended: bool,
+    queues: HashSet<String>,
+    /// Queues with a stream that has units.
+    used_queues: u64,
+    streams: u64,
+    batches: u64,
+}
+
+impl TenantUsage {
+    /// Counts the tenant's queues, streams and batches. Idle streams do not count. Nothing is counted
+    /// for an operator's send, which has no limit.
+    pub(crate) async fn load(tx: &mut Tx<'_>, scope: &Scope, tenant: &TenantId) -> Result<Self> {
+        let suspended = tenants::is_suspended(tx, tenant).await?;
+        let (tenant, queues) = (tenant.clone(), HashSet::new());
+        let mut usage = Self { tenant, suspended, queues, used_queues: 0, streams: 0, batches: 0 };
+        if scope.tenant().is_none() {
+            return Ok(usage);
+        }
+        usage.batches = batch::count_of(tx, &usage.tenant).await?;
+        let sql = "SELECT q.name, (SELECT count(*) FROM longshore_stream s
+              WHERE s.lane = l.num AND s.idle_since IS NULL)
+            FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue WHERE l.tenant = $1";
+        for row in tx.query(sql, &[&usage.tenant.as_str()]).await? {
+            let streams: u64 = count(&row, 1)?;
+            usage.queues.insert(value(&row, 0)?);
+            usage.used_queues += u64::from(streams > 0);
+            usage.streams += streams;
+        }
+        Ok(usage)
     }
-    let sql = "SELECT count(*) FILTER (WHERE EXISTS (SELECT 1 FROM longshore_stream s
-          WHERE s.lane = l.num AND s.idle_since IS NULL)),
-          count(*) FILTER (WHERE q.name = $2), (SELECT count(*)
-          FROM longshore_stream s JOIN longshore_lane o ON o.num = s.lane
-          JOIN longshore_queue p ON p.num = o.queue
-          WHERE s.batch = 0 AND s.idle_since IS NULL AND o.tenant = $1 AND p.name = $2)
-        FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue WHERE l.tenant = $1";
-    let row = tx.query_one(sql, &[&key.tenant.as_str(), &key.queue.as_str()]).await?;
-    let [lanes, existing, kinds]: [u64; 3] = [count(&row, 0)?, count(&row, 1)?, count(&row, 2)?];
-    if existing == 0 {
-        return Ok(scope.check_new_queue(lanes));
+
+    /// Counts a new stream, or returns why its units are refused: its tenant is suspended, or has too
+    /// many queues or streams.
+    pub(crate) fn add(&mut self, scope: &Scope, key: &StreamKey) -> Option<SendRejection> {
+        if self.suspended {
+            return Some(SendRejection::Suspended(self.tenant.clone()));
+        }
+        let is_new = !self.queues.contains(key.queue.as_str());
+        let of_queue = is_new.then(|| scope.check_new_queue(self.used_queues)).flatten();
+        let refusal = of_queue.or_else(|| scope.check_new_stream(self.streams, self.batches));
+        if refusal.is_none() {
+            self.used_queues += u64::from(is_new);
+            self.streams += 1;
+            self.queues.insert(key.queue.as_str().to_owned());
+        }
+        refusal
     }
-    Ok(scope.check_new_kind(kinds).filter(|_| key.batch == 0))
 }
 
 /// Deletes the streams, lanes and queues that this transaction has inserted for units that were
@@ -257,6 +283,11 @@ pub(crate) async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
 
 /// A lane's number. A new lane is created.
 pub(crate) async fn lane(tx: &mut Tx<'_>, name: &QueueName, tenant: &TenantId) -> Result<i64> {
+    let sql = "SELECT l.num FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
+        WHERE q.name = $1 AND l.tenant = $2";
+    if let Some(row) = tx.query_opt(sql, &[&name.as_str(), &tenant.as_str()]).await? {
+        return value(&row, 0);
+    }
     let queue = queue(tx, name).await?;
     tx.execute(
         "INSERT INTO longshore_lane (queue, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING",

@@ -56,6 +56,9 @@ const DEFAULT_PLANS: &str = "SET LOCAL random_page_cost TO DEFAULT; \
     SET LOCAL enable_bitmapscan TO DEFAULT; SET LOCAL enable_hashjoin TO DEFAULT; \
     SET LOCAL enable_mergejoin TO DEFAULT";
 
+/// Most dependants that one transaction releases or cancels. The outbox keeps the rest.
+const MAX_DEPENDANTS: i64 = 2_000;
+
 /// One operation's transaction.
 pub(crate) struct Tx<'c> {
     db: TxConnection<'c>,
@@ -73,6 +76,8 @@ pub(crate) struct Tx<'c> {
     /// Amounts that checkpoints add to the sums of batches, by stream.
     sums: BTreeMap<i64, Sums>,
     ended: Vec<(UnitId, bool)>,
+    /// How many more dependants this transaction may release or cancel.
+    pub(crate) dependants_left: i64,
     final_statements: Vec<FinalStatement>,
 }
 
@@ -228,6 +233,7 @@ impl<'c> Tx<'c> {
             counted: BTreeMap::new(),
             sums: BTreeMap::new(),
             ended: Vec::new(),
+            dependants_left: MAX_DEPENDANTS,
             final_statements: Vec::new(),
         }
     }

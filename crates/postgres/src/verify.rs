@@ -36,7 +36,8 @@ const RULES: &[(&str, &str)] = &[
              count(*) FILTER (WHERE state = 4) AS done,
              count(*) FILTER (WHERE state = 5) AS failed,
              count(*) FILTER (WHERE state = 6) AS cancelled,
-             sum(bytes) FILTER (WHERE state NOT IN (4, 5, 6)) AS bytes
+             sum(bytes) FILTER (WHERE state NOT IN (4, 5, 6)) AS bytes,
+             sum(bytes + 256) AS stored_bytes -- 256 is `ROW_BYTES`
            FROM longshore_unit GROUP BY stream) u ON u.stream = c.stream
          CROSS JOIN LATERAL (VALUES
            ('blocked', c.blocked, coalesce(u.blocked, 0)),
@@ -46,7 +47,8 @@ const RULES: &[(&str, &str)] = &[
            ('done', c.done, coalesce(u.done, 0) + c.pruned_done),
            ('failed', c.failed, coalesce(u.failed, 0) + c.pruned_failed),
            ('cancelled', c.cancelled, coalesce(u.cancelled, 0) + c.pruned_cancelled),
-           ('live bytes', c.bytes, coalesce(u.bytes, 0))) AS n (state, kept, found)
+           ('live bytes', c.bytes, coalesce(u.bytes, 0)),
+           ('stored bytes', c.stored_bytes, coalesce(u.stored_bytes, 0))) AS n (state, kept, found)
          WHERE n.kept <> n.found",
     ),
     (

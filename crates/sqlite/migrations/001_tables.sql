@@ -76,6 +76,10 @@ CREATE TABLE longshore_batch (
 );
 -- Batches that may need maintenance, or that keep an idle worker from stopping.
 CREATE INDEX longshore_batch_open ON longshore_batch (sealed, status) WHERE status <> 'complete';
+-- For lists, the newest first.
+CREATE INDEX longshore_batch_age ON longshore_batch (initiated_at, name);
+-- To count a tenant's batches.
+CREATE INDEX longshore_batch_tenant ON longshore_batch (tenant);
 
 -- Amounts that the runs of a batch add up under names of their own. A checkpoint adds to them in its transaction.
 CREATE TABLE longshore_batch_sum (
@@ -107,6 +111,7 @@ CREATE TABLE longshore_stream (
     failed           INTEGER NOT NULL DEFAULT 0 CHECK (failed >= 0),
     cancelled        INTEGER NOT NULL DEFAULT 0 CHECK (cancelled >= 0),
     bytes            INTEGER NOT NULL DEFAULT 0 CHECK (bytes >= 0),  -- of the live units
+    stored_bytes     INTEGER NOT NULL DEFAULT 0 CHECK (stored_bytes >= 0),  -- of all units that have a row, and of their rows
     pruned_done      INTEGER NOT NULL DEFAULT 0,  -- of `done`, the units without a row: pruning keeps the tally
     pruned_failed    INTEGER NOT NULL DEFAULT 0,
     pruned_cancelled INTEGER NOT NULL DEFAULT 0,
@@ -192,6 +197,12 @@ CREATE TABLE longshore_dependency (
     PRIMARY KEY (depends_on, unit)
 ) WITHOUT ROWID;
 CREATE INDEX longshore_dependency_unit ON longshore_dependency (unit);
+
+-- Units that ended with more dependants than one transaction unblocks or cancels. Maintenance continues with the rest.
+CREATE TABLE longshore_dependency_outbox (
+    unit      BLOB PRIMARY KEY,
+    succeeded INTEGER NOT NULL CHECK (succeeded IN (0, 1))
+) WITHOUT ROWID;
 
 -- Failed and lost runs of units.
 CREATE TABLE longshore_failure (

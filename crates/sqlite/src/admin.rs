@@ -5,7 +5,7 @@ use longshore_core::store::{
     Capacity, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult,
 };
 use longshore_core::unit_state::{Event, transition};
-use longshore_core::{Batch, BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState};
+use longshore_core::{BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState};
 use rusqlite::Connection;
 
 use crate::error::Translate;
@@ -142,43 +142,91 @@ fn reopen_batch(tx: &mut Tx<'_>, stream: i64) -> Result<()> {
     Ok(())
 }
 
-/// Applies an action to a batch's record, and retries its failed units if the action says so.
-/// Waiting units of a batch that failed or was cancelled are cancelled afterwards, in chunks.
-pub(crate) fn batch(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId, action: &BatchAction) -> Result<Batch> {
+/// Position of a retry within the failed units of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RetryCursor {
+    batch: i64,
+    stream: i64,
+    place: i64,
+    unit: UnitId,
+    /// Units that failed after this time are not retried.
+    until: i64,
+}
+
+/// Applies an action to a batch's record. For a retry it also makes the first chunk of failed units
+/// ready, and returns where the next begins. Waiting units of a batch that failed or was cancelled
+/// are cancelled afterwards, in chunks too.
+pub(crate) fn batch(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &BatchId,
+    action: &BatchAction,
+) -> Result<Option<RetryCursor>> {
     if *action == BatchAction::Seal {
-        return batch::seal(tx, scope, id);
+        return batch::seal(tx, scope, id).map(|()| None);
     }
     let before = batch::load(tx.db, batch::number(tx.db, scope, id)?)?;
     let num = batch::act(tx, scope, id, action)?;
-    if *action == BatchAction::RetryFailed {
-        before.check_retried(retry_failed(tx, num)?)?;
+    if *action != BatchAction::RetryFailed {
+        return Ok(None);
     }
-    tx.flush()?;
-    batch::show(tx.db, num)
+    let (unit, until) = (UnitId::from_bytes([0; 16]), tx.now.as_micros());
+    let (mut retried, mut left) =
+        (0, Some(RetryCursor { batch: num, stream: 0, place: i64::MIN, unit, until }));
+    // A unit does not count if another has its key.
+    while let Some(cursor) = left.filter(|_| retried == 0) {
+        (retried, left) = retry_chunk(tx, cursor)?;
+    }
+    before.check_retried(retried)?;
+    Ok(left)
 }
 
-/// Makes a batch's failed units ready, unless another unit has their dedup key now; returns how
-/// many.
-fn retry_failed(tx: &mut Tx<'_>, batch: i64) -> Result<usize> {
+/// Retries the next chunk of a batch's failed units. A batch that completed in the meantime is
+/// reopened; one that failed or was cancelled is left alone.
+pub(crate) fn continue_retry(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<Option<RetryCursor>> {
+    let Some(batch) = batch::find(tx.db, cursor.batch)?.filter(|batch| !batch.status.is_aborted()) else {
+        return Ok(None);
+    };
+    let (retried, left) = retry_chunk(tx, cursor)?;
+    if retried > 0 && batch.status.is_final() {
+        batch::reopen(tx, &batch.id)?;
+    }
+    tx.touch_batch(cursor.batch);
+    Ok(left)
+}
+
+/// Makes one chunk of a batch's failed units ready, unless another unit has their dedup key now.
+/// Returns how many, and where the next chunk begins.
+fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Option<RetryCursor>)> {
+    let failed = failed_units(tx.db, cursor)?;
     let mut retried = 0;
-    for id in failed_units(tx.db, batch)? {
-        let row = load(tx, id)?;
+    for at in &failed {
+        let row = load(tx, at.unit)?;
         if reclaim_dedup_key(tx, &row)? {
             let step = transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence, None)?;
             retried += 1;
         }
     }
-    Ok(retried)
+    Ok((retried, failed.last().copied().filter(|_| failed.len() >= MAX_CHUNK as usize)))
 }
 
-fn failed_units(db: &Connection, batch: i64) -> Result<Vec<UnitId>> {
+/// The next chunk of a batch's failed units, as positions.
+fn failed_units(db: &Connection, after: RetryCursor) -> Result<Vec<RetryCursor>> {
+    let RetryCursor { batch, stream, place, unit, until } = after;
     db.prepare_cached(
-        "SELECT u.id FROM longshore_stream s JOIN longshore_unit u INDEXED BY longshore_unit_sort
-         ON u.stream = s.num AND u.state = 5 WHERE s.batch = ?1 AND s.batch <> 0",
+        "SELECT s.num, u.sort_key, u.id
+         FROM longshore_stream s JOIN longshore_unit u INDEXED BY longshore_unit_sort
+         ON u.stream = s.num AND u.state = 5 AND u.sort_key <= ?5
+         WHERE s.batch = ?1 AND s.batch <> 0 AND s.num >= ?2
+         AND (s.num > ?2 OR (u.sort_key, u.id) > (?3, ?4))
+         ORDER BY s.num, u.sort_key, u.id LIMIT ?6",
     )
     .or_translate()?
-    .query_map([batch], |row| Ok(UnitId::from_bytes(row.get(0)?)))
+    .query_map((batch, stream, place, unit.as_bytes(), until, MAX_CHUNK), |row| {
+        let unit = UnitId::from_bytes(row.get(2)?);
+        Ok(RetryCursor { stream: row.get(0)?, place: row.get(1)?, unit, ..after })
+    })
     .or_translate()?
     .collect::<rusqlite::Result<_>>()
     .or_translate()

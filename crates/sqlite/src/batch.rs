@@ -6,11 +6,11 @@ use longshore_core::store::{AddChunkResult, BatchChunk, OpenBatchResult, SendRes
 use longshore_core::{Batch, BatchId, Counts, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
-use crate::checkpoint;
 use crate::error::{Translate, damaged};
 use crate::row::{Columns, to_json};
 use crate::send::{Admission, send};
 use crate::tx::Tx;
+use crate::{checkpoint, tenants};
 
 /// Writes a batch's record, or finds the existing one.
 pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<OpenBatchResult> {
@@ -22,6 +22,8 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
         Err(Error::NotFound { .. }) => {}
         Err(error) => return Err(error),
     }
+    let suspended = tenants::is_suspended(tx.db, &new.tenant)?;
+    scope.check_new_batch(&new.tenant, suspended, count_of(tx.db, &new.tenant)?)?;
     tx.db
         .execute(
             "INSERT INTO longshore_batch (name, tenant, kind, status, initiated_by, initiated_at,
@@ -72,14 +74,13 @@ pub(crate) fn add(
 }
 
 /// Marks that all units are sent.
-pub(crate) fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<Batch> {
+pub(crate) fn seal(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<()> {
     let num = number(tx.db, scope, id)?;
     tx.db
         .execute("UPDATE longshore_batch SET sealed = 1 WHERE num = ?1 AND sealed = 0", [num])
         .or_translate()?;
     tx.touch_batch(num);
-    tx.flush()?;
-    show(tx.db, num)
+    Ok(())
 }
 
 /// Applies an operator's action to the record.
@@ -108,6 +109,14 @@ pub(crate) fn advance(tx: &mut Tx<'_>, num: i64) -> Result<()> {
         send(tx, &Scope::All, &[unit], 0, Admission::Exempt)?;
     }
     Ok(())
+}
+
+/// How many batches a tenant has.
+pub(crate) fn count_of(db: &Connection, tenant: &TenantId) -> Result<u64> {
+    db.prepare_cached("SELECT count(*) FROM longshore_batch WHERE tenant = ?1")
+        .or_translate()?
+        .query_row([tenant.as_str()], |row| row.get(0))
+        .or_translate()
 }
 
 fn write(tx: &mut Tx<'_>, num: i64, batch: &Batch) -> Result<()> {
@@ -165,11 +174,15 @@ pub(crate) fn definition(db: &Connection, scope: &Scope, id: &BatchId) -> Result
 
 /// One batch with its counts, without its sums, which no decision needs.
 pub(crate) fn load(db: &Connection, num: i64) -> Result<Batch> {
+    find(db, num)?.ok_or_else(|| damaged("a unit without its batch"))
+}
+
+/// [`load`] of a batch that may have been pruned.
+pub(crate) fn find(db: &Connection, num: i64) -> Result<Option<Batch>> {
     let sql = format!("SELECT {BATCH_COLUMNS} FROM longshore_batch b WHERE b.num = ?1");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query([num]).or_translate()?;
-    let row = rows.next().or_translate()?.ok_or_else(|| damaged("a unit without its batch"))?;
-    read(db, row)
+    rows.next().or_translate()?.map(|row| read(db, row)).transpose()
 }
 
 /// Reads [`BATCH_COLUMNS`] and sums the counters of the batch's streams.

@@ -234,16 +234,31 @@ pub(crate) fn unpark(tx: &mut Tx<'_>, key: &str) -> Result<()> {
     Ok(())
 }
 
-/// Unblocks or cancels the units that depend on `needs`, which has ended.
+/// Unblocks or cancels the units that depend on `needs`, which has ended. What exceeds
+/// [`Tx::dependants_left`] is left to the outbox.
 pub(crate) fn resolve_dependants(tx: &mut Tx<'_>, needs: UnitId, succeeded: bool) -> Result<()> {
     let waiting: Vec<[u8; 16]> = tx
         .db
-        .prepare_cached("DELETE FROM longshore_dependency WHERE depends_on = ?1 RETURNING unit")
+        .prepare_cached(
+            "DELETE FROM longshore_dependency WHERE depends_on = ?1 AND unit IN (SELECT unit FROM
+             longshore_dependency WHERE depends_on = ?1 LIMIT ?2) RETURNING unit",
+        )
         .or_translate()?
-        .query_map([needs.as_bytes()], |row| row.get(0))
+        .query_map((needs.as_bytes(), tx.dependants_left), |row| row.get(0))
         .or_translate()?
         .collect::<rusqlite::Result<_>>()
         .or_translate()?;
+    tx.dependants_left -= waiting.len();
+    if tx.dependants_left == 0 {
+        tx.db
+            .prepare_cached(
+                "INSERT INTO longshore_dependency_outbox (unit, succeeded)
+                 VALUES (?1, ?2) ON CONFLICT (unit) DO UPDATE SET succeeded = excluded.succeeded",
+            )
+            .or_translate()?
+            .execute((needs.as_bytes(), succeeded))
+            .or_translate()?;
+    }
     for id in waiting {
         let Some(row) = find(tx, UnitId::from_bytes(id))? else { continue };
         if row.state()? != UnitState::Blocked {

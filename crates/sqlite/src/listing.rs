@@ -8,7 +8,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use longshore_core::page::{UnitCursor, parse_cursor};
+use longshore_core::page::{BatchCursor, PageBytes, UnitCursor};
 use longshore_core::sql_row::BATCH_COLUMNS;
 use longshore_core::store::{Page, UnitFilter};
 use longshore_core::{Batch, BatchStatus, Result, Scope, Unit, UnitId, UnitState};
@@ -200,22 +200,27 @@ pub(crate) fn batches(
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<Batch>> {
-    let before: i64 = after.map_or(Ok(i64::MAX), parse_cursor)?;
+    let BatchCursor { opened_at, id } = BatchCursor::parse(after)?;
     let sql = format!(
-        "SELECT {BATCH_COLUMNS} FROM longshore_batch b WHERE b.num < ?1 AND (?2 IS NULL OR b.tenant = ?2)
-         AND (?3 IS NULL OR b.status = ?3) ORDER BY b.num DESC LIMIT ?4"
+        "SELECT {BATCH_COLUMNS} FROM longshore_batch b INDEXED BY longshore_batch_age
+         WHERE (b.initiated_at, b.name) < (?1, ?2) AND (?3 IS NULL OR b.tenant = ?3)
+         AND (?4 IS NULL OR b.status = ?4) ORDER BY b.initiated_at DESC, b.name DESC LIMIT ?5"
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let status = status.map(BatchStatus::as_str);
-    let mut rows = statement.query((before, tenant_filter(scope), status, limit + 1)).or_translate()?;
-    let (mut items, mut nums) = (Vec::new(), Vec::new());
+    let mut rows =
+        statement.query((opened_at, id, tenant_filter(scope), status, limit + 1)).or_translate()?;
+    let (mut items, mut bytes) = (Vec::new(), PageBytes::default());
     while let Some(row) = rows.next().or_translate()? {
-        let num: i64 = row.get(0).or_translate()?;
-        nums.push(num);
-        items.push(Batch { sums: checkpoint::sums(db, num)?, ..batch::read(db, row)? });
+        let num = row.get(0).or_translate()?;
+        let batch = Batch { sums: checkpoint::sums(db, num)?, ..batch::read(db, row)? };
+        let fits = bytes.fits(&batch);
+        items.push(batch);
+        // The page ends before this batch.
+        if !fits && items.len() > 1 {
+            break;
+        }
     }
-    let has_more = items.len() > limit as usize;
-    items.truncate(limit as usize);
-    let next = nums[..items.len()].last().filter(|_| has_more).map(ToString::to_string);
-    Ok(Page { items, next }.within_bytes(|at, _| nums[at].to_string()))
+    let cursor = |batch: &Batch| BatchCursor::of(batch).to_string();
+    Ok(Page::first(items, limit, cursor).within_bytes(|_, batch| cursor(batch)))
 }

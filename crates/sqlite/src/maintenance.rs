@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use longshore_core::admission::ROW_BYTES;
 use longshore_core::failure_detector::StalledSession;
 use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention};
 use longshore_core::unit_state::{Event, transition};
@@ -15,6 +16,9 @@ use crate::finish::{apply, load, unpark};
 use crate::ledger::calls;
 use crate::session;
 use crate::tx::Tx;
+
+/// Bytes of units that one prune deletes, about: SQLite reads every page of a large value to free it.
+const MAX_PRUNED_BYTES: i64 = 128 << 20;
 
 /// Cap keys that one promotion checks at most.
 const MAX_CAP_KEYS: u32 = 1_000;
@@ -40,13 +44,38 @@ pub(crate) fn reclaim(tx: &mut Tx<'_>, dead: StalledSession) -> Result<ReclaimRe
 /// cancelled.
 pub(crate) fn promote(tx: &mut Tx<'_>, limit: u32) -> Result<PromoteResult> {
     let now = tx.now.as_micros();
+    drain_dependency_outbox(tx)?;
     let due = apply_event(tx, DUE, now, limit, &Event::Due)?;
     let expired = apply_event(tx, EXPIRED, now, limit, &Event::Expired)?;
     let swept = cancel_given_up(tx, limit)?;
     unpark_uncapped(tx)?;
-    let more = [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
+    tx.flush()?;
+    let has_outbox = tx
+        .db
+        .query_row("SELECT EXISTS (SELECT 1 FROM longshore_dependency_outbox)", [], |row| row.get(0))
+        .or_translate()?;
+    let more = has_outbox || [due, expired, swept].iter().any(|count| *count >= u64::from(limit));
     let next_due = if more { None } else { next_due(tx)? };
     Ok(PromoteResult { due, expired, cancelled: swept, more, next_due })
+}
+
+/// Continues with the dependants of units that ended with many of them.
+fn drain_dependency_outbox(tx: &mut Tx<'_>) -> Result<()> {
+    let ended: Vec<([u8; 16], bool)> = tx
+        .db
+        .prepare_cached(
+            "DELETE FROM longshore_dependency_outbox WHERE unit IN (SELECT unit FROM
+             longshore_dependency_outbox LIMIT 100) RETURNING unit, succeeded",
+        )
+        .or_translate()?
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    for (unit, succeeded) in ended {
+        tx.record_end(UnitId::from_bytes(unit), succeeded);
+    }
+    Ok(())
 }
 
 /// Few streams have scheduled units; the index provides the first due ones of each.
@@ -147,12 +176,13 @@ fn next_due(tx: &Tx<'_>) -> Result<Option<Duration>> {
 /// Removes records that exceed the retention.
 pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<PruneResult> {
     let mut pruned = PruneResult::default();
+    let mut bytes_left = MAX_PRUNED_BYTES;
     let retained =
         [(4, "done", retention.done), (5, "failed", retention.failed), (6, "cancelled", retention.done)];
     for (state, column, keep) in retained {
         let before = (tx.now - keep).as_micros();
         let left = u64::from(limit).saturating_sub(pruned.units);
-        pruned.units += prune_state(tx.db, state, column, before, left)?;
+        pruned.units += prune_state(tx.db, state, column, before, left, &mut bytes_left)?;
     }
     pruned.batches = prune_batches(tx, (tx.now - retention.batches).as_micros(), limit)?;
     pruned.audit_entries = prune_audit_log(tx.db, (tx.now - retention.audit_log).as_micros(), limit)?;
@@ -160,7 +190,7 @@ pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result
     let streams = prune_streams(tx, retention.done, limit)?;
     pruned.lanes = prune_lanes(tx.db)?;
     let counts = [pruned.units, pruned.batches, pruned.audit_entries, pruned.calls, streams];
-    pruned.more = counts.iter().any(|n| *n >= limit.into());
+    pruned.more = bytes_left <= 0 || counts.iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }
 
@@ -199,7 +229,14 @@ fn prune_lanes(db: &Connection) -> Result<u64> {
 const EMPTY_STREAM: &str = "batch = 0 AND blocked + scheduled + ready + leased = 0
     AND done = pruned_done AND failed = pruned_failed AND cancelled = pruned_cancelled";
 
-fn prune_state(db: &Connection, state: u8, column: &str, before: i64, limit: u64) -> Result<u64> {
+fn prune_state(
+    db: &Connection,
+    state: u8,
+    column: &str,
+    before: i64,
+    limit: u64,
+    bytes_left: &mut i64,
+) -> Result<u64> {
     let streams: Vec<i64> = db
         .prepare_cached(&format!("SELECT num FROM longshore_stream WHERE {column} > pruned_{column}"))
         .or_translate()?
@@ -209,35 +246,49 @@ fn prune_state(db: &Connection, state: u8, column: &str, before: i64, limit: u64
         .or_translate()?;
     let mut pruned = 0;
     for stream in streams {
-        let gone = delete_ended(db, stream, state, before, limit - pruned)?;
+        let (gone, stored) = delete_ended(db, stream, state, before, limit - pruned, bytes_left)?;
         if gone > 0 {
             db.prepare_cached(&format!(
-                "UPDATE longshore_stream SET pruned_{column} = pruned_{column} + ?2 WHERE num = ?1"
+                "UPDATE longshore_stream SET pruned_{column} = pruned_{column} + ?2,
+                 stored_bytes = stored_bytes - ?3 WHERE num = ?1"
             ))
             .or_translate()?
-            .execute((stream, gone))
+            .execute((stream, gone, stored))
             .or_translate()?;
         }
         pruned += gone;
-        if pruned >= limit {
+        if pruned >= limit || *bytes_left <= 0 {
             break;
         }
     }
     Ok(pruned)
 }
 
-fn delete_ended(db: &Connection, stream: i64, state: u8, before: i64, limit: u64) -> Result<u64> {
-    let ids: Vec<[u8; 16]> = db
+/// Deletes ended units of a stream; returns how many, and the bytes that they took.
+fn delete_ended(
+    db: &Connection,
+    stream: i64,
+    state: u8,
+    before: i64,
+    limit: u64,
+    bytes_left: &mut i64,
+) -> Result<(u64, i64)> {
+    let mut units: Vec<([u8; 16], i64)> = db
         .prepare_cached(
-            "SELECT id FROM longshore_unit INDEXED BY longshore_unit_sort
+            "SELECT id, bytes FROM longshore_unit INDEXED BY longshore_unit_sort
              WHERE stream = ?1 AND state = ?2 AND sort_key <= ?3 ORDER BY sort_key LIMIT ?4",
         )
         .or_translate()?
-        .query_map((stream, state, before, limit), |row| row.get(0))
+        .query_map((stream, state, before, limit), |row| Ok((row.get(0)?, row.get(1)?)))
         .or_translate()?
         .collect::<rusqlite::Result<_>>()
         .or_translate()?;
-    for id in &ids {
+    units.retain(|(_, bytes)| {
+        let fits = *bytes_left > 0;
+        *bytes_left -= bytes;
+        fits
+    });
+    for (id, _) in &units {
         for sql in [
             "DELETE FROM longshore_overflow_value WHERE unit = ?1",
             "DELETE FROM longshore_failure WHERE unit = ?1",
@@ -246,7 +297,8 @@ fn delete_ended(db: &Connection, stream: i64, state: u8, before: i64, limit: u64
             db.prepare_cached(sql).or_translate()?.execute([id]).or_translate()?;
         }
     }
-    Ok(ids.len() as u64)
+    let stored = units.iter().map(|(_, bytes)| bytes + ROW_BYTES.cast_signed()).sum();
+    Ok((units.len() as u64, stored))
 }
 
 /// Removes the oldest entries of the audit log. They have the smallest numbers, so no index by time

@@ -146,16 +146,18 @@ impl LimitScope {
             return Ok(usage);
         }
         let live = format!(
-            "SELECT coalesce(sum(blocked + scheduled + ready + leased), 0), coalesce(sum(bytes), 0)
+            "SELECT coalesce(sum(blocked + scheduled + ready + leased), 0), coalesce(sum(bytes), 0),
+             CASE WHEN ?2 IS NULL THEN 0 ELSE (SELECT coalesce(sum(stored_bytes), 0)
+               FROM longshore_stream WHERE lane {lanes}) END
              FROM longshore_stream INDEXED BY longshore_stream_live
              WHERE blocked + scheduled + ready + leased > 0 AND lane {lanes}"
         );
-        let (live, bytes) = tx
+        let (live, bytes, stored) = tx
             .db
             .prepare_cached(&live)
             .or_translate()?
-            .query_row([num], |row| Ok((row.get(0)?, row.get(1)?)))
+            .query_row((num, bytes), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
             .or_translate()?;
-        Ok(LimitUsage { live, bytes, ..usage })
+        Ok(LimitUsage { live, bytes, stored, ..usage })
     }
 }

@@ -11,12 +11,12 @@ use longshore_core::{NewUnit, Policy, Result, Scope, Timestamp, UnitId, UnitStat
 use rusqlite::OptionalExtension;
 
 use crate::error::Translate;
-use crate::finish;
 use crate::overflow_values::{self, ValueKind};
 use crate::prepared::PreparedSql;
 use crate::queue_limits::QueueLimits;
 use crate::row::{UnitAttributes, decode_state, flag, flags, state_code};
 use crate::tx::Tx;
+use crate::{batch, finish};
 
 /// Whether capacity and suspension apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -212,6 +212,8 @@ struct StreamCache {
     new_streams: Vec<i64>,
     /// Streams that have received a unit.
     used: HashSet<i64>,
+    /// How many streams and batches the sender's tenant has.
+    existing: Option<(u64, u64)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -261,25 +263,41 @@ impl StreamCache {
     ) -> Result<Result<(i64, i64), SendRejection>> {
         let (queue, is_new) = QUEUE.find_or_insert(tx, [unit.queue.as_str()])?;
         self.new_queues.extend(is_new.then_some(queue));
-        let (lane, is_new) = LANE.find_or_insert(tx, (queue, unit.tenant.as_str()))?;
-        if is_new {
-            self.new_lanes.push(lane);
-            let sql = "SELECT count(*) - 1 FROM longshore_lane WHERE tenant = ?1";
+        let key = (queue, unit.tenant.as_str());
+        if LANE.find(tx, key)?.is_none() {
+            let sql = "SELECT count(*) FROM longshore_lane WHERE tenant = ?1";
             if let Some(refusal) = scope.check_new_queue(count(tx, sql, [unit.tenant.as_str()])?) {
                 return Ok(Err(refusal));
             }
         }
-        let (stream, is_new) = STREAM.find_or_insert(tx, (lane, unit.kind.as_str(), batch))?;
-        if is_new {
-            self.new_streams.push(stream);
-            let sql = "SELECT count(*) - 1 FROM longshore_stream WHERE lane = ?1 AND batch = 0";
-            if batch == 0
-                && let Some(refusal) = scope.check_new_kind(count(tx, sql, [lane])?)
-            {
-                return Ok(Err(refusal));
-            }
+        let (lane, is_new) = LANE.find_or_insert(tx, key)?;
+        self.new_lanes.extend(is_new.then_some(lane));
+        let key = (lane, unit.kind.as_str(), batch);
+        if STREAM.find(tx, key)?.is_none()
+            && let Some(refusal) = self.check_new_stream(tx, scope)?
+        {
+            return Ok(Err(refusal));
         }
+        let (stream, is_new) = STREAM.find_or_insert(tx, key)?;
+        self.new_streams.extend(is_new.then_some(stream));
         Ok(Ok((stream, lane)))
+    }
+
+    /// Why the sender's tenant may not have another stream. Streams and batches are counted once per
+    /// call.
+    fn check_new_stream(&mut self, tx: &Tx<'_>, scope: &Scope) -> Result<Option<SendRejection>> {
+        let Some(tenant) = scope.tenant() else { return Ok(None) };
+        let (streams, batches) = match self.existing {
+            Some(counted) => counted,
+            None => {
+                let sql = "SELECT count(*) FROM longshore_lane l JOIN longshore_stream s ON s.lane = l.num
+                     WHERE l.tenant = ?1";
+                (count(tx, sql, [tenant.as_str()])?, batch::count_of(tx.db, tenant)?)
+            }
+        };
+        let refusal = scope.check_new_stream(streams, batches);
+        self.existing = Some((streams + u64::from(refusal.is_none()), batches));
+        Ok(refusal)
     }
 
     /// Deletes the rows that this call has inserted for units that were refused.
@@ -335,16 +353,15 @@ const STREAM: NamedRow = NamedRow {
 };
 
 impl NamedRow {
+    /// The row's number, if it exists.
+    fn find(&self, tx: &Tx<'_>, params: impl rusqlite::Params) -> Result<Option<i64>> {
+        let mut statement = tx.db.prepare_cached(self.find).or_translate()?;
+        statement.query_row(params, |row| row.get(0)).optional().or_translate()
+    }
+
     /// The row's number, and whether it was inserted.
     fn find_or_insert(&self, tx: &Tx<'_>, params: impl rusqlite::Params + Clone) -> Result<(i64, bool)> {
-        let found = tx
-            .db
-            .prepare_cached(self.find)
-            .or_translate()?
-            .query_row(params.clone(), |row| row.get(0))
-            .optional()
-            .or_translate()?;
-        if let Some(num) = found {
+        if let Some(num) = self.find(tx, params.clone())? {
             return Ok((num, false));
         }
         tx.db.prepare_cached(self.insert).or_translate()?.execute(params).or_translate()?;

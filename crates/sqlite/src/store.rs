@@ -12,6 +12,7 @@ mod schedules;
 mod worker_api;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -183,16 +184,36 @@ impl SqliteStore {
         read: impl FnOnce(&Connection) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         let (readers, path, options) = (Arc::clone(&self.readers), self.path.clone(), self.options.clone());
+        let abandoned = Arc::new(AtomicBool::new(false));
+        let _caller = AbandonOnDrop(Arc::clone(&abandoned));
         let run = move || {
             let idle = readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let db = idle.map_or_else(|| connect(&path, &options, Access::Read), Ok)?;
+            let mut db = idle.map_or_else(|| connect(&path, &options, Access::Read), Ok)?;
+            // A client that hangs up frees the thread: SQLite interrupts the statement.
+            let is_abandoned = move || abandoned.load(Ordering::Relaxed);
+            db.progress_handler(ABANDON_CHECK_OPS, Some(is_abandoned)).or_translate()?;
             let answer = snapshot(&db, read);
-            readers.lock().unwrap_or_else(PoisonError::into_inner).push(db);
+            // After an interrupted commit the reader is still in its transaction.
+            if db.is_autocommit() {
+                readers.lock().unwrap_or_else(PoisonError::into_inner).push(db);
+            }
             answer
         };
         tokio::task::spawn_blocking(run)
             .await
             .map_err(|_| Error::unavailable("the thread of a read panicked"))?
+    }
+}
+
+/// VM instructions of a read between two checks whether its caller still waits.
+const ABANDON_CHECK_OPS: i32 = 10_000;
+
+/// Tells the thread of a read that its caller has stopped waiting.
+struct AbandonOnDrop(Arc<AtomicBool>);
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -260,4 +281,32 @@ fn connect(path: &Path, options: &SqliteOptions, access: Access) -> Result<Conne
         db.pragma_update(None, "cache_size", -16_000).or_translate()?;
     }
     Ok(db)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_read_ends_when_its_caller_has_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("longshore.db");
+        let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+        let (started, mut has_started) = tokio::sync::mpsc::channel(1);
+        let (ended, has_ended) = tokio::sync::oneshot::channel();
+        let slow = store.read(move |db| {
+            started.blocking_send(()).unwrap();
+            let sql = "WITH RECURSIVE nth (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM nth
+                 WHERE i < 300000000) SELECT count(*) FROM nth";
+            let count = db.query_row(sql, [], |row| row.get::<_, i64>(0)).or_translate();
+            ended.send(count.is_err()).unwrap();
+            count
+        });
+        tokio::select! {
+            _ = slow => panic!("the read has ended"),
+            _ = has_started.recv() => {}
+        }
+        assert!(has_ended.await.unwrap(), "it was interrupted");
+        assert!(store.read(|db| Ok(db.is_autocommit())).await.is_ok());
+    }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use longshore_core::admission::ROW_BYTES;
 use longshore_core::batch::Sums;
 use longshore_core::{PermitId, Result, Timestamp, UnitId, UnitState};
 use rusqlite::{CachedStatement, Connection};
@@ -16,6 +17,9 @@ use crate::ledger::budgets::MonthDeltas;
 use crate::prepared::{PreparedSql, PreparedStatements};
 use crate::row::state_code;
 use crate::{batch, finish};
+
+/// Most dependants that one operation unblocks or cancels. Maintenance continues with the rest.
+const MAX_DEPENDANTS: usize = 2_000;
 
 /// One operation's part of a transaction.
 pub(crate) struct Tx<'c> {
@@ -37,6 +41,8 @@ pub(crate) struct Tx<'c> {
     deltas: HashMap<i64, CounterDelta>,
     batches: BTreeSet<i64>,
     ended: Vec<(UnitId, bool)>,
+    /// How many more dependants this operation may unblock or cancel.
+    pub(crate) dependants_left: usize,
     topics: BTreeSet<TopicRow>,
     statements: PreparedStatements<'c>,
     pub(crate) claim_cache: &'c mut ClaimCache,
@@ -47,6 +53,8 @@ pub(crate) struct Tx<'c> {
 struct CounterDelta {
     counts: [i64; 7],
     bytes: i64,
+    /// Bytes of new units, with [`ROW_BYTES`] each.
+    stored: i64,
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +79,7 @@ impl<'c> Tx<'c> {
             deltas: HashMap::new(),
             batches: BTreeSet::new(),
             ended: Vec::new(),
+            dependants_left: MAX_DEPENDANTS,
             topics: BTreeSet::new(),
             statements: PreparedStatements::default(),
             claim_cache,
@@ -100,6 +109,9 @@ impl<'c> Tx<'c> {
             delta.counts[usize::from(state_code(to))] += 1;
         }
         delta.bytes += bytes * (i64::from(live(to)) - i64::from(live(from)));
+        if from.is_none() {
+            delta.stored += bytes + ROW_BYTES.cast_signed();
+        }
         self.wake_workers |= to == Some(UnitState::Ready);
     }
 
@@ -146,10 +158,22 @@ impl<'c> Tx<'c> {
             .prepare_cached(
                 "UPDATE longshore_stream SET blocked = blocked + ?2, scheduled = scheduled + ?3,
                  ready = ready + ?4, leased = leased + ?5, done = done + ?6, failed = failed + ?7,
-                 cancelled = cancelled + ?8, bytes = bytes + ?9 WHERE num = ?1",
+                 cancelled = cancelled + ?8, bytes = bytes + ?9, stored_bytes = stored_bytes + ?10
+                 WHERE num = ?1",
             )
             .or_translate()?
-            .execute((stream, blocked, scheduled, ready, leased, done, failed, cancelled, delta.bytes))
+            .execute((
+                stream,
+                blocked,
+                scheduled,
+                ready,
+                leased,
+                done,
+                failed,
+                cancelled,
+                delta.bytes,
+                delta.stored,
+            ))
             .or_translate()?;
         let (batch, queue, tenant, capped) = self
             .db

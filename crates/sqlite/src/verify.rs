@@ -33,7 +33,7 @@ fn recount(state: UnitState) -> String {
     )
 }
 
-const RULES: [(&str, &str); 9] = [
+const RULES: [(&str, &str); 10] = [
     (
         "one_holder",
         "SELECT 'unit ' || hex(id) || ' is leased by a session that has ended'
@@ -62,6 +62,14 @@ const RULES: [(&str, &str); 9] = [
          coalesce(sum(u.bytes), 0) FROM longshore_stream s LEFT JOIN longshore_unit u
          ON u.stream = s.num AND u.state IN (0, 1, 2, 3, 7, 8)
          GROUP BY s.num HAVING s.bytes <> coalesce(sum(u.bytes), 0) LIMIT 100",
+    ),
+    (
+        "bounded",
+        // 256 is `ROW_BYTES`.
+        "SELECT 'stream ' || s.num || ' counts ' || s.stored_bytes || ' stored bytes, has ' ||
+         coalesce(sum(u.bytes + 256), 0) FROM longshore_stream s LEFT JOIN longshore_unit u
+         ON u.stream = s.num GROUP BY s.num
+         HAVING s.stored_bytes <> coalesce(sum(u.bytes + 256), 0) LIMIT 100",
     ),
     (
         "tally_is_exact",

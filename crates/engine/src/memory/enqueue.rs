@@ -12,13 +12,13 @@ use longshore_core::store::{
 use longshore_core::unit::DedupWindow;
 use longshore_core::unit_state::Event;
 use longshore_core::{
-    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, Timestamp, UnitId,
+    Batch, BatchId, BatchStatus, Counts, Error, NewBatch, NewUnit, Result, Scope, TenantId, Timestamp, UnitId,
 };
 
 use super::MemoryStore;
 use super::post_write::DirtySet;
 use super::record::UnitRecord;
-use super::state::{BatchRecord, State};
+use super::state::{BatchRecord, LaneState, State};
 
 #[async_trait]
 impl Enqueue for MemoryStore {
@@ -69,13 +69,8 @@ impl State {
             Ok(dependencies) => dependencies,
             Err(unknown) => return SendResult::Refused(unknown),
         };
-        let lane = (unit.queue.clone(), unit.tenant.clone());
-        let is_new = !self.lanes.contains_key(&lane);
-        let too_many = || scope.check_new_queue(self.lanes_of(&unit.tenant).count() as u64);
-        if let Some(refusal) = is_new.then(too_many).flatten() {
-            return SendResult::Refused(refusal);
-        }
-        if let Some(refusal) = self.capacity_refusal(&unit) {
+        let too_many = self.stream_refusal(scope, &unit, batch);
+        if let Some(refusal) = too_many.or_else(|| self.capacity_refusal(&unit)) {
             return SendResult::Refused(refusal);
         }
         let (id, free) = (unit.id, open.is_empty());
@@ -86,6 +81,31 @@ impl State {
             _ = self.apply_event(id, &event, now);
         }
         SendResult::Created(id)
+    }
+
+    /// Whether the unit would be the first one of a queue or stream, and its tenant has too many.
+    fn stream_refusal(
+        &self,
+        scope: &Scope,
+        unit: &NewUnit,
+        batch: Option<&BatchId>,
+    ) -> Option<SendRejection> {
+        let lane = (unit.queue.clone(), unit.tenant.clone());
+        if !self.lanes.contains_key(&lane) {
+            let refusal = scope.check_new_queue(self.lanes_of(&unit.tenant).count() as u64);
+            if refusal.is_some() {
+                return refusal;
+            }
+        }
+        let streams = self.streams.get(&unit.tenant)?;
+        if streams.contains_key(&(lane.0, unit.kind.clone(), batch.cloned())) {
+            return None;
+        }
+        scope.check_new_stream(streams.len() as u64, self.batches_of(&unit.tenant))
+    }
+
+    fn batches_of(&self, tenant: &TenantId) -> u64 {
+        self.batches.values().filter(|record| record.batch.tenant == *tenant).count() as u64
     }
 
     fn duplicate(&mut self, unit: &NewUnit) -> Option<SendResult> {
@@ -105,24 +125,19 @@ impl State {
     fn capacity_refusal(&self, unit: &NewUnit) -> Option<SendRejection> {
         let add = unit.stored_bytes();
         let lane = self.lanes.get(&(unit.queue.clone(), unit.tenant.clone()));
-        let of_lane = lane.and_then(|lane| {
-            let (live, bytes) = (lane.counts.live(), lane.bytes);
-            LimitUsage { bound: CapacityScope::Lane, capacity: lane.capacity, live, bytes }.refuse(add)
-        });
+        let of_lane =
+            lane.and_then(|lane| lane.usage(LimitUsage::new(CapacityScope::Lane, lane.capacity)).refuse(add));
         let of_queue = || {
             let mut usage = LimitUsage::new(CapacityScope::Queue, self.queues.get(&unit.queue)?.capacity);
             if usage.is_limited() {
-                for (_, lane) in self.lanes.iter().filter(|(key, _)| key.0 == unit.queue) {
-                    usage.live += lane.counts.live();
-                    usage.bytes += lane.bytes;
-                }
+                let lanes = self.lanes.iter().filter(|(key, _)| key.0 == unit.queue);
+                usage = lanes.fold(usage, |usage, (_, lane)| lane.usage(usage));
             }
             usage.refuse(add)
         };
         let of_tenant = || {
-            let capacity = self.tenants.get(&unit.tenant)?.capacity;
-            let (counts, bytes) = self.tenant_counts(&unit.tenant);
-            LimitUsage { bound: CapacityScope::Tenant, capacity, live: counts.live(), bytes }.refuse(add)
+            let usage = LimitUsage::new(CapacityScope::Tenant, self.tenants.get(&unit.tenant)?.capacity);
+            self.lanes_of(&unit.tenant).fold(usage, |usage, (_, lane)| lane.usage(usage)).refuse(add)
         };
         of_lane.or_else(of_queue).or_else(of_tenant)
     }
@@ -134,6 +149,8 @@ impl State {
         if let Some(found) = self.batches.get(&new.id) {
             return Ok(OpenBatchResult::Existing(found.batch.clone()));
         }
+        let (suspended, existing) = (self.is_suspended(&new.tenant), self.batches_of(&new.tenant));
+        scope.check_new_batch(&new.tenant, suspended, existing)?;
         let definition = new.definition.clone();
         let batch = new_batch(new, now);
         let (units, pruned) = (BTreeSet::new(), Counts::default());
@@ -193,6 +210,18 @@ impl State {
     pub(super) fn advance_batch(&mut self, scope: &Scope, id: &BatchId, now: Timestamp) -> Result<Batch> {
         self.advance_dirty_batches(now);
         self.batch_mut(scope, id).cloned()
+    }
+}
+
+impl LaneState {
+    /// `usage` with the lane's units added.
+    fn usage(&self, usage: LimitUsage) -> LimitUsage {
+        LimitUsage {
+            live: usage.live + self.counts.live(),
+            bytes: usage.bytes + self.bytes,
+            stored: usage.stored + self.stored,
+            ..usage
+        }
     }
 }
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::page::{UnitCursor, invalid_cursor, parse_cursor};
+use longshore_core::page::{BatchCursor, UnitCursor};
 use longshore_core::store::{
     ChangeSet, Page, Queries, QueueInfo, Queues, Totals, UnitFailure, UnitFilter, Violation,
 };
 use longshore_core::worker_session::Session;
-use longshore_core::{Batch, BatchId, BatchStatus, Error, Payload, Result, Scope, Timestamp, Unit, UnitId};
+use longshore_core::{Batch, BatchId, BatchStatus, Error, Payload, Result, Scope, Unit, UnitId};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::MemoryStore;
@@ -73,17 +73,15 @@ impl Queries for MemoryStore {
         after: Option<&str>,
         limit: u32,
     ) -> Result<Page<Batch>> {
-        let after = after.map(batch_cursor).transpose()?;
+        let after = BatchCursor::parse(after)?;
         Ok(self.read(|state, _| {
             let mut all: Vec<&Batch> = state.batches.values().map(|found| &found.batch).collect();
-            all.sort_by_key(|batch| std::cmp::Reverse((batch.initiated_at, batch.id.clone())));
+            all.sort_by_cached_key(|batch| std::cmp::Reverse(BatchCursor::of(batch)));
             let listed = all.into_iter().filter(|batch| {
-                let rest = after
-                    .as_ref()
-                    .is_none_or(|(at, id)| (batch.initiated_at, batch.id.as_str()) < (*at, id.as_str()));
+                let rest = BatchCursor::of(batch) < after;
                 rest && scope.covers(&batch.tenant) && status.is_none_or(|s| s == batch.status)
             });
-            let cursor = |batch: &Batch| format!("{}/{}", batch.initiated_at.as_micros(), batch.id);
+            let cursor = |batch: &Batch| BatchCursor::of(batch).to_string();
             Page::first(listed.cloned(), limit, cursor).within_bytes(|_, batch| cursor(batch))
         }))
     }
@@ -142,11 +140,6 @@ impl Queries for MemoryStore {
     async fn verify(&self) -> Result<Vec<Violation>> {
         Ok(self.read(|state, _| state.verify()))
     }
-}
-
-fn batch_cursor(text: &str) -> Result<(Timestamp, String)> {
-    let (at, id) = text.split_once('/').ok_or_else(|| invalid_cursor(text))?;
-    Ok((Timestamp::from_micros(parse_cursor(at)?), id.to_owned()))
 }
 
 fn is_listed(unit: &Unit, scope: &Scope, filter: &UnitFilter) -> bool {

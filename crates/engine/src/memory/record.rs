@@ -7,11 +7,14 @@ use longshore_core::store::UnitFailure;
 use longshore_core::unit::{DedupWindow, OnDependencyFailure};
 use longshore_core::unit_state::{Event, InvalidTransition, Transition, TransitionInput, transition};
 use longshore_core::{
-    BatchId, NewUnit, Outcome, Policy, QueueName, TenantId, Timestamp, Unit, UnitId, UnitState,
+    BatchId, Kind, NewUnit, Outcome, Policy, QueueName, TenantId, Timestamp, Unit, UnitId, UnitState,
 };
 
 /// Identifies a lane.
 pub(super) type LaneKey = (QueueName, TenantId);
+
+/// Identifies a stream of a tenant: units of one queue, kind and batch.
+pub(super) type StreamKey = (QueueName, Kind, Option<BatchId>);
 
 /// A unit and its internal data.
 #[derive(Debug, Clone)]
@@ -80,6 +83,10 @@ impl UnitRecord {
 
     pub(super) fn lane(&self) -> LaneKey {
         (self.unit.queue.clone(), self.unit.tenant.clone())
+    }
+
+    pub(super) fn stream(&self) -> StreamKey {
+        (self.unit.queue.clone(), self.unit.kind.clone(), self.unit.batch.clone())
     }
 
     /// Whether the unit holds its dedup key.

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use longshore_core::admission::ROW_BYTES;
 use longshore_core::store::{Capacity, Tenant};
 use longshore_core::stride_scheduler::StrideState;
 use longshore_core::unit_state::{Event, InvalidTransition, runs_alone};
@@ -19,7 +20,7 @@ use longshore_core::{
 use super::change_feed::ChangeFeed;
 use super::ledger::LedgerState;
 use super::post_write::DirtySet;
-use super::record::{LaneKey, UnitRecord};
+use super::record::{LaneKey, StreamKey, UnitRecord};
 use super::schedules::ScheduleKey;
 
 /// All data of the store.
@@ -29,6 +30,8 @@ pub(super) struct State {
     pub(super) queues: BTreeMap<QueueName, QueueState>,
     pub(super) lanes: BTreeMap<LaneKey, LaneState>,
     pub(super) stride: StrideState<QueueName>,
+    /// Each tenant's streams, with the number of their units.
+    pub(super) streams: BTreeMap<TenantId, BTreeMap<StreamKey, u64>>,
     pub(super) batches: BTreeMap<BatchId, BatchRecord>,
     /// Without counts: they are summed over the lanes on demand.
     pub(super) tenants: BTreeMap<TenantId, Tenant>,
@@ -55,6 +58,8 @@ pub(super) struct LaneState {
     pub(super) counts: Counts,
     /// Stored bytes of live units.
     pub(super) bytes: u64,
+    /// Bytes of all units, with [`ROW_BYTES`] each.
+    pub(super) stored: u64,
     /// Ready units by rank.
     pub(super) ready: BTreeSet<(Timestamp, UnitId)>,
     /// The number of leased units per cap key.
@@ -84,6 +89,7 @@ impl Default for LaneState {
             capacity: Capacity::default(),
             counts: Counts::default(),
             bytes: 0,
+            stored: 0,
             ready: BTreeSet::new(),
             capped: BTreeMap::new(),
         }
@@ -183,6 +189,7 @@ impl LaneState {
     pub(super) fn add(&mut self, record: &UnitRecord) {
         let unit = &record.unit;
         *self.counts.counter_mut(unit.state) += 1;
+        self.stored += record.bytes + ROW_BYTES;
         if !unit.state.is_final() {
             self.bytes += record.bytes;
         }
@@ -198,6 +205,7 @@ impl LaneState {
     fn remove(&mut self, record: &UnitRecord) {
         let unit = &record.unit;
         *self.counts.counter_mut(unit.state) -= 1;
+        self.stored -= record.bytes + ROW_BYTES;
         if !unit.state.is_final() {
             self.bytes -= record.bytes;
         }
@@ -223,6 +231,8 @@ impl State {
     /// Adds a new unit.
     pub(super) fn insert(&mut self, record: UnitRecord) {
         self.index_unit(&record);
+        let streams = self.streams.entry(record.unit.tenant.clone()).or_default();
+        *streams.entry(record.stream()).or_default() += 1;
         self.units.insert(record.unit.id, record);
     }
 
@@ -230,6 +240,15 @@ impl State {
     pub(super) fn remove(&mut self, id: UnitId) -> Option<UnitRecord> {
         let record = self.units.remove(&id)?;
         self.unindex_unit(&record);
+        let stream = record.stream();
+        if let Some(streams) = self.streams.get_mut(&record.unit.tenant)
+            && let Some(units) = streams.get_mut(&stream)
+        {
+            *units -= 1;
+            if *units == 0 {
+                streams.remove(&stream);
+            }
+        }
         Some(record)
     }
 

@@ -45,8 +45,8 @@ impl State {
         }
         for (key, lane) in &self.lanes {
             let fresh = recount.remove(key).unwrap_or_default();
-            let stored = (lane.counts, lane.bytes, &lane.ready, &lane.capped);
-            let truth = (fresh.counts, fresh.bytes, &fresh.ready, &fresh.capped);
+            let stored = (lane.counts, lane.bytes, lane.stored, &lane.ready, &lane.capped);
+            let truth = (fresh.counts, fresh.bytes, fresh.stored, &fresh.ready, &fresh.capped);
             found.expect("tally_is_exact", stored == truth, || {
                 format!("lane {}/{} keeps {:?}, counted {:?}", key.0, key.1, stored.0, truth.0)
             });

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use longshore_core::admission::ROW_BYTES;
 use longshore_core::batch::Sums;
 use longshore_core::{Result, UnitId, UnitState};
 
@@ -17,6 +18,8 @@ use crate::typed_params::SqlParam;
 pub(super) struct CounterDelta {
     counts: [i64; 7],
     bytes: i64,
+    /// Bytes of new units, with [`ROW_BYTES`] each.
+    stored: i64,
 }
 
 impl Tx<'_> {
@@ -50,6 +53,9 @@ impl Tx<'_> {
             delta.counts[usize::from(state_code(to))] += units;
         }
         delta.bytes += bytes * (i64::from(live(to)) - i64::from(live(from)));
+        if from.is_none() {
+            delta.stored += bytes + units * ROW_BYTES.cast_signed();
+        }
         self.after.wake_workers |= to == Some(UnitState::Ready);
     }
 
@@ -145,6 +151,7 @@ impl Tx<'_> {
                 column.push(count);
             }
             columns.counts[7].push(delta.bytes);
+            columns.counts[8].push(delta.stored);
             columns.sums.push(sums.get(num).map(to_json).transpose()?);
         }
         self.after.deltas += nums.len();
@@ -157,25 +164,23 @@ impl Tx<'_> {
 #[derive(Default)]
 pub(super) struct DeltaColumns {
     streams: Vec<i64>,
-    /// The seven states, then bytes.
-    counts: [Vec<i64>; 8],
+    /// The seven states, then live and stored bytes.
+    counts: [Vec<i64>; 9],
     sums: Vec<Option<String>>,
 }
 
 impl DeltaColumns {
     pub(super) const SQL: &'static str = "INSERT INTO longshore_stream_delta (stream, blocked, scheduled,
                                ready,
-        leased, done, failed, cancelled, bytes, sums)
-        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        leased, done, failed, cancelled, bytes, stored_bytes, sums)
+        SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
 
-    pub(super) fn params(&self) -> [&dyn SqlParam; 10] {
-        let [blocked, scheduled, ready, leased, done, failed, cancelled, bytes] = &self.counts;
-        let counts = [blocked, scheduled, ready, leased, done, failed, cancelled, bytes];
-        let mut params: [&dyn SqlParam; 10] = [&self.streams; 10];
-        for (param, column) in params[1..9].iter_mut().zip(counts) {
+    pub(super) fn params(&self) -> [&dyn SqlParam; 11] {
+        let mut params: [&dyn SqlParam; 11] = [&self.streams; 11];
+        for (param, column) in params[1..10].iter_mut().zip(&self.counts) {
             *param = column;
         }
-        params[9] = &self.sums;
+        params[10] = &self.sums;
         params
     }
 }

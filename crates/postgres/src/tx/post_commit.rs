@@ -23,7 +23,7 @@ pub(crate) struct PostCommit {
     /// Cap keys of units that ended in a caller's transaction, and how many: that many can be
     /// unparked.
     pub(crate) unparks: BTreeMap<Vec<u8>, i64>,
-    /// A caller's transaction wrote to the dependency outbox.
+    /// The transaction wrote to the dependency outbox.
     pub(crate) outbox: bool,
 }
 

@@ -34,7 +34,7 @@ macro_rules! groups {
 
 groups! {
     units_come_in_as_in_every_store [sending dedup dependencies capacity listing schedules]
-    batches_move_as_in_every_store [batches generations batch_sums scopes admin]
+    batches_move_as_in_every_store [batches batch_limits generations batch_sums scopes admin]
     leases_hold_as_in_every_store [leases outcomes sessions maintenance]
     claims_choose_as_in_every_store [claim_order weights caps lanes shares tenants changes]
     effects_commit_as_in_every_store [effects]

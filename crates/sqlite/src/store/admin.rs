@@ -63,7 +63,12 @@ operations! { Admin {
         ) -> Result<Batch> {
             let (own, name) = (scope.clone(), id.clone());
             let op = move |tx: &mut Tx<'_>| admin::batch(tx, &own, &name, &action);
-            let batch = self.writer.call(Durable, op).await?;
+            // In chunks, each a transaction: after a crash, the rest can be retried again.
+            let mut next = self.writer.call(Durable, op).await?;
+            while let Some(cursor) = next {
+                next = self.writer.call(Durable, move |tx| admin::continue_retry(tx, cursor)).await?;
+            }
+            let batch = self.batch(scope, id).await?;
             if batch.status.is_aborted() {
                 self.cancel_given_up().await?;
                 return self.batch(scope, id).await;

@@ -1,9 +1,12 @@
 //! Capacity: a queue never holds more than its bound.
 
-use longshore_core::admission::MAX_QUEUES;
-use longshore_core::store::{Capacity, LaneChange, QueueChange, SendRejection, SendResult, TenantChange};
+use longshore_core::admission::{MAX_QUEUES, MAX_STREAMS};
+use longshore_core::store::{
+    AddChunkResult, BatchChunk, Capacity, LaneChange, QueueChange, Retention, SendRejection, SendResult,
+    TenantChange,
+};
 use longshore_core::unit::{ConcurrencyCap, DedupWindow, OnDuplicate, Weight};
-use longshore_core::{Dedup, Kind, NewUnit, Outcome, Payload, UnitId};
+use longshore_core::{Dedup, Kind, NewBatch, NewUnit, Outcome, Payload, UnitId};
 
 use super::helpers::*;
 use crate::StoreFixture;
@@ -130,6 +133,56 @@ pub(super) async fn a_tenant_has_a_bounded_number_of_queues(world: &StoreFixture
     let again = world.store.send(&acme, vec![of(0)]).await.unwrap();
     assert!(matches!(again[..], [SendResult::Created(_)]), "a queue it has: {again:?}");
     world.send(of(MAX_QUEUES)).await;
+}
+
+pub(super) async fn a_tenant_has_a_bounded_number_of_streams(world: &StoreFixture) {
+    let of = |n: u64| {
+        let kind = Kind::new(format!("k{}", n / 2)).unwrap();
+        NewUnit { tenant: tenant("acme"), queue: queue(&format!("q{}", n % 2)), kind, ..unit() }
+    };
+    let acme = tenant_scope("acme");
+    let answers = world.store.send(&acme, (0..=MAX_STREAMS).map(of).collect()).await.unwrap();
+    let is_refused = |answer: &SendResult| matches!(answer.refusal(), Some(SendRejection::TooMany { .. }));
+    let refused: Vec<usize> = (0..answers.len()).filter(|at| is_refused(&answers[*at])).collect();
+    let [one_too_many] = refused[..] else { panic!("{refused:?}") };
+    let of_refused = || of(one_too_many as u64);
+    let again = world.store.send(&acme, vec![of_refused(), of_refused(), of(0)]).await.unwrap();
+    assert!(is_refused(&again[0]) && is_refused(&again[1]), "also the second of a send: {again:?}");
+    assert!(matches!(again[2], SendResult::Created(_)), "a stream it has: {again:?}");
+    // A batch allows a few more, and not any number.
+    let id = batch_id("acme/rows");
+    world.open_batch(NewBatch { tenant: tenant("acme"), ..NewBatch::new(id.clone()) }).await;
+    let add = |from: u64, to: u64| {
+        let units = (from..to).map(of).collect();
+        let chunk = BatchChunk { expected: String::new(), next: String::new(), units };
+        world.store.add_to_batch(&acme, &id, chunk)
+    };
+    let AddChunkResult::Committed(some) = add(0, 5).await.unwrap() else { unreachable!() };
+    assert!(!some.iter().any(is_refused), "{some:?}");
+    let AddChunkResult::Committed(many) = add(100, 120).await.unwrap() else { unreachable!() };
+    assert!(many.iter().any(is_refused), "{many:?}");
+    world.send(of_refused()).await;
+}
+
+pub(super) async fn ended_units_are_bounded_in_bytes_until_they_are_pruned(world: &StoreFixture) {
+    let session = world.session().await;
+    let failed = world.send_and_finish(session, failed()).await;
+    bound(world, None, Some(100)).await;
+    let doomed = || {
+        let mut doomed = NewUnit { payload: Payload::from(vec![b'x'; 80]), ..unit() };
+        doomed.dependencies.units = vec![failed];
+        doomed
+    };
+    let answers = world.store.send(&ALL, (0..50).map(|_| doomed()).collect()).await.unwrap();
+    let stored = answers.iter().filter(|sent| !is_full(sent)).count();
+    assert!((10..40).contains(&stored), "{stored} units of 352 bytes fit into 100 times 100 bytes");
+    assert!(is_full(&world.try_send(doomed()).await), "in a later send too");
+    assert!(is_full(&world.try_send(unit()).await), "and a unit that would run");
+    world.clock.advance(secs(10));
+    let keep = Retention { done: secs(1), ..Retention::default() };
+    world.store.prune(keep, 1_000).await.unwrap();
+    world.send(doomed()).await;
+    assert_eq!(world.store.verify().await.unwrap(), []);
 }
 
 pub(super) async fn a_lanes_bound_leaves_the_others_alone(world: &StoreFixture) {

@@ -145,6 +145,7 @@ macro_rules! __with_cases {
                 a_blocked_unit_is_ready_when_all_it_waits_for_are_done
                 a_retry_of_a_dependency_unblocks_nothing
                 a_failed_dependency_cancels_down_the_chain
+                thousands_of_dependants_are_unblocked_in_the_end
                 a_cancelled_dependency_cancels_too
                 a_released_unit_runs_whatever_became_of_the_others
                 what_has_ended_before_is_seen_at_once
@@ -211,6 +212,8 @@ macro_rules! __with_cases {
                 every_part_of_a_unit_counts_towards_the_bytes
                 a_refused_unit_leaves_no_queue
                 a_tenant_has_a_bounded_number_of_queues
+                a_tenant_has_a_bounded_number_of_streams
+                ended_units_are_bounded_in_bytes_until_they_are_pruned
                 a_lanes_bound_leaves_the_others_alone
                 a_queues_bound_is_for_all_its_lanes
                 one_send_into_two_lanes_keeps_to_the_queues_bound
@@ -240,6 +243,7 @@ macro_rules! __with_cases {
                 one_send_into_two_queues_keeps_to_the_tenants_bound
                 a_tenants_bytes_are_bounded_too
                 a_suspended_tenant_is_passed_by_and_its_sends_refused
+                a_suspended_tenant_opens_no_batch
                 what_was_claimed_ahead_of_a_suspended_tenant_is_unwanted
                 a_suspended_tenants_running_units_retry_and_end
                 callbacks_and_retries_are_never_refused
@@ -326,6 +330,7 @@ macro_rules! __with_cases {
                 a_page_of_large_batches_ends_early
                 batches_are_listed_newest_first
                 a_cursor_that_is_none_is_refused
+                a_cursor_of_batches_tells_nothing_of_other_tenants
             }
             schedules {
                 a_schedule_is_kept_whole
@@ -465,6 +470,9 @@ macro_rules! __with_cases {
 macro_rules! __with_sql_cases {
     ($then:path, $($args:tt)*) => {
         $then! { $($args)*
+            batch_limits {
+                a_tenant_has_a_bounded_number_of_batches
+            }
             effects {
                 effects_exactly_once
                 a_stale_holders_effects_do_not_happen

@@ -56,6 +56,20 @@ pub(super) async fn a_failed_dependency_cancels_down_the_chain(world: &StoreFixt
     }
 }
 
+/// More than one transaction of the SQL stores unblocks.
+pub(super) async fn thousands_of_dependants_are_unblocked_in_the_end(world: &StoreFixture) {
+    const UNITS: usize = 4_100;
+    let first = world.send(unit()).await;
+    let dependants = (0..UNITS).map(|_| strictly_after(&[first])).collect();
+    world.store.send(&ALL, dependants).await.unwrap();
+    let session = world.session().await;
+    let held = world.claim_one(session).await;
+    world.finish(session, held.lease, done()).await;
+    while world.store.promote(100).await.unwrap().more {}
+    let counts = world.store.queues(&ALL).await.unwrap()[0].counts;
+    assert_eq!((counts.ready, counts.blocked, counts.done), (UNITS as u64, 0, 1));
+}
+
 pub(super) async fn a_cancelled_dependency_cancels_too(world: &StoreFixture) {
     let first = world.send(unit()).await;
     let second = world.send(strictly_after(&[first])).await;

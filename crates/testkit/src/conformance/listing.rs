@@ -2,7 +2,7 @@
 
 use longshore_core::batch::BatchAction;
 use longshore_core::store::UnitFilter;
-use longshore_core::{BatchStatus, Callback, Kind, NewBatch, NewUnit, Payload, UnitId, UnitState};
+use longshore_core::{BatchStatus, Callback, Kind, NewBatch, NewUnit, Payload, TenantId, UnitId, UnitState};
 
 use super::helpers::*;
 use crate::StoreFixture;
@@ -104,6 +104,24 @@ pub(super) async fn batches_are_listed_newest_first(world: &StoreFixture) {
     assert_eq!((names(&rest.items), rest.next), (vec!["c".to_owned()], None));
     let paused = world.store.batches(&ALL, Some(BatchStatus::Paused), None, 9).await.unwrap();
     assert_eq!(names(&paused.items), ["a"]);
+}
+
+pub(super) async fn a_cursor_of_batches_tells_nothing_of_other_tenants(world: &StoreFixture) {
+    for id in ["acme/one", "other", "another", "acme/two", "last", "acme/three"] {
+        let owner = if id.starts_with("acme/") { tenant("acme") } else { TenantId::default() };
+        world.open_batch(NewBatch { tenant: owner, ..NewBatch::new(batch_id(id)) }).await;
+        world.clock.advance(secs(1));
+    }
+    let (acme, mut after, mut seen) = (tenant_scope("acme"), None, Vec::new());
+    loop {
+        let page = world.store.batches(&acme, None, after.as_deref(), 1).await.unwrap();
+        seen.extend(page.items.iter().map(|batch| batch.id.to_string()));
+        after = page.next;
+        let Some(next) = &after else { break };
+        let own = page.items[0].initiated_at.as_micros();
+        assert_eq!(*next, format!("{own}/{}", page.items[0].id));
+    }
+    assert_eq!(seen, ["acme/three", "acme/two", "acme/one"]);
 }
 
 pub(super) async fn a_cursor_that_is_none_is_refused(world: &StoreFixture) {

@@ -9,6 +9,7 @@
 mod cases;
 
 mod admin;
+mod batch_limits;
 mod batch_sums;
 mod batches;
 mod capacity;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_core::store::{
-    AddChunkResult, BatchChunk, Capacity, CapacityScope, ClaimRequest, LaneChange, QueueChange,
-    SendRejection, SendResult, Tenant, TenantChange, Topic,
+    AddChunkResult, BatchChunk, Capacity, CapacityScope, ClaimRequest, LaneChange, OpenBatchResult,
+    QueueChange, SendRejection, SendResult, Tenant, TenantChange, Topic,
 };
 use longshore_core::{
     BatchId, Callback, Error, Kind, NewBatch, NewUnit, Outcome, Payload, Rights, SessionId, TenantId, UnitId,
@@ -341,6 +341,18 @@ pub(super) async fn a_suspended_tenant_is_passed_by_and_its_sends_refused(world:
     put(world, "acme", suspend(false)).await;
     assert_eq!(ids(&world.claim(session, 9).await), [known.id]);
     world.send(unit_of("acme", "two")).await;
+}
+
+pub(super) async fn a_suspended_tenant_opens_no_batch(world: &StoreFixture) {
+    let new = |name: &str| NewBatch { tenant: tenant("acme"), ..NewBatch::new(batch_id(name)) };
+    world.open_batch(new("acme/before")).await;
+    put(world, "acme", suspend(true)).await;
+    for scope in [ALL, tenant_scope("acme")] {
+        let refused = world.store.open_batch(&scope, new("acme/after")).await;
+        assert!(matches!(&refused, Err(Error::Invalid(why)) if why.contains("suspended")), "{refused:?}");
+        let again = world.store.open_batch(&scope, new("acme/before")).await.unwrap();
+        assert!(matches!(again, OpenBatchResult::Existing(_)), "{again:?}");
+    }
 }
 
 pub(super) async fn what_was_claimed_ahead_of_a_suspended_tenant_is_unwanted(world: &StoreFixture) {

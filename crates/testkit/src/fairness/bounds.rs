@@ -16,7 +16,7 @@ use crate::StoreFixture;
 const SENDERS: usize = 32;
 /// Units of each sender; the total is larger than every bound in this file.
 const UNITS_PER_SENDER: usize = 50;
-const PAYLOAD_BYTES: u64 = 7;
+const PAYLOAD_BYTES: u64 = 70;
 
 /// The scope and unit of the bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl SenderGroup {
         let Self { tenant_id, queues: [one, _], .. } = self;
         let store = &self.world.store;
         let units = Some(Capacity { units: Some(1_000), bytes: None });
-        let bytes = Some(Capacity { units: None, bytes: Some(5_000) });
+        let bytes = Some(Capacity { units: None, bytes: Some(50_000) });
         let (paused, of_lane) = (None, LaneChange { capacity: units, ..LaneChange::default() });
         match self.limit {
             BoundScope::Queue => store.change_queue(&ALL, one, QueueChange { paused, capacity: units }).await,
@@ -86,7 +86,7 @@ impl SenderGroup {
 
     /// The bound in units.
     fn bound(&self) -> u64 {
-        if self.limit == BoundScope::Bytes { 5_000 / PAYLOAD_BYTES } else { 1_000 }
+        if self.limit == BoundScope::Bytes { 50_000 / PAYLOAD_BYTES } else { 1_000 }
     }
 
     /// Runs all senders concurrently and returns the admitted units.
