@@ -16,7 +16,6 @@ mod schema;
 
 pub mod access;
 pub mod admission;
-pub mod backoff;
 pub mod batch;
 pub mod byte_size;
 pub mod call;
@@ -26,6 +25,7 @@ pub mod concurrency_limit;
 pub mod counts;
 pub mod duration;
 pub mod error;
+pub mod exponential_backoff;
 pub mod failure_detector;
 pub mod migration;
 pub mod name;
@@ -47,13 +47,13 @@ pub mod unit_state;
 pub mod worker_session;
 
 pub use access::Rights;
-pub use backoff::{DoublingDelay, exponential_delay, half_jitter};
 pub use batch::{Batch, BatchStatus, Callback, FailureThreshold, NewBatch};
 pub use byte_size::ByteSize;
 pub use coalescer::Coalescer;
 pub use counts::Counts;
 pub use duration::HumanDuration;
 pub use error::{Error, Result};
+pub use exponential_backoff::{DoublingDelay, exponential_delay, half_jitter};
 pub use name::{
     BatchId, CallId, KeyName, Kind, PermitId, PoolName, ProfileName, QueueName, ScheduleName, Scope,
     SessionId, TenantId, TokenId, UnitId,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backoff::exponential_delay;
+use crate::exponential_backoff::exponential_delay;
 use crate::name::UnitId;
 use crate::time::Timestamp;
 
