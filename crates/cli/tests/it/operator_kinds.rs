@@ -130,7 +130,7 @@ fn a_tenant_calls_a_private_address_only_where_the_operator_names_it() {
     }
     let secret = json!({ "url": "http://example.invalid", "headers": { "x": "env:PATH" } });
     let work = |config: &str| site.dir.write("longshore.toml", config);
-    work("[http]\nenv = [\"PATH\"]\n");
+    work("[http]\nenv = [\"PATH=https://other.example\"]\n");
     assert_eq!(site.run("http", &secret)["failure"]["code"], "secret");
     work("[http]\nallow_private = [\"http://127.0.0.1:*\"]\n");
     assert_eq!(site.run("http", &json!({ "url": server.url }))["result"]["body"], "inside");
