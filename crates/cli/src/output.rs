@@ -9,7 +9,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-pub use table::{Table, cell, paint, right};
+pub use table::{Table, cell, clean_lines, paint, right};
 
 mod table;
 

@@ -24,8 +24,9 @@ pub const MAX_BATCH_STREAMS: u64 = 10;
 /// Most batches of a tenant that the store keeps, ended ones included.
 pub const MAX_BATCHES: u64 = 10_000;
 
-/// A capacity in bytes bounds live units. All stored units, ended ones included, may take this many
-/// times as much: otherwise a tenant could fill the disk with units that end at once.
+/// A capacity in bytes bounds live units. All stored units of a tenant, ended ones included, may take this
+/// many times as much as its own capacity: otherwise the tenant could fill the disk with units that end at
+/// once. The capacities of queues and lanes only make senders wait, so ended units do not count there.
 pub const STORED_FACTOR: u64 = 100;
 
 /// What the row of a stored unit takes besides its [`NewUnit::stored_bytes`].
@@ -90,7 +91,8 @@ impl LimitUsage {
             Capacity { units: Some(max), .. } if self.live + 1 > max => format!("{max} units"),
             Capacity { bytes: Some(max), .. } if self.bytes + bytes > max => format!("{max} bytes"),
             Capacity { bytes: Some(max), .. }
-                if self.stored + bytes + ROW_BYTES > max.saturating_mul(STORED_FACTOR) =>
+                if self.bound == CapacityScope::Tenant
+                    && self.stored + bytes + ROW_BYTES > max.saturating_mul(STORED_FACTOR) =>
             {
                 format!(
                     "{max} bytes, and {STORED_FACTOR} times as much with ended units, which are pruned in time"

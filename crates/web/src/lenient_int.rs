@@ -5,8 +5,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// The longest value, in bytes: a few integers and their names.
-const MAX_BYTES: usize = 500;
+/// The longest value, in bytes: integers and their names, as the resources of a unit.
+const MAX_BYTES: usize = 8 * 1024;
 
 /// Deserialises a value that contains integers, in either notation. A longer one than any such value
 /// is rejected before it is parsed. Only from JSON text.
@@ -58,7 +58,7 @@ mod tests {
         assert_eq!(read(r#"{"max":5.0,"min":2e2}"#).unwrap(), Size { max: 5, min: Some(200) });
         assert_eq!(read(r#"{"max":5}"#).unwrap(), Size { max: 5, min: None });
         let long = format!("[{}]", "0,".repeat(1_000_000) + "0");
-        assert!(read(&format!(r#"{{"max":{long}}}"#)).unwrap_err().to_string().contains("longer than 500"));
+        assert!(read(&format!(r#"{{"max":{long}}}"#)).unwrap_err().to_string().contains("longer than 8192"));
         for odd in ["5.5", "-1.0", "1e300", "\"5\"", "null", "4294967296.0"] {
             assert!(read(&format!(r#"{{"max":{odd}}}"#)).is_err(), "{odd}");
         }

@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use axum::http::header::{HOST, ORIGIN};
+use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Uri, Version};
 
 /// Headers that only proxies send, besides all names with the prefix `x-forwarded`.
@@ -32,7 +33,9 @@ pub fn require_local(version: Version, uri: &Uri, headers: &HeaderMap) -> Result
     if version < Version::HTTP_11 || headers.keys().any(|name| is_forwarded(name.as_str())) {
         return Err("the server runs without authentication, and this request came through a proxy");
     }
-    match host(uri, headers).is_some_and(is_loopback) {
+    // A forward proxy sends the whole URL; its host goes before that of the header.
+    let named = uri.authority().is_none_or(|authority| is_loopback(authority.as_str()));
+    match named && host(uri, headers).is_some_and(is_loopback) {
         true => Ok(()),
         false => Err("the server runs without authentication, and only answers requests to `localhost`"),
     }
@@ -41,7 +44,12 @@ pub fn require_local(version: Version, uri: &Uri, headers: &HeaderMap) -> Result
 /// Whether a host, with or without a port, is `localhost` or a loopback address.
 pub fn is_loopback(host: &str) -> bool {
     let uri = format!("http://{host}").parse::<Uri>().ok();
-    let name = uri.as_ref().and_then(Uri::host).unwrap_or_default();
+    let authority = uri.as_ref().and_then(Uri::authority);
+    let is_host_and_port = |authority: &&Authority| match host.strip_prefix(authority.host()) {
+        Some(port) => port.is_empty() || authority.port_u16().is_some(),
+        None => false,
+    };
+    let name = authority.filter(is_host_and_port).map_or("", |authority| authority.host());
     let name = name.trim_start_matches('[').trim_end_matches(']');
     name.eq_ignore_ascii_case("localhost")
         || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
@@ -50,7 +58,7 @@ pub fn is_loopback(host: &str) -> bool {
 /// The host that a request was sent to.
 pub fn host<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
     let header = headers.get(HOST).and_then(|host| host.to_str().ok());
-    header.or_else(|| uri.authority().map(axum::http::uri::Authority::as_str))
+    header.or_else(|| uri.authority().map(Authority::as_str))
 }
 
 /// Whether a page of another site makes the browser send this mutation. `Sec-Fetch-Site` decides, which a
@@ -88,12 +96,16 @@ mod tests {
             ("localhost.evil.example:7717", false),
             ("127.0.0.1.evil.example", false),
             ("10.0.0.1:7717", false),
+            ("evil@localhost", false),
+            ("localhost:evil", false),
             ("", false),
         ] {
             let checked = require_local(Version::HTTP_11, &uri, &headers(&[("host", host)]));
             assert_eq!(checked.is_ok(), is_local, "{host}");
         }
         let direct = headers(&[("host", "127.0.0.1")]);
+        let other = Uri::from_static("http://evil.example/api/v1/queues");
+        assert!(require_local(Version::HTTP_11, &other, &direct).is_err(), "as a forward proxy sends it");
         assert!(require_local(Version::HTTP_10, &uri, &direct).is_err(), "as nginx sends it by default");
         for header in ["x-forwarded-host", "x-forwarded-proto", "x-forwarded-for", "true-client-ip", "via"] {
             let proxied = headers(&[("host", "127.0.0.1"), (header, "1")]);

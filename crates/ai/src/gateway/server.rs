@@ -13,8 +13,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Path;
+use axum::http::header::HOST;
 use axum::http::request::Parts;
-use axum::http::{Method, Request, Response};
+use axum::http::{Method, Request, Response, StatusCode};
 use axum::routing::{get, post};
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
@@ -165,6 +166,12 @@ impl Connections {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+        // A proxy in front may have decided by the other one.
+        if request.headers().get_all(HOST).iter().nth(1).is_some() {
+            let mut response = Response::new(Body::from("the request has two `Host` headers"));
+            *response.status_mut() = StatusCode::BAD_REQUEST;
+            return Ok(response);
+        }
         let format: &'static dyn ApiFormat = match (request.method(), request.uri().path()) {
             (&Method::POST, COMPLETIONS) => &OpenAi,
             (&Method::POST, MESSAGES) => &Anthropic,

@@ -148,4 +148,7 @@ pub struct GatewayArgs {
     /// Serve every user of this machine without a token; requests through a proxy are rejected
     #[arg(long, conflicts_with = "token_file")]
     pub no_auth: bool,
+    /// Listen on an address other than loopback without TLS: a proxy in front terminates it
+    #[arg(long)]
+    pub no_tls: bool,
 }

@@ -6,6 +6,7 @@ use super::{
     workers,
 };
 use crate::args::{CliCommand, DeferredArgs};
+use crate::error::WithHint;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
@@ -21,6 +22,7 @@ pub fn run_meta(command: &CliCommand) -> Option<anyhow::Result<ExitCode>> {
 
 /// Runs a command. SIGINT and SIGTERM cancel it unless it handles them itself.
 pub async fn run(command: CliCommand, settings: &Settings) -> anyhow::Result<ExitCode> {
+    require_all_tenants(&command, settings)?;
     if let CliCommand::Worker(typed) = command {
         return Box::pin(worker::run(*typed, settings)).await;
     }
@@ -55,6 +57,23 @@ pub async fn run(command: CliCommand, settings: &Settings) -> anyhow::Result<Exi
     tokio::select! {
         ended = Box::pin(run_one(command, settings)) => ended,
         shutdown_signal = shutdown_signal() => shutdown_signal.map(|()| ExitCode::Interrupted),
+    }
+}
+
+/// Rejects a tenant for commands that concern all tenants: they would show and change what is not the tenant's.
+fn require_all_tenants(command: &CliCommand, settings: &Settings) -> anyhow::Result<()> {
+    let name = match command {
+        CliCommand::Serve(_) => "serve",
+        CliCommand::Pool(_) => "pool",
+        CliCommand::Workers(_) => "workers",
+        _ => return Ok(()),
+    };
+    match &settings.tenant {
+        Some(tenant) => {
+            Err(crate::error::usage(format!("`{name}` is for all tenants, not for tenant `{tenant}` alone")))
+                .hint("leave out --tenant (LONGSHORE_TENANT); over `--server`, a tenant's token narrows it")
+        }
+        None => Ok(()),
     }
 }
 

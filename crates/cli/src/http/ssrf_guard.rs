@@ -44,12 +44,20 @@ impl AddressClass {
         if is_forbidden || METADATA.contains(&v4.into()) {
             return Self::Forbidden;
         }
-        // Shared by carriers; this network; protocol assignments; benchmarks; reserved.
+        // Shared by carriers; this network; protocol assignments; 6to4 relays; benchmarks; reserved.
         let is_special = matches!(
             v4.octets(),
-            [100, 64..=127, ..] | [0, ..] | [192, 0, 0, _] | [198, 18..=19, ..] | [240..=255, ..]
+            [100, 64..=127, ..]
+                | [0, ..]
+                | [192, 0, 0, _]
+                | [192, 88, 99, _]
+                | [198, 18..=19, ..]
+                | [240..=255, ..]
         );
-        if v4.is_loopback() || v4.is_private() || is_special { Self::Private } else { Self::Public }
+        match v4.is_loopback() || v4.is_private() || v4.is_documentation() || is_special {
+            true => Self::Private,
+            false => Self::Public,
+        }
     }
 
     fn of_v6(v6: Ipv6Addr) -> Self {
@@ -57,9 +65,14 @@ impl AddressClass {
         if is_forbidden || METADATA.contains(&v6.into()) {
             return Self::Forbidden;
         }
-        // Site-local (deprecated), and NAT64 of the local network.
-        let is_special = matches!(v6.segments(), [0xfec0..=0xfeff, ..] | [0x64, 0xff9b, 1, ..]);
-        if v6.is_loopback() || v6.is_unique_local() || is_special { Self::Private } else { Self::Public }
+        // The internet is 2000::/3. In it, protocol assignments (Teredo, benchmarks, ORCHID …) and addresses for
+        // documentation are not. Outside it, NAT64 and mapped addresses stand for the IPv4 internet.
+        match v6.segments() {
+            [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Self::Private,
+            [0x2000..=0x3fff, ..] => Self::Public,
+            [0x64, 0xff9b, 0, 0, 0, 0, ..] | [0, 0, 0, 0, 0, 0xffff, ..] => Self::Public,
+            _ => Self::Private,
+        }
     }
 }
 
@@ -161,7 +174,18 @@ mod tests {
             "0.1.2.3",
             "198.18.0.1",
             "240.0.0.1",
+            "203.0.113.1",
+            "192.88.99.1",
             "::1",
+            "::ffff:0:127.0.0.1",
+            "2001:0:7f00:1::1",
+            "64:ff9b:2::7f00:1",
+            "2001:db8::1",
+            "2001:20::1",
+            "3fff::1",
+            "100::1",
+            "5f00::1",
+            "4000::1",
             "fd00::1",
             "fec0::1",
             "::ffff:127.0.0.1",

@@ -27,7 +27,12 @@ pub fn right(text: impl ToString) -> TableCell {
 
 /// Replaces newlines and escape sequences in data, which could move the cursor.
 fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    clean_lines(text).replace(['\n', '\t'], " ")
+}
+
+/// Replaces escape sequences in text of several lines.
+pub fn clean_lines(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && !"\n\t".contains(c) { ' ' } else { c }).collect()
 }
 
 impl Table {

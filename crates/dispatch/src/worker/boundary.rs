@@ -12,6 +12,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use longshore::Rights;
@@ -141,8 +142,12 @@ impl Boundary {
         // Without blocking: a pipe would wait for a reader.
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(openat(&folder, name, flags, Mode::RUSR | Mode::WUSR).map_err(explain)?);
-        if !file.metadata()?.is_file() {
+        let metadata = file.metadata()?;
+        if !metadata.is_file() {
             return Err(io::Error::other("not a regular file"));
+        }
+        if metadata.uid() != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other("it belongs to another user"));
         }
         fcntl_setfl(&file, OFlags::empty())?;
         if existing == ExistingContent::Truncate {
@@ -234,7 +239,7 @@ fn explain(error: Errno) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 

@@ -1,7 +1,7 @@
 //! Checks whether a script may run: it must be a readable regular file inside an allowed root, by a
 //! path without unusual characters.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use longshore_trusted_path::{Symlinks, open_regular};
 
@@ -18,10 +18,14 @@ pub(super) fn check(path: &Path, roots: &[PathBuf]) -> Result<PathBuf, String> {
     let inside =
         |path: &Path| roots.iter().any(|root| root.canonicalize().is_ok_and(|root| path.starts_with(root)));
     // The same answer for all files outside, so that a submitter does not learn whether one exists. A
-    // missing file is inside if it is written so.
-    let found = real.as_deref().unwrap_or(path);
-    let leads_up = path.components().any(|component| component == Component::ParentDir);
-    if !roots.is_empty() && (!inside(found) || (real.is_err() && leads_up)) {
+    // missing file is inside if its folder is.
+    let is_inside = match &real {
+        Ok(real) => inside(real),
+        Err(_) => {
+            path.parent().and_then(|folder| folder.canonicalize().ok()).is_some_and(|real| inside(&real))
+        }
+    };
+    if !roots.is_empty() && !is_inside {
         let roots: Vec<String> = roots.iter().map(|root| root.display().to_string()).collect();
         return Err(format!("script {shown} is not inside {}", roots.join(" or ")));
     }
@@ -62,7 +66,10 @@ mod tests {
             mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
         }
         assert!(check(&inner.join("pipe"), &roots).unwrap_err().contains("not a regular file"));
-        for outside in ["pipe", "missing", "inner/../missing", "inner/missing/../../pipe"] {
+        std::os::unix::fs::symlink(folder.path(), inner.join("out")).unwrap();
+        for outside in
+            ["pipe", "missing", "inner/../missing", "inner/missing/../../pipe", "inner/out/missing"]
+        {
             let error = check(&folder.path().join(outside), &roots).unwrap_err();
             assert!(error.contains("is not inside"), "{error}");
         }

@@ -6,7 +6,7 @@ use longshore_core::store::{
     TenantChange,
 };
 use longshore_core::unit::{ConcurrencyCap, DedupWindow, OnDuplicate, Weight};
-use longshore_core::{Dedup, Kind, NewBatch, NewUnit, Outcome, Payload, UnitId};
+use longshore_core::{Dedup, Kind, NewBatch, NewUnit, Outcome, Payload, TenantId, UnitId};
 
 use super::helpers::*;
 use crate::StoreFixture;
@@ -167,19 +167,26 @@ pub(super) async fn a_tenant_has_a_bounded_number_of_streams(world: &StoreFixtur
 pub(super) async fn ended_units_are_bounded_in_bytes_until_they_are_pruned(world: &StoreFixture) {
     let session = world.session().await;
     let failed = world.send_and_finish(session, failed()).await;
-    bound(world, None, Some(100)).await;
     let doomed = || {
         let mut doomed = NewUnit { payload: Payload::from(vec![b'x'; 80]), ..unit() };
         doomed.dependencies.units = vec![failed];
         doomed
     };
-    let answers = world.store.send(&ALL, (0..50).map(|_| doomed()).collect()).await.unwrap();
+    let send = async || world.store.send(&ALL, (0..50).map(|_| doomed()).collect()).await.unwrap();
+    bound(world, None, Some(100)).await;
+    assert!(!send().await.iter().any(is_full), "a queue's bound is for live units");
+    world.clock.advance(secs(10));
+    let keep = Retention { done: secs(1), ..Retention::default() };
+    world.store.prune(keep, 1_000).await.unwrap();
+    let capacity = Some(Capacity { units: None, bytes: Some(100) });
+    let change = TenantChange { capacity, ..TenantChange::default() };
+    world.store.put_tenant(&ALL, &TenantId::default(), change).await.unwrap();
+    let answers = send().await;
     let stored = answers.iter().filter(|sent| !is_full(sent)).count();
     assert!((10..40).contains(&stored), "{stored} units of 352 bytes fit into 100 times 100 bytes");
     assert!(is_full(&world.try_send(doomed()).await), "in a later send too");
     assert!(is_full(&world.try_send(unit()).await), "and a unit that would run");
     world.clock.advance(secs(10));
-    let keep = Retention { done: secs(1), ..Retention::default() };
     world.store.prune(keep, 1_000).await.unwrap();
     world.send(doomed()).await;
     assert_eq!(world.store.verify().await.unwrap(), []);

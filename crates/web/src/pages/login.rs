@@ -99,8 +99,11 @@ async fn log_in_with(app: &AppState, head: &Parts, token: &str) -> Result<String
 pub(super) async fn log_out(app: Arc<AppState>, request: Request) -> Response {
     let (head, _) = request.into_parts();
     let is_https = is_https(&app, &head);
-    let session = browser_session::cookie_hash(&head.headers, is_https);
-    if let Some(session) = session.filter(|_| app.auth.reject_cross_site(&head).is_ok())
+    // Another site's page ends no session, and deletes no cookie either.
+    if let Err(problem) = app.auth.reject_cross_site(&head) {
+        return html_response(problem.status(), page(Some(problem.detail())));
+    }
+    if let Some(session) = browser_session::cookie_hash(&head.headers, is_https)
         && let Err(problem) = end_session(&app, &head, session).await
         && problem.status() != StatusCode::UNAUTHORIZED
     {

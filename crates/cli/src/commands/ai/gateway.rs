@@ -25,6 +25,12 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
             usage(format!("{listen} is reachable from other machines: --no-auth is for loopback only"));
         return Err(open).hint("omit --no-auth, or listen on 127.0.0.1");
     }
+    if !typed.no_tls && !typed.listen.ip().is_loopback() {
+        let listen = typed.listen;
+        let open = usage(format!("{listen} is reachable from other machines, and `ai gateway` has no TLS"));
+        return Err(open)
+            .hint("`serve --tls-cert … --tls-key …` has the gateway at /v1; or say --no-tls behind a proxy");
+    }
     // Printed, as no file has it.
     let fresh = (!typed.no_auth && typed.token_file.is_none()).then(FreshToken::new);
     let token = match (&fresh, typed.token_file) {

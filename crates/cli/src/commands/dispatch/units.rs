@@ -14,7 +14,7 @@ use crate::args::unit_worker::UnitListArgs;
 use crate::commands::now;
 use crate::error::usage;
 use crate::exit::ExitCode;
-use crate::output::{Table, cell, right};
+use crate::output::{Table, cell, clean_lines, right};
 use crate::settings::Settings;
 
 /// Shows a script.
@@ -28,7 +28,7 @@ pub async fn show(folder: &Path, id: UnitId, settings: &Settings) -> anyhow::Res
     let tail = shown.view.report.as_ref().map_or("", |report| report.tail.as_str());
     if !settings.output.is_json() && !tail.is_empty() {
         settings.output.line("")?;
-        settings.output.line(tail.trim_end())?;
+        settings.output.line(clean_lines(tail.trim_end()))?;
     }
     Ok(ExitCode::Good)
 }
