@@ -2,7 +2,7 @@
 //!
 //! A [`StoreStep`] refers to items by small numbers, so that any list of steps is a valid history and
 //! shrinks well. [`histories_agree`] compares states, counters and batch records after every step. The
-//! order of claims is not compared: each claim takes all ready units.
+//! order of tenants in a claim is not compared: a claim takes all ready units, or it takes those of one tenant.
 
 #![expect(clippy::unwrap_used, reason = "a disagreement is reported by a panic")]
 

@@ -36,6 +36,7 @@ pub async fn histories_agree(oracle: StoreFixture, subject: StoreFixture, histor
         leases: vec![],
         former_leases: vec![],
         batches: BTreeMap::new(),
+        caps: false,
     };
     for step in history {
         run.apply(step).await;
@@ -65,6 +66,8 @@ struct HistoryRunner {
     /// Leases that were finished or lost.
     former_leases: Vec<LeasePair>,
     batches: BTreeMap<BatchId, String>,
+    /// Some unit has a cap.
+    caps: bool,
 }
 
 /// Calls a method of both stores and returns both answers.
@@ -149,6 +152,7 @@ impl HistoryRunner {
         let units: Vec<NewUnit> =
             specs.iter().map(|spec| build_unit(spec, &self.units, self.oracle.now())).collect();
         self.units.extend(units.iter().map(|unit| unit.id));
+        self.caps |= specs.iter().any(|spec| spec.cap);
         units
     }
 
@@ -237,15 +241,24 @@ impl HistoryRunner {
         let Some(session) = pick(&self.sessions, n) else {
             return;
         };
-        let (free, ahead) = if ahead { (0, 1000) } else { (1000, 0) };
-        let claim = ClaimRequest {
-            free_slots: free,
-            prefetch: ahead,
-            holds_nothing: false,
-            ..ClaimRequest::new(session, vec![kind()], 1000)
+        let (free, prefetch) = if ahead { (0, 1000) } else { (1000, 0) };
+        // A claim without free slots stops at the first unit with a cap, and stores may serve tenants of equal
+        // shares in any order. The order of one tenant's units is the same everywhere.
+        let scopes = match ahead && self.caps {
+            true => vec![Scope::Tenant(tenant_of(false)), Scope::Tenant(tenant_of(true))],
+            false => vec![ALL],
         };
-        let (oracle, subject) = both!(self, claim(claim.clone()));
-        self.add_leases(session, oracle.unwrap().units, subject.unwrap().units);
+        for scope in scopes {
+            let claim = ClaimRequest {
+                scope,
+                free_slots: free,
+                prefetch,
+                holds_nothing: false,
+                ..ClaimRequest::new(session, vec![kind()], 1000)
+            };
+            let (oracle, subject) = both!(self, claim(claim.clone()));
+            self.add_leases(session, oracle.unwrap().units, subject.unwrap().units);
+        }
     }
 
     fn add_leases(&mut self, session: SessionId, oracle: Vec<LeasedUnit>, subject: Vec<LeasedUnit>) {
