@@ -320,6 +320,8 @@ fn the_gateway_alone_demands_the_token_that_it_prints_unless_told_otherwise() {
         };
         match greeting["token"].as_str() {
             Some(token) => {
+    let run = dir.run(&["ai", "gateway", "--listen", "0.0.0.0:0"]).ends(2).says("hint: ").says("--no-tls");
+    assert!(run.err.contains("error: 0.0.0.0:0 is reachable from other machines"), "{}", run.err);
                 assert_eq!(ask("accept: */*"), 401);
                 assert_eq!(ask(&format!("authorization: Bearer {token}")), 200);
             }

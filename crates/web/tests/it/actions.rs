@@ -40,6 +40,15 @@ async fn a_unit_submitted_twice_with_one_key_is_one() {
 }
 
 #[tokio::test]
+async fn the_longest_cap_key_is_accepted() {
+    let site = TestSite::in_memory(AuthMode::NoAuth);
+    let unit = |bytes| json!({ "kind": "k", "cap": { "key": "k".repeat(bytes), "limit": 1 } });
+    let longest = site.send(submit(None, &unit(512))).await;
+    assert_eq!(longest.status.as_u16(), 201, "{}", longest.text);
+    assert_eq!(site.send(submit(None, &unit(513))).await.status.as_u16(), 413);
+}
+
+#[tokio::test]
 async fn what_is_no_unit_is_refused_in_words() {
     let site = TestSite::in_memory(AuthMode::NoAuth);
     for (body, words) in [
