@@ -113,6 +113,7 @@ pub(super) async fn open(mut ctx: RequestContext) -> ApiResult {
         Ok(existing) => OpenBatchResult::Existing(existing),
         Err(Error::NotFound { .. }) => {
             ctx.audit(Some(&batch.tenant), batch.full_id(), "").await?;
+            ctx.require_active(&batch.tenant).await?;
             store.open_batch(scope, batch).await?
         }
         Err(error) => return Err(error.into()),
@@ -207,6 +208,7 @@ pub(super) async fn seal(ctx: RequestContext) -> ApiResult {
         true => batch,
         false => {
             ctx.audit(Some(&batch.tenant), &batch.id, "").await?;
+            ctx.require_active(&batch.tenant).await?;
             ctx.app.store.seal_batch(&ctx.caller.scope, &batch.id).await?
         }
     };
