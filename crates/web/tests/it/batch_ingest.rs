@@ -83,6 +83,24 @@ async fn a_chunk_with_a_bad_line_or_without_room_stays_out_as_a_whole() {
 }
 
 #[tokio::test]
+async fn a_misspelt_member_of_a_batch_is_named() {
+    let site = TestSite::in_memory(AuthMode::NoAuth);
+    let limit = json!({ "percent": 5.0 });
+    for (more, words) in [
+        (json!({ "threshold": { "limit": limit, "then": "fail", "than": 1 } }), "unknown field `than`"),
+        (json!({ "callback": { "queue": "q", "kind": "k", "date": 1 } }), "unknown field `date`"),
+    ] {
+        let response = open(&site, None, more).await;
+        assert_eq!(response.status.as_u16(), 400, "{}", response.text);
+        assert!(response.text.contains(words), "{}", response.text);
+    }
+    let data = json!({ "any": [{ "thing": 1.0 }, null] });
+    let callback = json!({ "queue": "q", "kind": "k", "data": data });
+    let opened = open(&site, None, json!({ "callback": callback })).await.good();
+    assert_eq!(opened["batch"]["callback"], callback);
+}
+
+#[tokio::test]
 async fn a_suspended_tenant_opens_fills_and_seals_no_batch() {
     let site = TestSite::in_memory(AuthMode::TokenRequired);
     let token = site.token("acme", Role::Submit).await;
