@@ -10,13 +10,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use longshore::store::Retention;
 use longshore::{PoolName, TenantId, duration};
 use toml::{Table, Value};
 
 use self::permissions::Found;
 use crate::env::{self, EnvVar};
+use crate::error::hinted;
 use crate::semaphore_backend::PermitStore;
 use crate::store::StoreUrl;
 
@@ -148,12 +149,25 @@ fn find(flag: Option<&Path>) -> anyhow::Result<Option<(PathBuf, Found)>> {
     let named = named.or_else(|| std::env::var_os(env::CONFIG).map(PathBuf::from));
     match named {
         Some(path) if path.is_file() => Ok(Some((path, Found::Named))),
-        Some(path) => bail!("there is no configuration file {}", path.display()),
+        Some(path) => Err(missing(&path)),
         None => {
             let found = Some(PathBuf::from(FILE_NAME)).filter(|path| path.is_file());
             Ok(found.map(|path| (path, Found::InWorkingDirectory)))
         }
     }
+}
+
+/// The error for a named file that is not there, or no file.
+fn missing(path: &Path) -> anyhow::Error {
+    let cause = match path.metadata() {
+        Ok(_) => anyhow!("it is not a regular file"),
+        Err(error) => error.into(),
+    };
+    let error = cause.context(format!("there is no configuration file {}", path.display()));
+    hinted(
+        error,
+        format!("check --config (LONGSHORE_CONFIG); without it, ./{FILE_NAME} is read if it is there"),
+    )
 }
 
 fn read(path: &Path, found: Found) -> anyhow::Result<Table> {

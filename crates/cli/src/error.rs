@@ -164,6 +164,9 @@ fn known_hint(cause: &(dyn StdError + 'static)) -> Option<String> {
     if let Some(hint) = cause.downcast_ref().and_then(PathError::hint) {
         return Some(hint);
     }
+    if let Some(hint) = cause.downcast_ref().and_then(listen_hint) {
+        return Some(hint.to_owned());
+    }
     let hint = match store_error(cause)? {
         Error::DiskFull { .. } => "free some space; nothing that was accepted is lost",
         Error::Schema { found, supported } if found < supported => "run `longshore migrate`",
@@ -186,6 +189,19 @@ fn known_hint(cause: &(dyn StdError + 'static)) -> Option<String> {
         _ => return None,
     };
     Some(hint.to_owned())
+}
+
+/// The hint for an address that cannot be listened on.
+fn listen_hint(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            Some("another process listens there (`ss -ltnp` shows it): end it, or choose another --listen")
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            Some("--listen takes an address of this machine (`ip address` shows them), or 127.0.0.1")
+        }
+        _ => None,
+    }
 }
 
 /// The hint for an error of the vault.

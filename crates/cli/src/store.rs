@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use longshore::accounts::Ledger;
+use longshore::text::is_plain_name;
 use longshore::{MemoryStore, Permits, Store};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_trusted_path::{PathError, Sharing, check_database};
@@ -40,9 +41,16 @@ impl FromStr for StoreUrl {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let Some((scheme, rest)) = text.split_once(':') else {
-            return Err(usage(format!("store `{text}` is not a URL")))
-                .hint(format!("did you mean `sqlite:{text}`?"));
+        let (scheme, rest) = match text.split_once(':') {
+            Some(parts) if is_plain_name(parts.0) => parts,
+            None if is_plain_name(text) => {
+                return Err(usage(format!("store `{text}` is not a URL")))
+                    .hint(format!("did you mean `sqlite:{text}`?"));
+            }
+            _ => {
+                return Err(usage("the store is not a URL"))
+                    .hint("write sqlite:PATH or postgres://USER:PASSWORD@HOST:5432/DATABASE");
+            }
         };
         match scheme {
             "sqlite" => sqlite(text, rest),
@@ -241,13 +249,22 @@ mod tests {
     fn a_url_that_names_no_store_is_explained() {
         for (text, words) in [
             ("sqllite:a.db", "did you mean `sqlite:`?"),
-            ("postgres:localhost/x", "not a PostgreSQL URL"),
-            ("postgres://me@localhost:port/x", "not a PostgreSQL URL"),
+            ("postgres:localhost/x", "not postgres://USER"),
+            ("postgres://me@localhost:port/x", "invalid value for option `port`"),
             ("sqlite:", "names no file"),
             ("longshore.db", "is not a URL"),
         ] {
             let error = text.parse::<StoreUrl>().unwrap_err().to_string();
             assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_is_no_url_is_not_repeated() {
+        for text in ["host=db password=s3cret", "host=db password=s3cret:1", "me@s3cret", "me?s3cret:x"] {
+            let error = text.parse::<StoreUrl>().unwrap_err();
+            assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
+            assert_eq!(error.to_string(), "the store is not a URL");
         }
     }
 
@@ -263,7 +280,10 @@ mod tests {
                 }
                 Err(error) => {
                     let (error, scheme) = (error.to_string(), text.split(':').next().unwrap());
-                    let named = error.contains(scheme) || error.contains("PostgreSQL");
+                    let named = match is_plain_name(scheme) {
+                        true => error.contains(scheme) || error.contains("postgres://"),
+                        false => error == "the store is not a URL",
+                    };
                     proptest::prop_assert!(named, "{:?}: {}", text, error);
                 }
             }

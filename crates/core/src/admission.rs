@@ -70,14 +70,16 @@ pub struct LimitUsage {
     pub live: u64,
     /// Their [`NewUnit::stored_bytes`].
     pub bytes: u64,
-    /// The bytes of all stored units, ended ones included, with [`ROW_BYTES`] each.
-    pub stored: u64,
+    /// The bytes of all stored units, ended ones included, with [`ROW_BYTES`] each; `None` if they are not
+    /// bounded.
+    pub stored: Option<u64>,
 }
 
 impl LimitUsage {
     /// A capacity of which nothing is used.
     pub fn new(bound: CapacityScope, capacity: Capacity) -> Self {
-        Self { bound, capacity, live: 0, bytes: 0, stored: 0 }
+        let stored = (bound == CapacityScope::Tenant && capacity.bytes.is_some()).then_some(0);
+        Self { bound, capacity, live: 0, bytes: 0, stored }
     }
 
     /// Whether there is a limit at all.
@@ -87,17 +89,16 @@ impl LimitUsage {
 
     /// Why there is no room for a unit of `bytes`.
     pub fn refuse(&self, bytes: u64) -> Option<SendRejection> {
+        let exceeds = |max: u64| {
+            let stored = self.stored.map(|stored| stored + bytes + ROW_BYTES);
+            stored.is_some_and(|stored| stored > max.saturating_mul(STORED_FACTOR))
+        };
         let limit = match self.capacity {
             Capacity { units: Some(max), .. } if self.live + 1 > max => format!("{max} units"),
             Capacity { bytes: Some(max), .. } if self.bytes + bytes > max => format!("{max} bytes"),
-            Capacity { bytes: Some(max), .. }
-                if self.bound == CapacityScope::Tenant
-                    && self.stored + bytes + ROW_BYTES > max.saturating_mul(STORED_FACTOR) =>
-            {
-                format!(
-                    "{max} bytes, and {STORED_FACTOR} times as much with ended units, which are pruned in time"
-                )
-            }
+            Capacity { bytes: Some(max), .. } if exceeds(max) => format!(
+                "{max} bytes, and {STORED_FACTOR} times as much with ended units, which are pruned in time"
+            ),
             _ => return None,
         };
         Some(SendRejection::Full { bound: self.bound, live: self.live, bytes: self.bytes, limit })
@@ -132,7 +133,7 @@ impl<S: Ord> CapacityCheck<S> {
             if let Some(usage) = self.limits.get_mut(scope) {
                 usage.live += 1;
                 usage.bytes += bytes;
-                usage.stored += bytes + ROW_BYTES;
+                usage.stored = usage.stored.map(|stored| stored + bytes + ROW_BYTES);
             }
         }
         None

@@ -1,4 +1,4 @@
-//! Shortens texts and groups digits, for people.
+//! Shortens texts, groups digits and keeps passwords out of messages, for people.
 
 /// The first `max` characters; `…` marks a cut.
 pub fn truncate_chars(text: &str, max: usize) -> String {
@@ -14,6 +14,12 @@ pub fn truncate_bytes(text: &str, max: usize) -> String {
         end if end < text.len() => format!("{}…", &text[..end]),
         _ => text.to_owned(),
     }
+}
+
+/// Whether a message may repeat a text that should be a scheme or file name. A database's address with a
+/// password may stand in its place, as `host=db password=…`, and has other characters.
+pub fn is_plain_name(text: &str) -> bool {
+    text.chars().all(|c| c.is_alphanumeric() || "._-+/~".contains(c))
 }
 
 /// A number with a separator before each group of three digits.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -62,10 +63,18 @@ pub enum CaSource {
 /// Parses `postgres://USER:PASSWORD@HOST:PORT/DATABASE?OPTIONS`. Errors never repeat the URL: it
 /// may hold a password.
 pub fn parse(url: &str) -> Result<PostgresUrl, UrlError> {
-    let (url, tls_options) = split_tls_options(url);
+    // The driver would also take `host=… password=…`, of which a message cannot tell the password.
+    if !["postgres://", "postgresql://"].iter().any(|scheme| url.starts_with(scheme)) {
+        return Err(refused("no postgres://"));
+    }
+    let (url, tls_options) = split_tls_options(url)?;
     let mut config = Config::from_str(&url).map_err(|error| refused(&reason(&error)))?;
     if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
         return Err(refused("no host"));
+    }
+    // The rest of a password, which messages would show as the host.
+    if config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(name) if name.contains('@'))) {
+        return Err(refused("an @ in the password is written %40"));
     }
     let tls = tls_mode(&tls_options)?;
     config.ssl_mode(match (&tls, tls_options.mode.as_deref()) {
@@ -122,19 +131,25 @@ struct TlsOptions {
 }
 
 /// Splits the TLS options from a URL.
-fn split_tls_options(url: &str) -> (String, TlsOptions) {
+fn split_tls_options(url: &str) -> Result<(String, TlsOptions), UrlError> {
     let (address, options) = url.split_once('?').unwrap_or((url, ""));
     let mut tls = TlsOptions::default();
     let mut others = Vec::new();
     for option in options.split('&').filter(|option| !option.is_empty()) {
         match option.split_once('=') {
             Some(("sslmode", mode)) => tls.mode = Some(mode.to_owned()),
-            Some(("sslrootcert", path)) => tls.roots = Some(path.replace("%2F", "/")),
+            Some(("sslrootcert", path)) => tls.roots = Some(decode(path)?),
             _ => others.push(option),
         }
     }
     let mark = if others.is_empty() { "" } else { "?" };
-    (format!("{address}{mark}{}", others.join("&")), tls)
+    Ok((format!("{address}{mark}{}", others.join("&")), tls))
+}
+
+/// Decodes the percent-encoding of an option.
+fn decode(value: &str) -> Result<String, UrlError> {
+    let decoded = percent_decode_str(value).decode_utf8();
+    Ok(decoded.map_err(|_| refused("sslrootcert is not UTF-8"))?.into_owned())
 }
 
 fn tls_mode(options: &TlsOptions) -> Result<TlsMode, UrlError> {
@@ -153,9 +168,10 @@ fn tls_mode(options: &TlsOptions) -> Result<TlsMode, UrlError> {
     }
 }
 
-/// The driver's error; it names options, never values.
+/// The driver's error; it names options, never values. An unknown option may be a part of the password.
 fn reason(error: &tokio_postgres::Error) -> String {
-    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+    let text = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
+    if text.starts_with("unknown option") { "unknown option".to_owned() } else { text }
 }
 
 #[cfg(test)]
@@ -189,6 +205,7 @@ mod tests {
                 SslMode::Require,
             ),
             ("?sslrootcert=/etc/own.pem&sslmode=verify-full", TlsMode::VerifyFull(own()), SslMode::Require),
+            ("?sslmode=verify-ca&sslrootcert=%2fetc%2Fo%77n.pem", TlsMode::VerifyCa(own()), SslMode::Require),
         ] {
             let address = parse(&format!("postgres://me@db/orders{options}")).unwrap();
             assert_eq!((address.tls, address.config.get_ssl_mode()), (tls, mode), "{options}");
@@ -201,6 +218,11 @@ mod tests {
             "postgres://me:s3cret@db:port/x",
             "postgres://me:s3cret@db/x?sslmode=s3cret",
             "postgres://me:s3cret@db/x?s=s3cret",
+            "postgres://me@db/x?password=x&s3cret=1",
+            "postgres://me:x@s3cret@db/x",
+            "postgres://me@db/x?sslrootcert=s3cret%ff",
+            "host=db password=s3cret",
+            "host=db password=s3cret s3cret=1",
             "postgres://",
         ] {
             let error = parse(url).unwrap_err();

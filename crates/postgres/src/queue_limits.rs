@@ -128,7 +128,9 @@ impl QueueLimits {
                 if let Some(usage) = self.capacity.limits.get_mut(&scope) {
                     usage.live += count::<u64>(&row, 3)?;
                     usage.bytes += count::<u64>(&row, 4)?;
-                    usage.stored += count::<u64>(&row, 5)?;
+                    if let Some(stored) = &mut usage.stored {
+                        *stored += count::<u64>(&row, 5)?;
+                    }
                 }
             }
         }
@@ -140,7 +142,8 @@ impl QueueLimits {
         let lanes: Vec<i64> = self.capacity.lanes.keys().copied().collect();
         let current = Self::load(tx, &lanes).await?.capacity.limits;
         for (scope, usage) in &mut self.capacity.limits {
-            usage.capacity = current.get(scope).map(|usage| usage.capacity).unwrap_or_default();
+            *usage =
+                current.get(scope).copied().unwrap_or(LimitUsage::new(scope.bound(), Capacity::default()));
         }
         Ok(())
     }

@@ -145,19 +145,22 @@ impl LimitScope {
         if !usage.is_limited() {
             return Ok(usage);
         }
-        let live = format!(
-            "SELECT coalesce(sum(blocked + scheduled + ready + leased), 0), coalesce(sum(bytes), 0),
-             CASE WHEN ?2 IS NULL THEN 0 ELSE (SELECT coalesce(sum(stored_bytes), 0)
-               FROM longshore_stream WHERE lane {lanes}) END
+        let stored = match usage.stored {
+            Some(_) => &format!("(SELECT sum(stored_bytes) FROM longshore_stream WHERE lane {lanes})"),
+            None => "NULL",
+        };
+        let sql = format!(
+            "SELECT coalesce(sum(blocked + scheduled + ready + leased), 0), coalesce(sum(bytes), 0), {stored}
              FROM longshore_stream INDEXED BY longshore_stream_live
              WHERE blocked + scheduled + ready + leased > 0 AND lane {lanes}"
         );
-        let (live, bytes, stored) = tx
+        let (live, bytes, stored): (u64, u64, Option<u64>) = tx
             .db
-            .prepare_cached(&live)
+            .prepare_cached(&sql)
             .or_translate()?
-            .query_row((num, bytes), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .query_row([num], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
             .or_translate()?;
+        let stored = usage.stored.map(|_| stored.unwrap_or(0));
         Ok(LimitUsage { live, bytes, stored, ..usage })
     }
 }

@@ -5,11 +5,13 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::known_fields::KnownFields;
+
 /// The longest value, in bytes: integers and their names, as the resources of a unit.
 const MAX_BYTES: usize = 8 * 1024;
 
 /// Deserialises a value that contains integers, in either notation. A longer one than any such value
-/// is rejected before it is parsed. Only from JSON text.
+/// is rejected before it is parsed. Unknown fields are rejected. Only from JSON text.
 pub(crate) fn lenient_int<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: D) -> Result<T, D::Error> {
     let text = <&RawValue>::deserialize(from)?.get();
     if text.len() > MAX_BYTES {
@@ -17,7 +19,7 @@ pub(crate) fn lenient_int<'de, D: Deserializer<'de>, T: DeserializeOwned>(from: 
     }
     let mut value = serde_json::from_str(text).map_err(D::Error::custom)?;
     normalise(&mut value);
-    T::deserialize(value).map_err(D::Error::custom)
+    T::deserialize(KnownFields(value)).map_err(D::Error::custom)
 }
 
 fn normalise(value: &mut Value) {

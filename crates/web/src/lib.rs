@@ -18,6 +18,7 @@ mod dispatch_port;
 pub mod endpoints;
 mod gateway;
 mod guarded_body;
+mod known_fields;
 mod lenient_int;
 mod login_throttle;
 mod metrics;

@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use longshore::store::Page;
+use longshore::store::{Page, SendRejection};
 use longshore::{Kind, Rights, Scope, TenantId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -148,6 +148,14 @@ impl RequestContext {
                 "kind `{kind}` acts with the operator's rights and is closed to tenant `{tenant}`: \
                  `longshore tenant set {tenant} --allow-kind {kind}` opens it"
             ))),
+        }
+    }
+
+    /// Rejects new work and new permits of a suspended tenant. Sends need no check: the store rejects them.
+    pub(crate) async fn require_active(&self, tenant: &TenantId) -> Result<(), Problem> {
+        match self.app.ledger.is_suspended(&self.caller.scope, tenant).await? {
+            true => Err(Problem::from_refusal(&SendRejection::Suspended(tenant.clone()))),
+            false => Ok(()),
         }
     }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 use longshore::accounts::{CallRecord, Ledger};
 use longshore::store::CheckpointRequest;
 use longshore::{
-    CheckpointError, Clock, Commit, Context, ErasedHandler, Outcome, Payload, RunOutcome, Verdict,
+    BatchId, CheckpointError, Clock, Commit, Context, ErasedHandler, Outcome, Payload, RunOutcome, TenantId,
+    Verdict,
 };
 use tokio::time::Instant;
 
@@ -73,7 +74,10 @@ impl RequestHandler {
             Ok(to) => to,
             Err(why) => return self.reject(context, why).await,
         };
-        let mut call = inference_request(context, &request);
+        let mut call = match inference_request(context, &request) {
+            Ok(call) => call,
+            Err(why) => return self.reject(context, why).await,
+        };
         if let Err(error) = self.complete(context, &request, &mut call).await {
             let record = self.inference.rejected_record(&call, &request.profile, &error);
             let calls = record.into_iter().collect();
@@ -231,16 +235,25 @@ async fn schema_error(question: &Question, text: &str) -> Option<String> {
     violation.unwrap_or_else(|timeout| Some(timeout.to_string()))
 }
 
-/// The inference request of a unit.
-fn inference_request(context: &Context, request: &Request) -> InferenceRequest {
+/// The inference request of a unit. Fails if the request names another tenant's batch.
+fn inference_request(context: &Context, request: &Request) -> Result<InferenceRequest, String> {
     let unit = context.unit();
+    let batch = request.batch.as_ref().map(|batch| own_batch(batch, &unit.tenant)).transpose()?;
     let question = Question::new(request.request_id.clone(), "", Instant::now());
-    InferenceRequest {
+    Ok(InferenceRequest {
         unit: Some(unit.id),
-        batch: unit.batch.clone().or_else(|| request.batch.clone()),
+        batch: unit.batch.clone().or(batch),
         session: Some(context.session()),
         run: Some(context.clone()),
         ..InferenceRequest::new(unit.tenant.clone(), Some(request.profile.clone()), question)
+    })
+}
+
+/// The full name of a tenant's batch.
+fn own_batch(batch: &BatchId, tenant: &TenantId) -> Result<BatchId, String> {
+    match batch.owner().is_none_or(|owner| owner == tenant.as_str()) {
+        true => Ok(batch.of_tenant(tenant)),
+        false => Err(format!("batch `{batch}` is not tenant `{tenant}`'s")),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use longshore::text::is_plain_name;
+
 use crate::definition::Database;
 
 use super::error::FileError;
@@ -15,9 +17,17 @@ pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Dat
     let Some(field) = root.field("database") else { return Ok(Database::Store) };
     source_map.put("database", field.location());
     let url = field.text()?.trim();
-    let Some((scheme, rest)) = url.split_once(':') else {
-        let error = field.error(format!("`database`: `{url}` is not a URL"));
-        return Err(error.hint(format!("did you mean `sqlite:{url}`?")));
+    // A message repeats nothing else: the text may contain a password.
+    let (scheme, rest) = match url.split_once(':') {
+        Some(parts) if is_plain_name(parts.0) => parts,
+        None if is_plain_name(url) => {
+            let error = field.error(format!("`database`: `{url}` is not a URL"));
+            return Err(error.hint(format!("did you mean `sqlite:{url}`?")));
+        }
+        _ => {
+            let error = field.error("`database` is not a URL");
+            return Err(error.hint("write sqlite:PATH or postgres://USER:PASSWORD@HOST:5432/DATABASE"));
+        }
     };
     match scheme {
         "sqlite" => sqlite(&field, rest),
@@ -26,7 +36,6 @@ pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Dat
         }
         known if SCHEMES.contains(&known) => Ok(Database::Url(url.to_owned())),
         other => {
-            // The message has only the scheme: the rest of the URL may contain a password.
             let error = field.error(format!("`database`: unknown kind of database `{other}:`"));
             Err(error.suggest(other, SCHEMES))
         }

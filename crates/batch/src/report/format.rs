@@ -1,6 +1,6 @@
 //! Formats numbers and database URLs for people.
 
-use longshore::text::group_digits;
+use longshore::text::{group_digits, is_plain_name};
 
 use crate::definition::Database;
 
@@ -24,13 +24,16 @@ pub(super) fn database(database: &Database) -> String {
     let Database::Url(url) = database else {
         return "the store's own".to_owned();
     };
-    if url.starts_with("sqlite:") || url.starts_with("env:") {
-        return url.clone();
+    match url.split_once(':').unwrap_or_default() {
+        ("sqlite", _) => url.clone(),
+        ("env", name) if is_plain_name(name) => url.clone(),
+        (scheme @ ("postgres" | "postgresql" | "mysql" | "mariadb"), rest) => {
+            // An option may contain an @, too.
+            let rest = rest.split('?').next().unwrap_or_default();
+            format!("{scheme}://{}", rest.rsplit_once('@').map_or("…", |(_, host)| host))
+        }
+        (scheme, _) => format!("{scheme}://…"),
     }
-    let scheme = url.split(':').next().unwrap_or_default();
-    let rest = url.rsplit_once('@').map_or("…", |(_, rest)| rest);
-    let host = rest.split(['?', ';']).next().unwrap_or_default();
-    format!("{scheme}://{host}")
 }
 
 #[cfg(test)]
@@ -48,7 +51,12 @@ mod tests {
     fn no_password_is_shown() {
         let url = |url: &str| database(&Database::Url(url.to_owned()));
         assert_eq!(url("postgres://me:s3cret@db.local/erp?password=s3cret"), "postgres://db.local/erp");
+        assert_eq!(url("postgres://me@db.local/erp?password=x@s3cret"), "postgres://db.local/erp");
+        assert_eq!(url("postgres://me:s3?cret@db.local/erp"), "postgres://…");
         assert_eq!(url("odbc:DSN=erp;PWD=s3cret"), "odbc://…");
+        assert_eq!(url("odbc:PWD=x@s3cret;DSN=erp"), "odbc://…");
+        assert_eq!(url("env:postgres://me:s3cret@db.local/erp"), "env://…");
+        assert_eq!(url("env:ERP_URL"), "env:ERP_URL");
         assert_eq!(url("sqlite:orders.db"), "sqlite:orders.db");
     }
 }

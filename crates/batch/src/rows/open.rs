@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use longshore::text::is_plain_name;
+
 use super::{OpenMode, RowSource, SourceError, SqliteRows};
 use crate::definition::Database;
 
@@ -12,7 +14,8 @@ use crate::definition::Database;
 ///
 /// `env:NAME` is no URL but names the variable with one: [`Sources`] reads it.
 pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
-    let Some((scheme, rest)) = url.split_once(':') else {
+    // A message has only the scheme: the rest may contain a password.
+    let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_plain_name(scheme)) else {
         return Err(unknown("the database's address has no scheme"));
     };
     match scheme {
@@ -33,8 +36,7 @@ pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
         "mysql" | "mariadb" => Err(not_built(scheme, "mysql")),
         #[cfg(not(feature = "odbc"))]
         "odbc" => Err(not_built(scheme, "odbc")),
-        // The message has only the scheme: the rest may contain a password.
-        _ => Err(unknown(&format!("unknown kind of database `{}:`", truncated(scheme)))),
+        _ => Err(unknown(&format!("unknown kind of database `{scheme}:`"))),
     }
 }
 
@@ -47,10 +49,6 @@ fn not_built(scheme: &str, feature: &str) -> SourceError {
     SourceError::Data(format!(
         "this build of longshore cannot read rows from `{scheme}:`; build it with --features {feature}"
     ))
-}
-
-fn truncated(scheme: &str) -> String {
-    scheme.chars().take(20).collect()
 }
 
 type LookupEnv = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -108,7 +106,9 @@ impl Sources {
             Database::Url(url) => match url.strip_prefix("env:") {
                 None => Ok(url.clone()),
                 Some(name) => (self.lookup_env)(name).ok_or_else(|| {
-                    SourceError::Data(format!("the environment variable `{name}` is not set"))
+                    let shown =
+                        if is_plain_name(name) { format!("`{name}`") } else { "of `env:`".to_owned() };
+                    SourceError::Data(format!("the environment variable {shown} is not set"))
                 }),
             },
         }

@@ -10,6 +10,7 @@ mod top;
 pub mod units;
 
 pub use serve::state_folder;
+pub use start::real_hooks;
 
 use std::path::Path;
 

@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 
-use longshore_dispatch::worker::{self, Hooks, ProgramCommand, WorkerSummary};
+use longshore_dispatch::worker::{self, ProgramCommand, WorkerSummary};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::args::resource;
 use crate::args::worker::WorkerArgs;
+use crate::commands::dispatch::real_hooks;
 use crate::env;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
@@ -29,7 +30,7 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
         roots: remote.root,
         allowed_env: remote.allow_env,
         env: inherited(&remote.env),
-        hooks: Hooks { before: remote.before, after: remote.after },
+        hooks: real_hooks(remote.before.as_deref(), remote.after.as_deref())?,
         kills_orphans: true,
     };
     let (tell, commands) = mpsc::channel(2);

@@ -130,5 +130,6 @@ mod tests {
         let mut table = Table::record();
         table.field("note", "a\x1b[2Jb\nc");
         assert_eq!(table.render(true), "note  a [2Jb c\n");
+        assert_eq!(clean_lines("a\x1b[2Jb\r\n\tc\u{9b}d"), "a [2Jb \n\tc d");
     }
 }

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use anyhow::Context;
-use longshore_postgres::tokio_postgres::Config;
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
+use longshore_postgres_url::parse;
 
 use crate::config::PostgresConfig;
 use crate::error::{WithHint, usage};
@@ -17,13 +17,10 @@ impl FromStr for PostgresStoreUrl {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let known = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
         // The error does not repeat the text, which may hold a password.
-        let read = || text.parse::<Config>().map_err(|error| format!(": {error}"));
-        match if known { read() } else { Err(String::new()) } {
+        match parse(text) {
             Ok(_) => Ok(Self(text.to_owned())),
-            Err(why) => Err(usage(format!("not a PostgreSQL URL{why}")))
-                .hint("write postgres://USER:PASSWORD@HOST:5432/DATABASE"),
+            Err(error) => Err(usage(error.to_string())).hint("in a password, write @ as %40 and / as %2F"),
         }
     }
 }
@@ -48,7 +45,7 @@ impl PostgresStoreUrl {
     /// Whether both name the same database, as far as their texts tell.
     pub fn is_same(&self, other: &Self) -> bool {
         let place = |url: &Self| {
-            let config: Config = url.0.parse().ok()?;
+            let config = parse(&url.0).ok()?.config;
             let ports: Vec<u16> = match config.get_ports() {
                 [] => vec![5432],
                 ports => ports.to_vec(),
@@ -76,8 +73,8 @@ impl std::fmt::Display for PostgresStoreUrl {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("postgres", &self.0));
         write!(f, "{scheme}://")?;
-        // Up to the last @: a password may contain an unescaped one.
-        let rest = match rest.rsplit_once('@') {
+        // The driver reads a login up to the first @, whatever is before it.
+        let rest = match rest.split_once('@') {
             None => rest,
             Some((login, rest)) => {
                 match login.split_once(':') {
@@ -116,15 +113,30 @@ mod tests {
             ("postgresql://ada:s3%40cret@db/x", "postgresql://ada:***@db/x"),
             ("postgres://ada@db/x?password=s3cret", "postgres://ada@db/x?password=***"),
             ("postgres://db/x?password=s3cret&user=ada", "postgres://db/x?password=***"),
+            ("postgres://ada@db/x?password=s3@cret", "postgres://ada@db/x?password=***"),
+            ("postgres://ada:s3?cret@db/x", "postgres://ada:***@db/x"),
         ] {
             let url = url(text);
             assert_eq!(url.to_string(), shown);
             assert!(!format!("{url:?}").contains("cret"), "{url:?}");
             assert_eq!(url.with_password(), text);
         }
-        for bad in ["postgres:ada:s3cret@db", "postgres://ada:s3cret@db:port/x"] {
+        for bad in [
+            "postgres:ada:s3cret@db",
+            "postgres:host=db password=s3cret",
+            "postgres://ada:s3cret@db:port/x",
+            "postgres://ada:x@s3cret@db/x",
+            "postgres://ada@db/x?password=x&s3cret=1",
+        ] {
             let error = bad.parse::<PostgresStoreUrl>().unwrap_err();
             assert!(!format!("{error:?}").contains("s3cret"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn tls_options_are_those_of_the_store() {
+        for mode in ["verify-ca", "verify-full"] {
+            url(&format!("postgres://ada@db/x?sslmode={mode}&sslrootcert=%2Fetc%2Fown%20ca.pem"));
         }
     }
 

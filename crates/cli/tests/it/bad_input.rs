@@ -42,6 +42,33 @@ fn arguments_that_make_no_sense_are_answered_like_everything_else() {
 }
 
 #[test]
+fn a_file_that_is_not_there_is_named_with_cause_and_hint() {
+    let dir = TestDir::new();
+    let missing = "No such file or directory";
+    for (args, error, cause, hint) in [
+        (
+            &["--config", "none.toml", "queue", "list"][..],
+            "no configuration file none.toml",
+            missing,
+            "--config",
+        ),
+        (
+            &["--config", ".", "queue", "list"],
+            "no configuration file .",
+            "it is not a regular file",
+            "--config",
+        ),
+        (&["dispatch", "start", "--before", "none.sh"], "--before none.sh", missing, "--before names"),
+        (&["dispatch", "start", "--root", "none"], "--root none", missing, "--root names"),
+        (&["worker", "--server", ".", "--after", "none.sh"], "--after none.sh", missing, "--after names"),
+    ] {
+        let run = dir.run(args).ends(1).says(error).says(&format!("caused by: {cause}"));
+        let hinted = run.err.lines().any(|line| line.starts_with("hint: ") && line.contains(hint));
+        assert!(hinted, "{}", run.err);
+    }
+}
+
+#[test]
 fn an_empty_input_is_an_empty_batch() {
     let dir = TestDir::new();
     assert_eq!(submit_lines(&dir, b"").ok().json()["sent"], 0);

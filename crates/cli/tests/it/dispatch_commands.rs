@@ -61,10 +61,10 @@ fn streamed_output_is_printed_in_the_order_of_the_array() {
 #[test]
 fn units_of_a_pool_are_shown_listed_retried_and_cancelled_through_its_server() {
     let pool = DetachedPool::start();
-    let failed = pool.submit("echo hello; [ -e good ] || exit 42", &[]);
+    let failed = pool.submit(r"echo hello; printf '\033[2Jbye\n'; [ -e good ] || exit 42", &[]);
     pool.run(&["dispatch", "wait"]).ends(3);
     let shown = pool.run(&["unit", "show", &failed]).ok().out;
-    for words in ["exit code 42", "peak memory", "job.sh", "host", "\nhello\n"] {
+    for words in ["exit code 42", "peak memory", "job.sh", "host", "\nhello\n [2Jbye\n"] {
         assert!(shown.contains(words), "{words} in {shown}");
     }
     let listed = pool.run(&["unit", "list", "--state", "failed", "--json"]).ok().json();

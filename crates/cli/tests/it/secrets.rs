@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::support::TestDir;
+use crate::support::{CliOutput, TestDir};
 
 /// Recognisable fragments of the secret; none may appear.
 const SECRET_FRAGMENTS: [&str; 3] = ["sk-ant-mArKeD", "zQ7secretZQ7", "mArKeD-zQ7secret"];
@@ -101,6 +101,72 @@ fn secrets_never_printed() {
     }
     assert!(captured.0.iter().any(|(source, _)| source.ends_with("longshore.db")), "the store was searched");
     assert!(captured.0.iter().any(|(source, _)| source.contains("logs")), "so were the log files");
+    captured.assert_no_secret();
+}
+
+/// Addresses of databases with the secret as their password: as URLs and not, right and wrong.
+const ADDRESSES: [&str; 14] = [
+    "host=127.0.0.1 password=PASSWORD",
+    "host=127.0.0.1 password=PASSWORD:x",
+    "password=PASSWORD host=127.0.0.1:1",
+    "PASSWORD@127.0.0.1:1",
+    "postgres:host=127.0.0.1 password=PASSWORD",
+    "postgres://me:PASSWORD@127.0.0.1:1/x",
+    "postgres://me:PASSWORD@127.0.0.1:port/x",
+    "postgres://me:x@PASSWORD@127.0.0.1:1/x",
+    "postgres://me@127.0.0.1:1/x?password=x@PASSWORD",
+    "postgres://me@127.0.0.1:1/x?password=x&PASSWORD=1",
+    "mysql://me:PASSWORD@127.0.0.1:port/x",
+    "redis://:PASSWORD@127.0.0.1:port",
+    "redis://:PASSWORD@127.0.0.1:1/PASSWORD",
+    "env:postgres://me:PASSWORD@127.0.0.1:1/x",
+];
+
+/// A batch file without its database.
+const BATCH: &str = r#"type = "test"
+[candidates]
+sql = "SELECT id FROM t"
+key = "id"
+[pre]
+sql = "SELECT id FROM t WHERE id = :key"
+prompt = "x"
+[ai]
+profile = "echo"
+[profiles.echo]
+provider = "echo"
+[post]
+success = "UPDATE t SET done = 1 WHERE id = :key"
+"#;
+
+#[test]
+fn the_password_in_a_databases_address_is_never_printed() {
+    let mut captured = CapturedOutput::default();
+    for address in ADDRESSES.map(|address| address.replace("PASSWORD", SECRET)) {
+        let dir = TestDir::new();
+        dir.write("store.toml", format!("store = {address:?}\n"));
+        dir.write("listen.toml", format!("[postgres]\nlisten_url = {address:?}\n"));
+        dir.write("permits.toml", format!("permits = {address:?}\n[pools.p]\nmax = 1\n"));
+        dir.write("prompts.toml", format!("[ai]\nprompts_db = {address:?}\nprompts_sql = \"SELECT 1\"\n"));
+        dir.write("batch.toml", format!("database = {address:?}\n{BATCH}"));
+        let mut by_variable = dir.command(&["queue", "list"]);
+        let by_variable = CliOutput::of(by_variable.env("LONGSHORE_STORE", &address).spawn().unwrap());
+        let mut outputs = vec![by_variable];
+        for args in [
+            &["--store", &address, "queue", "list"][..],
+            &["--config", "store.toml", "queue", "list"],
+            &["--config", "listen.toml", "queue", "list"],
+            &["--config", "permits.toml", "pool", "status"],
+            &["--config", "prompts.toml", "ai", "worker", "--until-idle"],
+            &["batch", "run", "batch.toml", "--dry-run"],
+            &["batch", "run", "batch.toml"],
+        ] {
+            outputs.push(dir.run(args));
+        }
+        for (i, run) in outputs.into_iter().enumerate() {
+            captured.add(format!("stdout of {i} with {address}"), run.out);
+            captured.add(format!("stderr of {i} with {address}"), run.err);
+        }
+    }
     captured.assert_no_secret();
 }
 

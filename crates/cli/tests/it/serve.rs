@@ -154,6 +154,20 @@ fn an_address_that_others_can_reach_demands_tls_and_tokens() {
     assert!(run.err.contains("belong together"), "{}", run.err);
 }
 
+#[test]
+fn an_address_that_cannot_be_listened_on_is_explained() {
+    let dir = TestDir::new();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for command in [&["serve"][..], &["ai", "gateway"]] {
+        let run = dir.run(&[command, &["--listen", &address]].concat()).ends(1);
+        let run = run.says(&format!("error: cannot listen on {address}")).says("Address already in use");
+        run.says("hint: another process listens there");
+    }
+    let pool = ["dispatch", "start", "--dir", "pool", "--listen", "192.0.2.1"];
+    dir.run(&pool).ends(1).says("cannot listen on 192.0.2.1").says("hint: --listen takes an address");
+}
+
 /// Sends a request as it is, and returns the response.
 fn exchange(address: &str, request: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -306,6 +320,8 @@ fn the_gateway_alone_demands_the_token_that_it_prints_unless_told_otherwise() {
     dir.run(&["profile", "add", "echo", "--provider", "echo"]).ok();
     let run = dir.run(&["ai", "gateway", "--listen", "0.0.0.0:0", "--no-auth"]).ends(2);
     assert!(run.err.contains("--no-auth is for loopback only"), "{}", run.err);
+    let run = dir.run(&["ai", "gateway", "--listen", "0.0.0.0:0"]).ends(2).says("hint: ").says("--no-tls");
+    assert!(run.err.contains("error: 0.0.0.0:0 is reachable from other machines"), "{}", run.err);
     for flags in [&["--json"][..], &["--json", "--no-auth"]] {
         let mut gateway = dir.command(&[&["ai", "gateway", "--listen", "127.0.0.1:0"], flags].concat());
         let mut gateway = ChildGuard(gateway.stderr(Stdio::null()).spawn().unwrap());

@@ -58,6 +58,16 @@ fn what_makes_no_sense_for_a_tenant_is_refused_with_a_hint() {
 }
 
 #[test]
+fn a_command_for_all_tenants_rejects_a_tenant() {
+    let dir = TestDir::new();
+    for command in [&["serve", "--listen", "127.0.0.1:0"][..], &["pool", "status"], &["workers", "list"]] {
+        let run = dir.run(&[&["--tenant", "acme"], command].concat()).ends(2);
+        let error = format!("error: `{}` is for all tenants, not for tenant `acme` alone", command[0]);
+        run.says(&error).says("hint: leave out --tenant");
+    }
+}
+
+#[test]
 fn a_tenant_has_a_budget_for_the_month_until_it_is_lifted() {
     let dir = TestDir::new();
     let set = |more: &[&str]| dir.run(&[&["tenant", "set", "acme"], more].concat());

@@ -277,6 +277,19 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_another_user_is_not_written_to() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("1.out");
+        std::fs::write(&path, "theirs").unwrap();
+        if std::os::unix::fs::chown(&path, Some(61_234), None).is_err() {
+            return eprintln!("SKIPPED: only root can give a file to another user");
+        }
+        let error = boundary(root.path()).open_output(&path, ExistingContent::Truncate).unwrap_err();
+        assert!(error.to_string().contains("belongs to another user"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "theirs");
+    }
+
+    #[test]
     fn a_pipe_in_the_place_of_output_does_not_block_the_worker() {
         let root = tempfile::tempdir().unwrap();
         let pipe = root.path().join("1.out");

@@ -219,7 +219,7 @@ impl LaneState {
         LimitUsage {
             live: usage.live + self.counts.live(),
             bytes: usage.bytes + self.bytes,
-            stored: usage.stored + self.stored,
+            stored: usage.stored.map(|stored| stored + self.stored),
             ..usage
         }
     }

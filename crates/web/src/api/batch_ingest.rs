@@ -16,6 +16,7 @@ use super::bulk_submit::{ExistingLine, unit};
 use super::submit::{Status, client, when_full};
 use crate::auth::Caller;
 use crate::endpoints::ApiResult;
+use crate::known_fields::known_fields;
 use crate::lenient_int::lenient_int;
 use crate::problem::Problem;
 use crate::request_context::{RequestContext, json, json_with};
@@ -50,7 +51,7 @@ pub(crate) struct BatchRequest {
     workers: Option<u32>,
     #[serde(default, deserialize_with = "lenient_int", skip_serializing_if = "Option::is_none")]
     threshold: Option<FailureThreshold>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "known_fields", skip_serializing_if = "Option::is_none")]
     callback: Option<Callback>,
 }
 
@@ -112,6 +113,7 @@ pub(super) async fn open(mut ctx: RequestContext) -> ApiResult {
         // A repeat leaves no entry in the audit log.
         Ok(existing) => OpenBatchResult::Existing(existing),
         Err(Error::NotFound { .. }) => {
+            ctx.require_active(&batch.tenant).await?;
             ctx.audit(Some(&batch.tenant), batch.full_id(), "").await?;
             store.open_batch(scope, batch).await?
         }
@@ -206,6 +208,7 @@ pub(super) async fn seal(ctx: RequestContext) -> ApiResult {
     let sealed = match batch.sealed {
         true => batch,
         false => {
+            ctx.require_active(&batch.tenant).await?;
             ctx.audit(Some(&batch.tenant), &batch.id, "").await?;
             ctx.app.store.seal_batch(&ctx.caller.scope, &batch.id).await?
         }

@@ -69,6 +69,9 @@ pub(super) async fn acquire(mut ctx: RequestContext) -> ApiResult {
         return Err(Problem::bad_request("`weight` must be at least 1"));
     }
     let (max, access) = ctx.app.pool_access(&ctx.caller, &pool).await?;
+    if let Some(tenant) = ctx.caller.scope.tenant() {
+        ctx.require_active(tenant).await?;
+    }
     let permit = request.id.unwrap_or_else(PermitId::new);
     let wait = Duration::from_secs(ctx.query::<u64>("wait")?.unwrap_or(0));
     let otherwise = if wait.is_zero() { IfFull::Fail } else { IfFull::Wait(WAIT_TTL) };

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::auth::Caller;
 use crate::endpoints::ApiResult;
+use crate::known_fields::known_fields;
 use crate::lenient_int::lenient_int;
 use crate::problem::Problem;
 use crate::request_context::{RequestContext, json_with};
@@ -54,10 +55,10 @@ pub(crate) struct UnitRequest {
     weight: Weight,
     #[serde(default, deserialize_with = "lenient_int", skip_serializing_if = "Option::is_none")]
     cap: Option<ConcurrencyCap>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "known_fields")]
     after: Dependencies,
     /// Retry policy; default: its kind's.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "lenient_int", skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Map<String, Value>>")]
     policy: Option<Policy>,
     /// A client will wait for its end.

@@ -40,12 +40,26 @@ async fn a_unit_submitted_twice_with_one_key_is_one() {
 }
 
 #[tokio::test]
+async fn the_longest_cap_key_is_accepted() {
+    let site = TestSite::in_memory(AuthMode::NoAuth);
+    let unit = |bytes| json!({ "kind": "k", "cap": { "key": "k".repeat(bytes), "limit": 1 } });
+    let longest = site.send(submit(None, &unit(512))).await;
+    assert_eq!(longest.status.as_u16(), 201, "{}", longest.text);
+    assert_eq!(site.send(submit(None, &unit(513))).await.status.as_u16(), 413);
+}
+
+#[tokio::test]
 async fn what_is_no_unit_is_refused_in_words() {
     let site = TestSite::in_memory(AuthMode::NoAuth);
     for (body, words) in [
         (json!({}), "missing field `kind`"),
         (json!({ "kind": "a b" }), "letters, digits"),
         (json!({ "kind": "k", "colour": "red" }), "unknown field `colour`"),
+        (json!({ "kind": "k", "policy": { "max_losst": 1 } }), "unknown field `max_losst`"),
+        (json!({ "kind": "k", "policy": { "retry": { "max_atempts": 1 } } }), "unknown field `max_atempts`"),
+        (json!({ "kind": "k", "weight": { "slot": 2 } }), "unknown field `slot`"),
+        (json!({ "kind": "k", "cap": { "key": "a", "limit": 1, "max": 1 } }), "unknown field `max`"),
+        (json!({ "kind": "k", "after": { "units": [], "on_fail": "cancel" } }), "unknown field `on_fail`"),
         (json!({ "kind": "k", "priority": 10 }), "priority"),
         (json!({ "kind": "k", "weight": { "slots": 0 } }), "at least one slot"),
         (json!([1]), "the body"),

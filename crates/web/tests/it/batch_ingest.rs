@@ -3,12 +3,12 @@
 use axum::body::Body;
 use axum::http::Request;
 use longshore::accounts::Role;
-use longshore::store::{Capacity, QueueChange, UnitFilter};
+use longshore::store::{Capacity, QueueChange, TenantChange, UnitFilter};
 use longshore::{BatchId, QueueName, Scope};
 use longshore_web::AuthMode;
 use serde_json::{Value, json};
 
-use crate::fixture::{TestResponse, TestSite};
+use crate::fixture::{TestResponse, TestSite, tenant};
 
 fn units(from: u32, to: u32) -> String {
     (from..to).map(|n| json!({ "kind": "k", "payload": n }).to_string() + "\n").collect()
@@ -80,6 +80,46 @@ async fn a_chunk_with_a_bad_line_or_without_room_stays_out_as_a_whole() {
         assert_eq!((&batch["cursor"], &batch["counts"]["ready"]), (&json!(""), &json!(0)));
         add(&site, "next=3", units(0, 3), None).await.good();
     }
+}
+
+#[tokio::test]
+async fn a_misspelt_member_of_a_batch_is_named() {
+    let site = TestSite::in_memory(AuthMode::NoAuth);
+    let limit = json!({ "percent": 5.0 });
+    for (more, words) in [
+        (json!({ "threshold": { "limit": limit, "then": "fail", "than": 1 } }), "unknown field `than`"),
+        (json!({ "callback": { "queue": "q", "kind": "k", "date": 1 } }), "unknown field `date`"),
+    ] {
+        let response = open(&site, None, more).await;
+        assert_eq!(response.status.as_u16(), 400, "{}", response.text);
+        assert!(response.text.contains(words), "{}", response.text);
+    }
+    let data = json!({ "any": [{ "thing": 1.0 }, null] });
+    let callback = json!({ "queue": "q", "kind": "k", "data": data });
+    let opened = open(&site, None, json!({ "callback": callback })).await.good();
+    assert_eq!(opened["batch"]["callback"], callback);
+}
+
+#[tokio::test]
+async fn a_suspended_tenant_opens_fills_and_seals_no_batch() {
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
+    let token = site.token("acme", Role::Submit).await;
+    open(&site, Some(&token), json!({})).await.good();
+    let change = TenantChange { suspended: Some(true), ..TenantChange::default() };
+    site.store.put_tenant(&Scope::All, &tenant("acme"), change).await.unwrap();
+    let unit = json!({ "kind": "k" });
+    for response in [
+        site.ask("POST", "/units", Some(&token), Some(unit)).await,
+        open(&site, Some(&token), json!({ "id": "weekly" })).await,
+        add(&site, "next=1", units(0, 1), Some(&token)).await,
+        site.post("/batches/nightly/seal", Some(&token)).await,
+    ] {
+        assert_eq!(response.status.as_u16(), 403, "{}", response.text);
+        assert_eq!(response.json()["type"], "urn:longshore:problem:suspended");
+        assert_eq!(response.json()["refusal"], json!({ "suspended": "acme" }));
+    }
+    let found = open(&site, Some(&token), json!({})).await.good();
+    assert_eq!((&found["status"], &found["batch"]["sealed"]), (&json!("existing"), &json!(false)));
 }
 
 #[tokio::test]

@@ -125,7 +125,12 @@ async fn a_browser_logs_in_with_a_token_and_out_again() {
     assert_eq!(response.status.as_u16(), 403, "another site's page presses nothing");
     let response = press(&site, own, Some(cookie), HERE, String::new()).await;
     assert_eq!(response.status.as_u16(), 303, "{}", response.text);
-    press(&site, "/logout", Some(cookie), HERE, String::new()).await;
+    let elsewhere = press(&site, "/logout", Some(cookie), "http://evil.example", String::new()).await;
+    assert_eq!(elsewhere.status.as_u16(), 403, "another site's page ends no session");
+    assert!(!elsewhere.headers.contains_key("set-cookie"), "{:?}", elsewhere.headers);
+    assert_eq!(visit(&site, "/", Some(cookie)).await.status.as_u16(), 200);
+    let out = press(&site, "/logout", Some(cookie), HERE, String::new()).await;
+    assert_eq!(out.status.as_u16(), 303, "{}", out.text);
     assert_eq!(visit(&site, "/", Some(cookie)).await.status.as_u16(), 303);
 }
 

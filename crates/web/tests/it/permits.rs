@@ -1,11 +1,12 @@
 //! Permits over HTTP: leases with fences that expire or are released.
 
-use longshore::PoolName;
 use longshore::accounts::Role;
+use longshore::store::TenantChange;
+use longshore::{PoolName, Scope};
 use longshore_web::AuthMode;
 use serde_json::{Value, json};
 
-use crate::fixture::TestSite;
+use crate::fixture::{TestSite, tenant};
 
 async fn acquire(site: &TestSite, query: &str, body: Value, token: &str) -> crate::fixture::TestResponse {
     let path = format!("/pools/acme%2Fdb/permits{query}");
@@ -43,6 +44,25 @@ async fn permits_are_given_until_there_are_none_and_again_when_one_comes_back() 
     let admin = site.token("ops", Role::Admin).await;
     let pools = site.get("/pools", Some(&admin)).await;
     assert_eq!((&pools["items"][0]["in_use"], &pools["items"][0]["timeouts"]), (&2.into(), &1.into()));
+}
+
+#[tokio::test]
+async fn a_suspended_tenant_keeps_its_permits_and_gets_no_more() {
+    let (site, token) = site().await;
+    let held = acquire(&site, "", json!({}), &token).await.good();
+    let change = TenantChange { suspended: Some(true), ..TenantChange::default() };
+    site.store.put_tenant(&Scope::All, &tenant("acme"), change).await.unwrap();
+    for query in ["", "?wait=1"] {
+        let response = acquire(&site, query, json!({}), &token).await;
+        assert_eq!(response.status.as_u16(), 403, "{}", response.text);
+        assert_eq!(response.json()["type"], "urn:longshore:problem:suspended");
+    }
+    let permit = format!("/pools/acme%2Fdb/permits/{}", held["permit"].as_str().unwrap());
+    for action in ["extend", "release"] {
+        site.post(&format!("{permit}/{action}"), Some(&token)).await.good();
+    }
+    let admin = site.token("ops", Role::Admin).await;
+    acquire(&site, "", json!({}), &admin).await.good();
 }
 
 #[tokio::test]

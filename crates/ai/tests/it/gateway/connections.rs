@@ -82,6 +82,16 @@ async fn everything_is_where_the_router_has_it() {
 }
 
 #[tokio::test]
+async fn a_request_with_two_hosts_is_rejected() {
+    let mut server = GatewayServer::new().await;
+    let mut twice = request(Method::GET, "/v1/models", Value::Null);
+    twice.headers_mut().append("host", "there".parse().unwrap());
+    let (status, body) = server.ask(twice).await;
+    assert_eq!((status, body.as_str()), (StatusCode::BAD_REQUEST, "the request has two `Host` headers"));
+    assert_eq!(server.ask(request(Method::GET, "/v1/models", Value::Null)).await.0, StatusCode::OK);
+}
+
+#[tokio::test]
 async fn whoever_waits_for_an_answer_gets_it_after_the_gateway_was_told_to_end() {
     let mut server = GatewayServer::new().await;
     let (fake, end) = (Arc::clone(&server.fake), Arc::clone(&server.end));

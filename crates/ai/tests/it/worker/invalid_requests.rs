@@ -1,4 +1,4 @@
-use longshore::UnitState;
+use longshore::{BatchId, UnitState};
 use serde_json::json;
 
 use super::fixture::{WorkerFixture, code_or_text, is_empty, next_reply, request, with_reply_queue};
@@ -51,6 +51,28 @@ async fn another_tenants_library_is_refused_and_hears_nothing() {
     }
     assert!(is_empty(&theirs).await);
     assert!(fixture.call_records().await.is_empty(), "no provider was asked");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_recorded_with_a_batch_of_its_own_tenant_only() {
+    let fixture = WorkerFixture::new();
+    fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
+    let send = async |batch: &str| {
+        fixture.send("acme", request(batch, "fast", &json!({ "batch": batch })).to_string()).await
+    };
+    let theirs = send("evil/nightly").await;
+    fixture.work().await;
+    let (code, words) = fixture.failure(theirs).await;
+    assert_eq!(code, "INVALID_REQUEST");
+    assert!(words.contains("batch `evil/nightly` is not tenant `acme`'s"), "{words}");
+    assert!(fixture.call_records().await.is_empty(), "no provider was asked");
+    for own in ["nightly", "acme/nightly"] {
+        send(own).await;
+        fixture.work().await;
+    }
+    let batches: Vec<_> = fixture.setup.calls().await.into_iter().map(|call| call.call.batch).collect();
+    let own = Some(BatchId::new("acme/nightly").unwrap());
+    assert_eq!(batches, [own.clone(), own], "without an owner the name is the tenant's too");
 }
 
 #[tokio::test(start_paused = true)]

@@ -149,9 +149,9 @@ fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSizeArg) -> any
     for name in &wanted.allowed_env {
         add("--allow-env", name.clone());
     }
-    for (name, hook) in [("--before", &typed.before), ("--after", &typed.after)] {
+    for (name, hook) in [("--before", &wanted.hooks.before), ("--after", &wanted.hooks.after)] {
         if let Some(hook) = hook {
-            add(name, text(&hook.canonicalize()?));
+            add(name, text(hook));
         }
     }
     Ok(JobTemplate {

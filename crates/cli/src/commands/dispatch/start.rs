@@ -14,6 +14,7 @@ use longshore_dispatch::request::PoolStatus;
 use longshore_dispatch::server::prepare_folder;
 use longshore_dispatch::system::{JobRole, QueueSystem};
 use longshore_dispatch::wire::PeerRole;
+use longshore_dispatch::worker::Hooks;
 use tokio::time::Instant;
 
 use super::{POLL_INTERVAL, ask_status, connection_hint};
@@ -35,6 +36,8 @@ pub struct PoolSizeArg {
     pub roots: Vec<PathBuf>,
     /// Sorted.
     pub allowed_env: Vec<String>,
+    /// Real paths.
+    pub hooks: Hooks,
 }
 
 impl PoolSizeArg {
@@ -55,13 +58,26 @@ impl PoolSizeArg {
         let number = |number: i64| u32::try_from(number).unwrap_or(u32::MAX);
         let workers = number(workers);
         let max_workers = typed.max_workers.unwrap_or(workers).max(workers);
-        let real = |root: &PathBuf| root.canonicalize().with_context(|| format!("--root {}", root.display()));
-        let mut roots = typed.root.iter().map(real).collect::<anyhow::Result<Vec<_>>>()?;
+        let roots = typed.root.iter().map(|root| real_path("--root", root));
+        let mut roots = roots.collect::<anyhow::Result<Vec<_>>>()?;
         let mut allowed_env = typed.allow_env.clone();
         roots.sort();
         allowed_env.sort();
-        Ok(Self { qsys, workers, max_workers, threads: number(threads), roots, allowed_env })
+        let hooks = real_hooks(typed.before.as_deref(), typed.after.as_deref())?;
+        Ok(Self { qsys, workers, max_workers, threads: number(threads), roots, allowed_env, hooks })
     }
+}
+
+/// The scripts that workers run before the first and after the last.
+pub fn real_hooks(before: Option<&Path>, after: Option<&Path>) -> anyhow::Result<Hooks> {
+    let before = before.map(|path| real_path("--before", path)).transpose()?;
+    let after = after.map(|path| real_path("--after", path)).transpose()?;
+    Ok(Hooks { before, after })
+}
+
+fn real_path(option: &str, path: &Path) -> anyhow::Result<PathBuf> {
+    let real = path.canonicalize().with_context(|| format!("cannot find {option} {}", path.display()));
+    real.hint(format!("{option} names what exists; a relative path begins in the working directory"))
 }
 
 /// Runs the command.
