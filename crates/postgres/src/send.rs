@@ -63,7 +63,7 @@ pub(crate) async fn send(
             capacity = CapacityPolicy::Checked(limits);
         }
         answers.extend(send_with_admission(tx, units, streams, capacity).await?);
-        if answers.iter().any(|answer| answer.refusal().is_some()) {
+        if answers.iter().any(|answer| answer.rejection().is_some()) {
             streams::remove_unused(tx).await?;
         }
     }
@@ -168,7 +168,7 @@ async fn stream(
     if let Some(stream) = cache.find(tx, key).await? {
         return Ok(stream);
     }
-    let refusal = match policy {
+    let rejection = match policy {
         LimitPolicy::Exempt => None,
         LimitPolicy::Enforce => {
             // Units of one send are nearly always of one tenant.
@@ -178,8 +178,8 @@ async fn stream(
             usage.as_mut().and_then(|usage| usage.add(scope, key))
         }
     };
-    match refusal {
-        Some(refusal) => Ok(Arc::new(Stream::placeholder(key.clone(), refusal))),
+    match rejection {
+        Some(rejection) => Ok(Arc::new(Stream::placeholder(key.clone(), rejection))),
         None => cache.create(tx, key).await,
     }
 }

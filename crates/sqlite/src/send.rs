@@ -54,13 +54,13 @@ fn send_one(
     admission: Admission,
 ) -> Result<SendResult> {
     if admission == Admission::Bounded
-        && let Some(suspended) = capacity.refuse_suspended(tx, unit)?
+        && let Some(suspended) = capacity.suspended_rejection(tx, unit)?
     {
-        return Ok(SendResult::Refused(suspended));
+        return Ok(SendResult::Rejected(suspended));
     }
     let (stream, lane) = match streams.resolve(tx, scope, unit, batch)? {
         Ok(found) => found,
-        Err(too_many) => return Ok(SendResult::Refused(too_many)),
+        Err(too_many) => return Ok(SendResult::Rejected(too_many)),
     };
     let dedup = unit.dedup.as_ref().map(|dedup| dedup_key(lane, &dedup.key));
     let taken = match (&unit.dedup, &dedup) {
@@ -74,17 +74,17 @@ fn send_one(
     let state_of = |needs| dependency_state(tx, unit, needs);
     let dependencies = match UnitDependencies::resolve(&unit.dependencies, state_of)? {
         Ok(dependencies) => dependencies,
-        Err(refusal) => return Ok(SendResult::Refused(refusal)),
+        Err(rejection) => return Ok(SendResult::Rejected(rejection)),
     };
     if admission == Admission::Bounded
         && let Some(full) = capacity.admit(tx, lane, unit)?
     {
-        return Ok(SendResult::Refused(full));
+        return Ok(SendResult::Rejected(full));
     }
     if !insert(tx, unit, dependencies.open.len(), stream, lane, dedup)? {
         // The sender repeats a send, or the id is another tenant's.
         if dependency_state(tx, unit, unit.id)?.is_none() {
-            return Ok(SendResult::Refused(SendRejection::IdTaken(unit.id)));
+            return Ok(SendResult::Rejected(SendRejection::IdTaken(unit.id)));
         }
     } else {
         streams.used.insert(stream);
@@ -266,17 +266,17 @@ impl StreamCache {
         let key = (queue, unit.tenant.as_str());
         if LANE.find(tx, key)?.is_none() {
             let sql = "SELECT count(*) FROM longshore_lane WHERE tenant = ?1";
-            if let Some(refusal) = scope.check_new_queue(count(tx, sql, [unit.tenant.as_str()])?) {
-                return Ok(Err(refusal));
+            if let Some(rejection) = scope.check_new_queue(count(tx, sql, [unit.tenant.as_str()])?) {
+                return Ok(Err(rejection));
             }
         }
         let (lane, is_new) = LANE.find_or_insert(tx, key)?;
         self.new_lanes.extend(is_new.then_some(lane));
         let key = (lane, unit.kind.as_str(), batch);
         if STREAM.find(tx, key)?.is_none()
-            && let Some(refusal) = self.check_new_stream(tx, scope)?
+            && let Some(rejection) = self.check_new_stream(tx, scope)?
         {
-            return Ok(Err(refusal));
+            return Ok(Err(rejection));
         }
         let (stream, is_new) = STREAM.find_or_insert(tx, key)?;
         self.new_streams.extend(is_new.then_some(stream));
@@ -295,12 +295,12 @@ impl StreamCache {
                 (count(tx, sql, [tenant.as_str()])?, batch::count_of(tx.db, tenant)?)
             }
         };
-        let refusal = scope.check_new_stream(streams, batches);
-        self.existing = Some((streams + u64::from(refusal.is_none()), batches));
-        Ok(refusal)
+        let rejection = scope.check_new_stream(streams, batches);
+        self.existing = Some((streams + u64::from(rejection.is_none()), batches));
+        Ok(rejection)
     }
 
-    /// Deletes the rows that this call has inserted for units that were refused.
+    /// Deletes the rows that this call has inserted for units that were rejected.
     fn remove_unused(&self, tx: &Tx<'_>) -> Result<()> {
         for stream in self.new_streams.iter().filter(|stream| !self.used.contains(*stream)) {
             tx.db.execute("DELETE FROM longshore_stream WHERE num = ?1", [stream]).or_translate()?;

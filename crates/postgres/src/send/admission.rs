@@ -29,19 +29,19 @@ pub(super) enum CapacityPolicy {
     Unlimited,
     /// Against these limits, which are locked.
     Checked(QueueLimits),
-    /// It was checked beforehand: the refusal of each unit, if any. Capacity for the others is
+    /// It was checked beforehand: the rejection of each unit, if any. Capacity for the others is
     /// reserved.
     Reserved(Vec<Option<SendRejection>>),
 }
 
 impl CapacityPolicy {
-    fn refuse_stream(&self, at: usize, stream: &Stream) -> Option<SendRejection> {
+    fn stream_rejection(&self, at: usize, stream: &Stream) -> Option<SendRejection> {
         match self {
             Self::Unlimited => None,
-            Self::Checked(limits) => limits.refuse_stream(stream),
-            Self::Reserved(refusals) => {
-                let refusal = refusals.get(at).cloned().flatten();
-                refusal.filter(|refusal| !matches!(refusal, SendRejection::Full { .. }))
+            Self::Checked(limits) => limits.stream_rejection(stream),
+            Self::Reserved(rejections) => {
+                let rejection = rejections.get(at).cloned().flatten();
+                rejection.filter(|rejection| !matches!(rejection, SendRejection::Full { .. }))
             }
         }
     }
@@ -50,7 +50,7 @@ impl CapacityPolicy {
         match self {
             Self::Unlimited => None,
             Self::Checked(limits) => limits.capacity.admit(lane, unit.stored_bytes()),
-            Self::Reserved(refusals) => refusals.get(at).cloned().flatten(),
+            Self::Reserved(rejections) => rejections.get(at).cloned().flatten(),
         }
     }
 
@@ -170,13 +170,13 @@ impl<'u> AdmissionPlan<'u> {
     pub(super) fn decide(&mut self, at: usize, unit: &'u NewUnit, stream: &Stream) -> SendResult {
         let existing = self.existing.get(&unit.id).copied();
         if existing == Some(false) {
-            return SendResult::Refused(SendRejection::IdTaken(unit.id));
+            return SendResult::Rejected(SendRejection::IdTaken(unit.id));
         }
         // A unit that is stored already is not new, and needs no capacity.
         if existing.is_none()
-            && let Some(refusal) = self.capacity.refuse_stream(at, stream)
+            && let Some(rejection) = self.capacity.stream_rejection(at, stream)
         {
-            return SendResult::Refused(refusal);
+            return SendResult::Rejected(rejection);
         }
         if let Some(dedup) = &unit.dedup
             && let Some(taken) = self.holder(&dedup_key(stream.lane, &dedup.key), dedup)
@@ -191,13 +191,13 @@ impl<'u> AdmissionPlan<'u> {
         let Ok(dependencies) = UnitDependencies::resolve(&unit.dependencies, state_of);
         let dependencies = match dependencies {
             Ok(dependencies) => dependencies,
-            Err(unknown) => return SendResult::Refused(unknown),
+            Err(unknown) => return SendResult::Rejected(unknown),
         };
         if existing.is_some() {
             return SendResult::Created(unit.id);
         }
         if let Some(full) = self.capacity.admit(at, stream.lane, unit) {
-            return SendResult::Refused(full);
+            return SendResult::Rejected(full);
         }
         self.admit(unit, stream, dependencies);
         SendResult::Created(unit.id)

@@ -106,7 +106,7 @@ pub(super) async fn a_chunk_that_finds_no_room_leaves_nothing_behind(world: &Sto
     else {
         unreachable!("the cursor was right")
     };
-    assert!(matches!(answers[2], SendResult::Refused(SendRejection::Full { .. })), "{answers:?}");
+    assert!(matches!(answers[2], SendResult::Rejected(SendRejection::Full { .. })), "{answers:?}");
     let batch = world.batch(&id).await;
     assert_eq!((batch.cursor.as_str(), batch.counts.total()), ("", 0));
     for unit in &part.units {

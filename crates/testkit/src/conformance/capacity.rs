@@ -18,7 +18,7 @@ async fn bound(world: &StoreFixture, units: Option<u64>, bytes: Option<u64>) {
 }
 
 fn is_full(sent: &SendResult) -> bool {
-    matches!(sent, SendResult::Refused(SendRejection::Full { .. }))
+    matches!(sent, SendResult::Rejected(SendRejection::Full { .. }))
 }
 
 pub(super) async fn bounded(world: &StoreFixture) {
@@ -26,7 +26,7 @@ pub(super) async fn bounded(world: &StoreFixture) {
     let answers = world.store.send(&ALL, units(5)).await.unwrap();
     assert_eq!(answers.iter().filter(|sent| is_full(sent)).count(), 2);
     assert!(answers[..3].iter().all(|sent| !is_full(sent)), "in order: {answers:?}");
-    let SendResult::Refused(SendRejection::Full { live, .. }) = &answers[4] else { unreachable!() };
+    let SendResult::Rejected(SendRejection::Full { live, .. }) = &answers[4] else { unreachable!() };
     assert_eq!(*live, 3);
     let lane = world.store.queues(&ALL).await.unwrap().remove(0);
     assert_eq!((lane.counts.live(), lane.capacity.units), (3, Some(3)));
@@ -116,7 +116,7 @@ pub(super) async fn a_refused_unit_leaves_no_queue(world: &StoreFixture) {
     let mut unknown = NewUnit { queue: queue("four"), ..unit() };
     unknown.dependencies.units = vec![UnitId::new()];
     let answer = world.try_send(unknown).await;
-    assert!(matches!(answer, SendResult::Refused(SendRejection::UnknownDependency(_))), "{answer:?}");
+    assert!(matches!(answer, SendResult::Rejected(SendRejection::UnknownDependency(_))), "{answer:?}");
     let queues = world.store.queues(&ALL).await.unwrap();
     let names: Vec<&str> = queues.iter().map(|lane| lane.queue.as_str()).collect();
     assert_eq!(names, ["kept"]);
@@ -128,7 +128,7 @@ pub(super) async fn a_tenant_has_a_bounded_number_of_queues(world: &StoreFixture
     let acme = tenant_scope("acme");
     let answers = world.store.send(&acme, all).await.unwrap();
     let refused: Vec<_> = answers.iter().filter(|answer| !matches!(answer, SendResult::Created(_))).collect();
-    assert!(matches!(refused[..], [SendResult::Refused(SendRejection::TooMany { .. })]), "{refused:?}");
+    assert!(matches!(refused[..], [SendResult::Rejected(SendRejection::TooMany { .. })]), "{refused:?}");
     assert_eq!(world.store.queues(&ALL).await.unwrap().len() as u64, MAX_QUEUES);
     let again = world.store.send(&acme, vec![of(0)]).await.unwrap();
     assert!(matches!(again[..], [SendResult::Created(_)]), "a queue it has: {again:?}");
@@ -142,7 +142,7 @@ pub(super) async fn a_tenant_has_a_bounded_number_of_streams(world: &StoreFixtur
     };
     let acme = tenant_scope("acme");
     let answers = world.store.send(&acme, (0..=MAX_STREAMS).map(of).collect()).await.unwrap();
-    let is_refused = |answer: &SendResult| matches!(answer.refusal(), Some(SendRejection::TooMany { .. }));
+    let is_refused = |answer: &SendResult| matches!(answer.rejection(), Some(SendRejection::TooMany { .. }));
     let refused: Vec<usize> = (0..answers.len()).filter(|at| is_refused(&answers[*at])).collect();
     let [one_too_many] = refused[..] else { panic!("{refused:?}") };
     let of_refused = || of(one_too_many as u64);

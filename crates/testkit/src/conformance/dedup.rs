@@ -28,7 +28,7 @@ pub(super) async fn a_taken_key_is_refused_if_the_sender_wants_it(world: &StoreF
     let first = world.send(live("row")).await;
     let mut second = live("row");
     second.dedup.as_mut().unwrap().on_duplicate = OnDuplicate::Rejected;
-    assert_eq!(world.try_send(second).await, SendResult::Refused(SendRejection::Duplicate(first)));
+    assert_eq!(world.try_send(second).await, SendResult::Rejected(SendRejection::Duplicate(first)));
 }
 
 pub(super) async fn a_key_is_taken_as_long_as_its_unit_lives(world: &StoreFixture) {

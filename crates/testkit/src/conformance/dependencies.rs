@@ -102,7 +102,7 @@ pub(super) async fn what_has_ended_before_is_seen_at_once(world: &StoreFixture) 
 
 pub(super) async fn an_unknown_dependency_is_refused(world: &StoreFixture) {
     let unknown = unit().id;
-    let refused = SendResult::Refused(SendRejection::UnknownDependency(unknown));
+    let refused = SendResult::Rejected(SendRejection::UnknownDependency(unknown));
     assert_eq!(world.try_send(strictly_after(&[unknown])).await, refused);
 }
 

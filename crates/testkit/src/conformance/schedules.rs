@@ -175,7 +175,7 @@ pub(super) async fn a_firing_that_finds_no_room_leaves_everything_as_it_was(worl
     world.store.change_queue(&ALL, &queue("default"), change).await.unwrap();
     let firing = firing(&schedule, Some(world.now() + secs(60)), world.now());
     let fired = world.fire(&firing).await;
-    assert!(matches!(fired, FireResult::Refused(SendRejection::Full { .. })), "{fired:?}");
+    assert!(matches!(fired, FireResult::Rejected(SendRejection::Full { .. })), "{fired:?}");
     assert_eq!(world.nightly().await, schedule);
     let room = QueueChange { capacity: Some(Capacity::default()), ..QueueChange::default() };
     world.store.change_queue(&ALL, &queue("default"), room).await.unwrap();

@@ -134,7 +134,7 @@ pub(super) async fn a_tenant_cannot_wait_for_anothers_unit(world: &StoreFixture)
     mine.dependencies.units = vec![theirs];
     for scope in [tenant_scope("other"), ALL] {
         let answers = world.store.send(&scope, vec![mine.clone()]).await.unwrap();
-        assert_eq!(answers, [SendResult::Refused(SendRejection::UnknownDependency(theirs))]);
+        assert_eq!(answers, [SendResult::Rejected(SendRejection::UnknownDependency(theirs))]);
     }
 }
 
@@ -180,7 +180,7 @@ pub(super) async fn anothers_unit_id_is_of_no_use_to_a_sender(world: &StoreFixtu
         });
         for unit in [forged(), keyed] {
             let answers = world.store.send(&tenant_scope("other"), vec![unit]).await.unwrap();
-            assert_eq!(answers, [SendResult::Refused(SendRejection::IdTaken(id))]);
+            assert_eq!(answers, [SendResult::Rejected(SendRejection::IdTaken(id))]);
         }
         let name = format!("b{size}");
         let batch = NewBatch { tenant: tenant("other"), ..NewBatch::new(batch_id(&name)) };

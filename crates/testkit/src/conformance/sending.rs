@@ -59,7 +59,7 @@ pub(super) async fn a_refused_unit_does_not_hold_up_its_neighbours(world: &Store
     let (before, after) = (unit(), unit());
     let expected = [
         SendResult::Created(before.id),
-        SendResult::Refused(SendRejection::Duplicate(first)),
+        SendResult::Rejected(SendRejection::Duplicate(first)),
         SendResult::Created(after.id),
     ];
     let answers = world.store.send(&ALL, vec![before, again, after]).await.unwrap();

@@ -57,7 +57,7 @@ async fn shares(world: &StoreFixture, session: SessionId, count: u32) -> BTreeMa
 }
 
 fn is_full(sent: &SendResult) -> bool {
-    matches!(sent, SendResult::Refused(SendRejection::Full { bound: CapacityScope::Tenant, .. }))
+    matches!(sent, SendResult::Rejected(SendRejection::Full { bound: CapacityScope::Tenant, .. }))
 }
 
 pub(super) async fn a_tenant_is_made_by_its_first_change(world: &StoreFixture) {
@@ -331,7 +331,7 @@ pub(super) async fn a_suspended_tenant_is_passed_by_and_its_sends_refused(world:
     let other = world.send(unit_of("other", "one")).await;
     put(world, "acme", suspend(true)).await;
     let refused = world.try_send(unit_of("acme", "two")).await;
-    assert_eq!(refused, SendResult::Refused(SendRejection::Suspended(tenant("acme"))));
+    assert_eq!(refused, SendResult::Rejected(SendRejection::Suspended(tenant("acme"))));
     assert_eq!(world.try_send(known.clone()).await, SendResult::Created(known.id), "a repeat");
     let session = world.session().await;
     assert_eq!(ids(&world.claim(session, 9).await), [other]);
@@ -408,7 +408,7 @@ pub(super) async fn a_chunk_of_a_suspended_tenant_leaves_nothing_behind(world: &
     let units = vec![unit_of("acme", "one"), unit_of("acme", "one")];
     let chunk = BatchChunk { expected: String::new(), next: "2".to_owned(), units };
     let added = world.store.add_to_batch(&ALL, &name, chunk.clone()).await.unwrap();
-    let refused = SendResult::Refused(SendRejection::Suspended(tenant("acme")));
+    let refused = SendResult::Rejected(SendRejection::Suspended(tenant("acme")));
     assert_eq!(added, AddChunkResult::Committed(vec![refused.clone(), refused]));
     let batch = world.batch(&name).await;
     assert_eq!(

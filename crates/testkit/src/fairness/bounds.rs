@@ -116,7 +116,7 @@ impl SenderGroup {
             for (unit, answer) in chunk.into_iter().zip(answers) {
                 match answer {
                     SendResult::Created(id) => admitted.push(id),
-                    SendResult::Refused(SendRejection::Full { .. }) => rejected.push(unit),
+                    SendResult::Rejected(SendRejection::Full { .. }) => rejected.push(unit),
                     other => unreachable!("{other:?}"),
                 }
             }

@@ -85,7 +85,7 @@ pub(super) fn with_live_counts_only(tenant: Tenant) -> Tenant {
 }
 
 fn is_full(sent: &SendResult) -> bool {
-    matches!(sent, SendResult::Refused(SendRejection::Full { .. }))
+    matches!(sent, SendResult::Rejected(SendRejection::Full { .. }))
 }
 
 /// Replaces rejections for a full queue with `None`: their text differs by store.
