@@ -113,11 +113,11 @@ fn key_holder(tx: &Tx<'_>, dedup: &str, window: DedupWindow) -> Result<Option<Un
         .query_row([dedup], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .optional()
         .or_translate()?;
-    let Some((id, flags, code, place)) = found else { return Ok(None) };
+    let Some((id, flags, code, sort_key)) = found else { return Ok(None) };
     let id = UnitId::from_bytes(id);
-    let place = Timestamp::from_micros(place);
-    let ended = decode_state(code)?.is_final().then_some(place);
-    if dedup_window(flags, place).keeps_key_against(ended, window) {
+    let sort_key = Timestamp::from_micros(sort_key);
+    let ended = decode_state(code)?.is_final().then_some(sort_key);
+    if dedup_window(flags, sort_key).keeps_key_against(ended, window) {
         return Ok(Some(id));
     }
     finish::release_dedup_key(tx, id)?;
@@ -137,7 +137,7 @@ fn insert(
     let overflow = if inline.is_some() { 0 } else { ValueKind::Payload.flag() };
     let bytes = i64::try_from(unit.stored_bytes()).unwrap_or(i64::MAX);
     let cap_key = unit.cap.as_ref().map(|cap| dedup_key(lane, &cap.key));
-    let (state, place) = unit.initial_state(waits_for > 0, tx.now);
+    let (state, sort_key) = unit.initial_state(waits_for > 0, tx.now);
     let now = tx.now.as_micros();
     let inserted = tx
         .prepared(PreparedSql::Insert)?
@@ -145,7 +145,7 @@ fn insert(
             unit.id.as_bytes(),
             stream,
             state_code(state),
-            place.as_micros(),
+            sort_key.as_micros(),
             unit.priority.level(),
             now,
             unit.deadline.map(Timestamp::as_micros),
@@ -196,8 +196,8 @@ fn record_dependencies(tx: &mut Tx<'_>, unit: &NewUnit, dependencies: &UnitDepen
     }
     let Some(failed) = dependencies.failed else { return Ok(()) };
     let row = finish::load(tx, unit.id)?;
-    let head = TransitionInput { state: UnitState::Blocked, ..row.transition_input()? };
-    let step = transition(&head, &Event::DependencyFailed(failed), &Policy::default(), tx.now)?;
+    let input = TransitionInput { state: UnitState::Blocked, ..row.transition_input()? };
+    let step = transition(&input, &Event::DependencyFailed(failed), &Policy::default(), tx.now)?;
     finish::apply(tx, &row, &step, row.fence, None)
 }
 

@@ -153,13 +153,13 @@ impl<'u> AdmissionPlan<'u> {
         let streams = cache.by_num(tx, nums?).await?;
         for row in &rows {
             let (id, state) = (unit_id(value(row, 0)?), state(value(row, 2)?)?);
-            let place = Timestamp::from_micros(value(row, 3)?);
+            let sort_key = Timestamp::from_micros(value(row, 3)?);
             if let Some(stream) = streams.get(&value(row, 1)?) {
                 self.awaited.insert(id, (stream.tenant.clone(), state));
             }
-            let window = dedup_window(value(row, 4)?, place);
+            let window = dedup_window(value(row, 4)?, sort_key);
             if let Some(key) = value::<Option<Vec<u8>>>(row, 5)? {
-                let ended = state.is_final().then_some(place);
+                let ended = state.is_final().then_some(sort_key);
                 self.holders.insert(key, KeyHolder { id, window, ended });
             }
         }
@@ -290,9 +290,9 @@ async fn cancel_with_failed_dependencies(tx: &mut Tx<'_>, ended: &[(UnitId, Unit
     let mut changes = Vec::new();
     for (unit, failed) in ended {
         let Some(row) = rows.remove(unit) else { continue };
-        let head = TransitionInput { state: UnitState::Blocked, ..row.transition_input()? };
+        let input = TransitionInput { state: UnitState::Blocked, ..row.transition_input()? };
         let event = Event::DependencyFailed(*failed);
-        let step = transition(&head, &event, &Policy::default(), tx.now)?;
+        let step = transition(&input, &event, &Policy::default(), tx.now)?;
         changes.push(UnitChange::step(row, step));
     }
     finish::apply(tx, changes).await

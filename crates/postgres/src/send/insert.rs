@@ -39,21 +39,21 @@ pub(super) struct NewRow<'u> {
     pub(super) state: UnitState,
     pub(super) dedup: Option<Vec<u8>>,
     cap_key: Option<Vec<u8>>,
-    place: Timestamp,
+    sort_key: Timestamp,
     waits_for: usize,
 }
 
 impl<'u> NewRow<'u> {
     /// A unit with `waits_for` open dependencies.
     pub(super) fn new(now: Timestamp, unit: &'u NewUnit, stream: &Stream, waits_for: usize) -> Self {
-        let (state, place) = unit.initial_state(waits_for > 0, now);
+        let (state, sort_key) = unit.initial_state(waits_for > 0, now);
         Self {
             unit,
             stream: stream.num,
             state,
             dedup: unit.dedup.as_ref().map(|dedup| dedup_key(stream.lane, &dedup.key)),
             cap_key: unit.cap.as_ref().map(|cap| dedup_key(stream.lane, &cap.key)),
-            place,
+            sort_key,
             waits_for,
         }
     }
@@ -69,7 +69,7 @@ struct NewUnitColumns<'r> {
     id: Vec<Uuid>,
     stream: Vec<i64>,
     state: Vec<i16>,
-    place: Vec<i64>,
+    sort_key: Vec<i64>,
     priority: Vec<i16>,
     deadline: Vec<Option<i64>>,
     flags: Vec<i64>,
@@ -95,7 +95,7 @@ impl<'r> NewUnitColumns<'r> {
         self.id.push(uuid(unit.id));
         self.stream.push(row.stream);
         self.state.push(i16::from(state_code(row.state)));
-        self.place.push(row.place.as_micros());
+        self.sort_key.push(row.sort_key.as_micros());
         self.priority.push(i16::from(unit.priority.level()));
         self.deadline.push(unit.deadline.map(Timestamp::as_micros));
         self.flags.push(flags(unit));
@@ -114,7 +114,7 @@ impl<'r> NewUnitColumns<'r> {
             &self.id,
             &self.stream,
             &self.state,
-            &self.place,
+            &self.sort_key,
             &self.priority,
             &self.deadline,
             &self.flags,
