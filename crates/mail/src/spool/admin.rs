@@ -1,6 +1,5 @@
 //! Administration: list and retry failures, prune old messages.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -133,8 +132,8 @@ impl Spool {
         Ok(pruned)
     }
 
-    /// Removes messages that failed longer than `keep` ago, by whole days, with their keys. The file's
-    /// modification time is the time of failure.
+    /// Removes messages that failed longer than `keep` ago, by whole days, with their keys. The name has the
+    /// time of failure; the modification time would be that of a copy.
     pub fn prune_failed(&self, keep: Duration, now: Timestamp) -> Result<usize, SpoolError> {
         let _one = match self.lock(BUCKETS) {
             Err(SpoolError::Locked { .. }) => return Ok(0),
@@ -143,8 +142,7 @@ impl Spool {
         let (mut messages, cutoff) = (0, day(now - keep));
         for name in self.names(State::Failed)? {
             let path = self.state_path(State::Failed, &name);
-            let Ok(data) = std::fs::metadata(&path) else { continue };
-            if day(Timestamp::from_micros(data.mtime().saturating_mul(1_000_000))) < cutoff {
+            if day(name.due) < cutoff {
                 let result = self.remove_message(&path, Some(name)).map(|()| 1);
                 messages += self.skip_bad_file(&path, result)?;
             }
