@@ -190,7 +190,7 @@ async fn reclaim_dedup_keys(
             continue;
         };
         with_key.insert(row.id);
-        wanted.entry(send::dedup_key(stream.lane, &key)).or_insert(row.id);
+        wanted.entry(send::lane_key(stream.lane, &key)).or_insert(row.id);
     }
     if with_key.is_empty() {
         return Ok(steps);

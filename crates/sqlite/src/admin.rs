@@ -124,7 +124,7 @@ fn reclaim_dedup_key(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
         .db
         .execute(
             "UPDATE OR IGNORE longshore_unit SET dedup_key = ?2 WHERE id = ?1",
-            (row.id.as_bytes(), send::dedup_key(lane, &key)),
+            (row.id.as_bytes(), send::lane_key(lane, &key)),
         )
         .or_translate()?;
     Ok(taken > 0)

@@ -62,7 +62,7 @@ fn send_one(
         Ok(found) => found,
         Err(too_many) => return Ok(SendResult::Rejected(too_many)),
     };
-    let dedup = unit.dedup.as_ref().map(|dedup| dedup_key(lane, &dedup.key));
+    let dedup = unit.dedup.as_ref().map(|dedup| lane_key(lane, &dedup.key));
     let taken = match (&unit.dedup, &dedup) {
         (Some(wanted), Some(key)) => key_holder(tx, key, wanted.window)?,
         _ => None,
@@ -96,8 +96,8 @@ fn send_one(
     Ok(SendResult::Created(unit.id))
 }
 
-/// Keys are unique within a lane.
-pub(crate) fn dedup_key(lane: i64, key: &str) -> String {
+/// A dedup or cap key, which is unique within a lane.
+pub(crate) fn lane_key(lane: i64, key: &str) -> String {
     format!("{lane}:{key}")
 }
 
@@ -136,7 +136,7 @@ fn insert(
     let inline = overflow_values::fits_in_row(&unit.payload).then(|| unit.payload.as_bytes());
     let overflow = if inline.is_some() { 0 } else { ValueKind::Payload.flag() };
     let bytes = i64::try_from(unit.stored_bytes()).unwrap_or(i64::MAX);
-    let cap_key = unit.cap.as_ref().map(|cap| dedup_key(lane, &cap.key));
+    let cap_key = unit.cap.as_ref().map(|cap| lane_key(lane, &cap.key));
     let (state, sort_key) = unit.initial_state(waits_for > 0, tx.now);
     let now = tx.now.as_micros();
     let inserted = tx

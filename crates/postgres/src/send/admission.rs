@@ -12,8 +12,8 @@ use longshore_core::unit_state::{Event, TransitionInput, transition};
 use longshore_core::{NewUnit, Policy, Result, TenantId, Timestamp, UnitId, UnitState};
 use uuid::Uuid;
 
-use super::dedup_key;
 use super::insert::{self, NewRow};
+use super::lane_key;
 use crate::dependency_outbox;
 use crate::error::conflict;
 use crate::finish::{self, UnitChange};
@@ -108,7 +108,7 @@ impl<'u> AdmissionPlan<'u> {
         let keys = units
             .iter()
             .zip(streams)
-            .filter_map(|(unit, stream)| unit.dedup.as_ref().map(|dedup| dedup_key(stream.lane, &dedup.key)));
+            .filter_map(|(unit, stream)| unit.dedup.as_ref().map(|dedup| lane_key(stream.lane, &dedup.key)));
         let keys: Vec<Vec<u8>> = keys.collect();
         let needs: Vec<Uuid> =
             units.iter().flat_map(|unit| &unit.dependencies.units).map(|id| uuid(*id)).collect();
@@ -179,7 +179,7 @@ impl<'u> AdmissionPlan<'u> {
             return SendResult::Rejected(rejection);
         }
         if let Some(dedup) = &unit.dedup
-            && let Some(taken) = self.holder(&dedup_key(stream.lane, &dedup.key), dedup)
+            && let Some(taken) = self.holder(&lane_key(stream.lane, &dedup.key), dedup)
             && taken != unit.id
         {
             return dedup.on_duplicate.answer(taken);

@@ -14,7 +14,7 @@ use longshore_core::{NewUnit, Result, Scope, UnitId};
 use tokio_postgres::Transaction;
 
 use super::admission::CapacityPolicy;
-use super::{LimitPolicy, created, is_plain, lanes, send_plain, send_with_admission, streams};
+use super::{LimitPolicy, created, is_plain, lanes, resolve_streams, send_plain, send_with_admission};
 use crate::commit_guard::CommitGuard;
 use crate::error::is_conflict;
 use crate::queue_limits::{QueueLimits, active_reservation_sql};
@@ -62,7 +62,7 @@ async fn prepare(
     units: &[NewUnit],
 ) -> Result<(Vec<Arc<Stream>>, ReservedCapacity)> {
     let prepared = retry_transaction!(store, Durable, tx => async {
-        let streams = streams(&mut tx, scope, units, 0, LimitPolicy::Enforce).await?;
+        let streams = resolve_streams(&mut tx, scope, units, 0, LimitPolicy::Enforce).await?;
         let limits = QueueLimits::load(&mut tx, &lanes(&streams)).await?;
         Ok((streams, limits))
     });
