@@ -1,7 +1,7 @@
 //! Shares, caps and bounds under load: the invariants `nobody_starves` and `bounded` with many
 //! concurrent tenants, claimers and senders. Larger than a conformance case, and for every store.
 //!
-//! Each case is an `async fn(&World, …)` that panics where the store fails, and ends with `verify`. Run
+//! Each case is an `async fn(&StoreFixture, …)` that panics where the store fails, and ends with `verify`. Run
 //! cases with many claimers or senders on a multi-threaded runtime: only there do they run concurrently.
 
 #![expect(clippy::unwrap_used, reason = "these are tests: they fail by a panic")]
@@ -29,7 +29,7 @@ pub fn largest_queue() -> u64 {
     if std::env::var_os("LONGSHORE_SOAK").is_some() { 100_000 } else { 10_000 }
 }
 
-/// Generates a test for every case. `$make` is an `async fn() -> World`.
+/// Generates a test for every case. `$make` is an `async fn() -> StoreFixture`.
 #[macro_export]
 macro_rules! fairness_suite {
     ($make:path) => {

@@ -46,18 +46,13 @@ pub(super) async fn filters_choose_by_state_queue_kind_and_batch(world: &StoreFi
     let other = Kind::new("other").unwrap();
     let odd = world.send(NewUnit { kind: other.clone(), ..unit() }).await;
     let batched = world.send_sealed_batch(NewBatch::new(batch_id("b")), 1).await;
-    let by = |change: fn(&mut UnitFilter, Kind), kind: &Kind| {
-        let mut filter = UnitFilter::default();
-        change(&mut filter, kind.clone());
-        filter
-    };
-    let state = by(|f, _| f.state = Some(UnitState::Failed), &other);
+    let state = UnitFilter { state: Some(UnitState::Failed), ..UnitFilter::default() };
     assert_eq!(list_all_pages(world, &state, 10).await, [ended]);
-    let queued = by(|f, _| f.queue = Some(queue("mail")), &other);
+    let queued = UnitFilter { queue: Some(queue("mail")), ..UnitFilter::default() };
     assert_eq!(list_all_pages(world, &queued, 10).await, [mail]);
-    let kinds = by(|f, kind| f.kind = Some(kind), &other);
+    let kinds = UnitFilter { kind: Some(other), ..UnitFilter::default() };
     assert_eq!(list_all_pages(world, &kinds, 10).await, [odd]);
-    let batch = by(|f, _| f.batch = Some(batch_id("b")), &other);
+    let batch = UnitFilter { batch: Some(batch_id("b")), ..UnitFilter::default() };
     assert_eq!(list_all_pages(world, &batch, 10).await, batched);
     let both = UnitFilter { state: Some(UnitState::Done), ..batch };
     assert!(list_all_pages(world, &both, 10).await.is_empty());

@@ -112,7 +112,7 @@ async fn verify(world: &StoreFixture) {
     assert!(violations.is_empty(), "verify found {violations:#?}");
 }
 
-/// Generates a `#[tokio::test]` for every case. `$make` is an `async fn() -> World`.
+/// Generates a `#[tokio::test]` for every case. `$make` is an `async fn() -> StoreFixture`.
 #[macro_export]
 macro_rules! conformance_suite {
     ($make:path) => {
@@ -121,7 +121,7 @@ macro_rules! conformance_suite {
 }
 
 /// Generates a `#[tokio::test]` for every case with SQL effects. `$make` is an
-/// `async fn() -> impl SqlWorld`.
+/// `async fn() -> impl SqlStoreFixture`.
 #[macro_export]
 macro_rules! effects_suite {
     ($make:path) => {
@@ -130,7 +130,7 @@ macro_rules! effects_suite {
 }
 
 /// Generates a `#[tokio::test]` for every case of bounded pools. `$make` is an
-/// `async fn() -> PermitsWorld`.
+/// `async fn() -> PermitsFixture`.
 #[macro_export]
 macro_rules! permits_suite {
     ($make:path) => {
