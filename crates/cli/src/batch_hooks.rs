@@ -35,16 +35,17 @@ impl BatchHooks {
     async fn command(&self, argv: &[String], facts: &Value) -> Result<(), ActionError> {
         let exec = ExecPayload::simple(argv.to_vec(), facts.to_string(), HOOK_TIMEOUT);
         let run = CommandRun { exec: &exec, settings: &self.settings, env: Vec::new() };
-        match run.perform(std::future::pending()).await {
-            CommandEnd::Exited(result) if result.exit_code == Some(0) => Ok(()),
-            CommandEnd::Exited(result) => {
+        let (end, result) =
+            run.perform(std::future::pending()).await.map_err(|verdict| not_started(&verdict))?;
+        match end {
+            CommandEnd::Exited if result.exit_code == Some(0) => Ok(()),
+            CommandEnd::Exited => {
                 let code = result.exit_code.map_or("a signal".into(), |code| code.to_string());
                 Err(transient(format!("{} ended with {code}: {}", argv[0], result.stderr.trim())))
             }
-            CommandEnd::TimedOut(_) | CommandEnd::Cancelled(_) => {
+            CommandEnd::TimedOut | CommandEnd::Cancelled => {
                 Err(transient(format!("{} ran longer than {HOOK_TIMEOUT:?}", argv[0])))
             }
-            CommandEnd::NotStarted(verdict) => Err(not_started(&verdict)),
         }
     }
 

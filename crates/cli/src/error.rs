@@ -87,7 +87,7 @@ fn refusal<'a>(cause: &'a (dyn StdError + 'static)) -> Option<&'a SendRejection>
         return Some(refusal);
     }
     match cause.downcast_ref() {
-        Some(longshore::SendError::Refused(refusal)) => Some(refusal),
+        Some(longshore::SendError::Rejected(refusal)) => Some(refusal),
         _ => cause.downcast_ref(),
     }
 }

@@ -32,7 +32,7 @@ impl ExecHandler {
     }
 }
 
-/// The stored result of a command with exit code 0.
+/// What is known of a command that ended; with exit code 0 it is the unit's result.
 #[derive(Debug, Serialize)]
 pub struct ExecResult {
     /// Its exit code; null if a signal ended it.
@@ -60,8 +60,8 @@ impl Handler for ExecHandler {
         exec.check().map_err(|problem| Verdict::fail("bad-input", problem))?;
         let run = CommandRun { exec: &exec, settings: &self.settings, env: unit_env(&context) };
         let cancelled = context.cancelled();
-        let end = run.perform(cancelled.cancelled()).await;
-        to_outcome(end, &exec, context.cancel_reason())
+        let ended = run.perform(cancelled.cancelled()).await?;
+        to_outcome(ended, &exec, context.cancel_reason())
     }
 }
 
@@ -78,12 +78,12 @@ fn unit_env(context: &Context) -> Vec<(&'static str, String)> {
 }
 
 fn to_outcome(
-    end: CommandEnd,
+    (end, result): (CommandEnd, ExecResult),
     exec: &ExecPayload,
     reason: Option<CancelReason>,
 ) -> HandlerResult<ExecResult> {
     match end {
-        CommandEnd::Exited(result) => match (result.exit_code, result.signal) {
+        CommandEnd::Exited => match (result.exit_code, result.signal) {
             (Some(0), _) => Ok(HandlerReply::new(result)),
             (Some(code), _) => {
                 Err(Verdict::retry("exit-code", with_tail(format!("exit code {code}"), &result)))
@@ -93,16 +93,15 @@ fn to_outcome(
                 Err(Verdict::retry("signal", with_tail(format!("killed by {signal}"), &result)))
             }
         },
-        CommandEnd::TimedOut(result) => {
+        CommandEnd::TimedOut => {
             let limit = exec.timeout.map_or(String::new(), |limit| longshore::duration::format(limit.0));
             Err(Verdict::retry("timeout", with_tail(format!("still running after {limit}"), &result)))
         }
-        CommandEnd::Cancelled(result) if reason == Some(CancelReason::TimedOut) => {
+        CommandEnd::Cancelled if reason == Some(CancelReason::TimedOut) => {
             Err(Verdict::retry("timeout", with_tail("its time limit was reached".into(), &result)))
         }
         // The engine decides whether it was cancelled or only interrupted: it knows the reason.
-        CommandEnd::Cancelled(_) => Err(Verdict::Cancel),
-        CommandEnd::NotStarted(verdict) => Err(verdict),
+        CommandEnd::Cancelled => Err(Verdict::Cancel),
     }
 }
 

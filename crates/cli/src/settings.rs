@@ -294,14 +294,14 @@ fn bounded_pool(name: &PoolName, written: &BoundedPoolConfig) -> anyhow::Result<
 }
 
 fn adaptive(name: &PoolName, written: &BoundedPoolConfig) -> anyhow::Result<Option<AdaptiveMax>> {
-    let config::AdaptiveConfig { least, most, window } = written.adaptive;
-    let (min, max) = (least.max(1), written.max);
-    match most {
+    let config::AdaptiveConfig { min, max, window } = written.adaptive;
+    let (min, initial) = (min.max(1), written.max);
+    match max {
         0 => Ok(None),
-        most if (min..=most).contains(&max) => Ok(Some(AdaptiveMax { min, max: most, window })),
-        most => {
-            let problem = format!("`pools.{name}.max` is {max}, which is not within {min} and {most}");
-            Err(usage(problem)).hint("an adaptive maximum begins with `max`: between `least` and `most`")
+        max if (min..=max).contains(&initial) => Ok(Some(AdaptiveMax { min, max, window })),
+        max => {
+            let problem = format!("`pools.{name}.max` is {initial}, which is not within {min} and {max}");
+            Err(usage(problem)).hint("it is the initial maximum: between `adaptive.min` and `adaptive.max`")
         }
     }
 }

@@ -7,14 +7,14 @@
 pub mod log_prefix;
 pub mod pidfile;
 pub mod process;
-mod process_group;
 mod reconciler;
 pub mod scale;
 pub mod sd_notify;
+mod section;
 #[cfg(test)]
 mod tests;
 pub mod version_file;
 
 pub use reconciler::{
-    AfterEnd, ProcessId, Reconciler, RestartRules, SectionSpec, StopReason, SupervisorAction,
+    ExitDecision, ProcessId, Reconciler, RestartRules, SectionSpec, StopReason, SupervisorAction,
 };

@@ -46,11 +46,11 @@ impl Scope {
 
     /// Rejects a new batch of a suspended tenant, and of one with `existing` others.
     pub fn check_new_batch(&self, tenant: &TenantId, suspended: bool, existing: u64) -> Result<()> {
-        let refusal = match suspended {
+        let rejection = match suspended {
             true => Some(SendRejection::Suspended(tenant.clone())),
             false => self.check_new("batches", existing, MAX_BATCHES),
         };
-        refusal.map_or(Ok(()), |refusal| Err(Error::Invalid(refusal.to_string())))
+        rejection.map_or(Ok(()), |rejection| Err(Error::Invalid(rejection.to_string())))
     }
 
     fn check_new(&self, what: &str, existing: u64, limit: u64) -> Option<SendRejection> {
@@ -88,7 +88,7 @@ impl LimitUsage {
     }
 
     /// Why there is no room for a unit of `bytes`.
-    pub fn refuse(&self, bytes: u64) -> Option<SendRejection> {
+    pub fn rejection(&self, bytes: u64) -> Option<SendRejection> {
         let exceeds = |max: u64| {
             let stored = self.stored.map(|stored| stored + bytes + ROW_BYTES);
             stored.is_some_and(|stored| stored > max.saturating_mul(STORED_FACTOR))
@@ -122,12 +122,12 @@ impl<S> Default for CapacityCheck<S> {
 }
 
 impl<S: Ord> CapacityCheck<S> {
-    /// Counts a unit of `bytes`, or returns the refusal if a limit is reached.
+    /// Counts a unit of `bytes`, or returns the rejection if a limit is reached.
     pub fn admit(&mut self, lane: i64, bytes: u64) -> Option<SendRejection> {
         let scopes = self.lanes.get(&lane)?;
         let mut limits = scopes.iter().filter_map(|scope| self.limits.get(scope));
-        if let Some(refusal) = limits.find_map(|usage| usage.refuse(bytes)) {
-            return Some(refusal);
+        if let Some(rejection) = limits.find_map(|usage| usage.rejection(bytes)) {
+            return Some(rejection);
         }
         for scope in scopes {
             if let Some(usage) = self.limits.get_mut(scope) {
@@ -161,7 +161,7 @@ pub struct UnitDependencies {
 
 impl UnitDependencies {
     /// Looks up the state of each dependency. `state_of` returns `None` for a unit that does not
-    /// exist or belongs to another tenant, which refuses the new unit.
+    /// exist or belongs to another tenant, which rejects the new unit.
     pub fn resolve<E>(
         after: &Dependencies,
         mut state_of: impl FnMut(UnitId) -> Result<Option<UnitState>, E>,
@@ -194,7 +194,7 @@ impl OnDuplicate {
     pub fn answer(self, holder: UnitId) -> SendResult {
         match self {
             Self::Existing => SendResult::Existing(holder),
-            Self::Rejected => SendResult::Refused(SendRejection::Duplicate(holder)),
+            Self::Rejected => SendResult::Rejected(SendRejection::Duplicate(holder)),
         }
     }
 }
@@ -212,16 +212,16 @@ impl NewUnit {
 
 impl SendResult {
     /// Why the unit was rejected.
-    pub fn refusal(&self) -> Option<&SendRejection> {
+    pub fn rejection(&self) -> Option<&SendRejection> {
         match self {
-            Self::Refused(refusal) => Some(refusal),
+            Self::Rejected(rejection) => Some(rejection),
             Self::Created(_) | Self::Existing(_) => None,
         }
     }
 
     /// Whether it rejects the whole chunk of a batch.
     pub fn keeps_chunk_out(&self) -> bool {
-        self.refusal().is_some_and(SendRejection::rejects_chunk)
+        self.rejection().is_some_and(SendRejection::rejects_chunk)
     }
 }
 
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_unit_uses_no_capacity() {
+    fn a_rejected_unit_uses_no_capacity() {
         let mut check = CapacityCheck::default();
         check.lanes.insert(7, vec!["lane", "queue"]);
         check.limits.insert("lane", limited(CapacityScope::Lane, Some(2), None));

@@ -70,18 +70,18 @@ impl std::io::Write for ByteCount {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UnitCursor {
     /// The sort key; 0 in lists that are sorted by id.
-    pub place: i64,
+    pub sort_key: i64,
     /// The unit.
     pub id: UnitId,
 }
 
 impl UnitCursor {
     /// Before the first unit of a list that starts with the newest.
-    pub const START: Self = Self { place: i64::MAX, id: UnitId::from_bytes([0xff; 16]) };
+    pub const START: Self = Self { sort_key: i64::MAX, id: UnitId::from_bytes([0xff; 16]) };
 
     /// A position in a list that is sorted by id.
     pub fn by_id(id: UnitId) -> Self {
-        Self { place: 0, id }
+        Self { sort_key: 0, id }
     }
 
     /// A position between two units of a list by id, which says as little as possible about them: they
@@ -101,7 +101,7 @@ impl UnitCursor {
 
 impl fmt::Display for UnitCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.place, self.id)
+        write!(f, "{}.{}", self.sort_key, self.id)
     }
 }
 
@@ -109,8 +109,8 @@ impl FromStr for UnitCursor {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let (place, id) = text.split_once('.').ok_or_else(|| invalid_cursor(text))?;
-        Ok(Self { place: parse_cursor(place)?, id: parse_cursor(id)? })
+        let (sort_key, id) = text.split_once('.').ok_or_else(|| invalid_cursor(text))?;
+        Ok(Self { sort_key: parse_cursor(sort_key)?, id: parse_cursor(id)? })
     }
 }
 
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_unit_cursor_is_read_as_it_was_written() {
-        let cursor = UnitCursor { place: -7, id: UnitId::new() };
+        let cursor = UnitCursor { sort_key: -7, id: UnitId::new() };
         assert_eq!(cursor.to_string().parse::<UnitCursor>().unwrap(), cursor);
         for text in ["", ".", "7", "7.x", "x.0195c8a0-0000-7000-8000-000000000000"] {
             assert!(UnitCursor::parse(Some(text)).is_err(), "{text}");

@@ -110,12 +110,12 @@ pub fn decode_rights(flags: i64) -> Rights {
     if flags & flag::SENT_BY_TENANT == 0 { Rights::Operator } else { Rights::Tenant }
 }
 
-/// The window of the dedup key that a stored unit holds; `place` is its sort key. If the unit has
-/// ended, `place` is its end, and the window's own time does not matter.
-pub fn dedup_window(flags: i64, place: Timestamp) -> DedupWindow {
+/// The window of the dedup key that a stored unit holds; `sort_key` is its sort key. If the unit has
+/// ended, `sort_key` is its end, and the window's own time does not matter.
+pub fn dedup_window(flags: i64, sort_key: Timestamp) -> DedupWindow {
     match flags & flag::KEY_SINCE {
         0 => DedupWindow::WhileKept,
-        _ => DedupWindow::Since(place),
+        _ => DedupWindow::Since(sort_key),
     }
 }
 

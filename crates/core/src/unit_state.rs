@@ -79,7 +79,7 @@ pub struct Transition {
     pub state: UnitState,
     /// Its sort key within that state: the rank when ready, the due time when scheduled, the end
     /// time when final. Smaller comes first.
-    pub place: Timestamp,
+    pub sort_key: Timestamp,
     /// Attempts used from now on.
     pub attempt: u32,
     /// Lost runs from now on.
@@ -160,9 +160,9 @@ impl TransitionContext<'_> {
         self.to(state, self.now, failure)
     }
 
-    fn to(&self, state: UnitState, place: Timestamp, failure: Option<Failure>) -> Transition {
+    fn to(&self, state: UnitState, sort_key: Timestamp, failure: Option<Failure>) -> Transition {
         let TransitionInput { attempt, lost, .. } = *self.unit;
-        Transition { state, place, attempt, lost, failure }
+        Transition { state, sort_key, attempt, lost, failure }
     }
 
     /// `transition` with the attempt of the current run given back.

@@ -53,7 +53,7 @@ impl BatchWriter {
 
     /// Adds units and moves the cursor, in one transaction. Waits for capacity (or as
     /// [`Self::when_full`] says) and for an unavailable store. A chunk that exceeds the capacity of
-    /// its queue, lane or tenant is refused, and so is a chunk of a suspended tenant. Use a fresh
+    /// its queue, lane or tenant is rejected, and so is a chunk of a suspended tenant. Use a fresh
     /// `next_cursor` for each chunk: the store recognises a repeated chunk by it.
     pub async fn add(
         &mut self,
@@ -76,8 +76,8 @@ impl BatchWriter {
         let mut capacity_wait = CapacityWait::new(&client, self.when_full);
         loop {
             let answers = self.add_chunk(&chunk).await?;
-            if let Some(refusal) = suspended(&answers) {
-                return Err(SendError::Refused(refusal));
+            if let Some(rejection) = suspended(&answers) {
+                return Err(SendError::Rejected(rejection));
             }
             let Some(full) = answers.iter().find(|answer| is_full(answer)) else {
                 self.batch.cursor = chunk.next;
@@ -85,8 +85,8 @@ impl BatchWriter {
             };
             let queues = chunk.units.iter().map(|unit| unit.queue.clone()).collect();
             let waits = !self.exceeds_capacity(&chunk).await? && capacity_wait.wait(full, &queues).await?;
-            if let (SendResult::Refused(refusal), false) = (full, waits) {
-                return Err(SendError::Refused(refusal.clone()));
+            if let (SendResult::Rejected(rejection), false) = (full, waits) {
+                return Err(SendError::Rejected(rejection.clone()));
             }
         }
     }
@@ -140,7 +140,7 @@ impl BatchWriter {
 
 fn suspended(answers: &[SendResult]) -> Option<SendRejection> {
     answers.iter().find_map(|answer| match answer {
-        SendResult::Refused(refusal @ SendRejection::Suspended(_)) => Some(refusal.clone()),
+        SendResult::Rejected(rejection @ SendRejection::Suspended(_)) => Some(rejection.clone()),
         _ => None,
     })
 }

@@ -52,11 +52,11 @@ pub(crate) enum CallSite {
 /// What the client does when a queue is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
-    /// Return [`SendResult::Refused`] immediately.
-    Refuse,
+    /// Return [`SendResult::Rejected`] immediately.
+    Reject,
     /// Wait for capacity.
     Wait,
-    /// Wait for capacity this long, then return [`SendResult::Refused`].
+    /// Wait for capacity this long, then return [`SendResult::Rejected`].
     WaitFor(Duration),
 }
 
@@ -64,9 +64,9 @@ pub enum WhenFull {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The store refused the unit.
-    #[error("the unit was refused: {0}")]
-    Refused(SendRejection),
+    /// The store rejected the unit.
+    #[error("the unit was rejected: {0}")]
+    Rejected(SendRejection),
     /// The queue is full and the sender is a handler. Waiting could deadlock: the queue may need
     /// the handler's own slot.
     #[error("the queue is full and a handler must not wait for capacity (it may wait for itself): {0}")]
@@ -150,12 +150,12 @@ impl Client {
         let id = unit.id;
         match self.send_many(vec![unit], WhenFull::Wait).await?.pop() {
             Some(SendResult::Created(id) | SendResult::Existing(id)) => Ok(id),
-            Some(SendResult::Refused(refusal)) => Err(SendError::Refused(refusal)),
+            Some(SendResult::Rejected(rejection)) => Err(SendError::Rejected(rejection)),
             None => Err(Error::not_found("answer for unit", id).into()),
         }
     }
 
-    /// Sends many units. Returns one result per unit, in order. A refused unit does not block the
+    /// Sends many units. Returns one result per unit, in order. A rejected unit does not block the
     /// others. Sending the same units again does no harm.
     pub async fn send_many(
         &self,
@@ -289,7 +289,7 @@ impl std::fmt::Debug for Client {
 }
 
 pub(crate) fn is_full(answer: &SendResult) -> bool {
-    matches!(answer, SendResult::Refused(SendRejection::Full { .. }))
+    matches!(answer, SendResult::Rejected(SendRejection::Full { .. }))
 }
 
 /// A chunk and the result of its first send.
@@ -334,7 +334,7 @@ impl<'a> CapacityWait<'a> {
     pub(crate) fn new(client: &'a Client, when_full: WhenFull) -> Self {
         let until = match when_full {
             WhenFull::WaitFor(limit) => Some(Instant::now() + limit),
-            WhenFull::Refuse | WhenFull::Wait => None,
+            WhenFull::Reject | WhenFull::Wait => None,
         };
         let retry_gap = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
         Self { client, when_full, cursor: None, until, retry_gap }
@@ -354,15 +354,15 @@ impl<'a> CapacityWait<'a> {
         answer: &SendResult,
         queues: &HashSet<QueueName>,
     ) -> Result<bool, SendError> {
-        if self.when_full == WhenFull::Refuse {
+        if self.when_full == WhenFull::Reject {
             return Ok(false);
         }
-        if let (CallSite::InsideHandler, SendResult::Refused(refusal)) = (self.client.call_site, answer) {
-            return Err(SendError::WouldDeadlock(refusal.clone()));
+        if let (CallSite::InsideHandler, SendResult::Rejected(rejection)) = (self.client.call_site, answer) {
+            return Err(SendError::WouldDeadlock(rejection.clone()));
         }
         let topics = CapacityTopics { queues, anywhere: is_tenant_limit(answer) };
         // The first call only takes a position in the feed and retries: capacity that appeared
-        // between the refusal and here would otherwise be missed.
+        // between the rejection and here would otherwise be missed.
         let Some(cursor) = self.cursor else {
             self.cursor = Some(self.follow_feed(u64::MAX, Duration::ZERO, &topics).await?);
             return Ok(true);
@@ -414,5 +414,5 @@ impl CapacityTopics<'_> {
 }
 
 fn is_tenant_limit(answer: &SendResult) -> bool {
-    matches!(answer, SendResult::Refused(SendRejection::Full { bound: CapacityScope::Tenant, .. }))
+    matches!(answer, SendResult::Rejected(SendRejection::Full { bound: CapacityScope::Tenant, .. }))
 }

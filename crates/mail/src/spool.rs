@@ -7,7 +7,7 @@
 //! sending/DUE-P-KEY      claimed by a sender
 //! sent/DAY/DUE-P-KEY     accepted by the server
 //! failed/WHEN-P-KEY      not sent again, except by `retry`
-//! locks/N                held by the sender of bucket N
+//! locks/N                held by the sender of bucket N; 16 by the process that prunes
 //! ```
 //!
 //! A message is one file with two hard links: one under `keys`, which stays as long as the message is known,
@@ -116,19 +116,19 @@ impl Spool {
         &self.0.folder
     }
 
-    fn within(&self, name: &str) -> PathBuf {
+    fn dir(&self, name: &str) -> PathBuf {
         self.0.folder.join(name)
     }
 
-    fn at(&self, state: State, name: &FileName) -> PathBuf {
-        self.within(state.folder()).join(name.to_string())
+    fn state_path(&self, state: State, name: &FileName) -> PathBuf {
+        self.dir(state.folder()).join(name.to_string())
     }
 
-    fn key(&self, key: &MessageKey) -> PathBuf {
-        self.within("keys").join(key.encoded())
+    fn key_path(&self, key: &MessageKey) -> PathBuf {
+        self.dir("keys").join(key.encoded())
     }
 
-    fn step(&self, name: &'static str) {
+    fn failpoint(&self, name: &'static str) {
         self.0.failpoints.hit(name);
     }
 }

@@ -49,7 +49,18 @@ pub(crate) enum ClosureCommand<'a> {
 pub(crate) type CallResult = Result<CallPayload, CallFailure>;
 
 /// Why a call failed, and on which worker.
-pub(crate) type CallFailure = (ErrorKind, Option<WorkerRef>);
+#[derive(Debug)]
+pub(crate) struct CallFailure {
+    pub(crate) kind: ErrorKind,
+    pub(crate) worker: Option<WorkerRef>,
+}
+
+/// A failure before a worker had the call.
+impl From<ErrorKind> for CallFailure {
+    fn from(kind: ErrorKind) -> Self {
+        Self { kind, worker: None }
+    }
+}
 
 impl Job {
     /// The call, as an operation in this process sees it.
@@ -98,7 +109,7 @@ impl Job {
 
     /// Answers that the call failed.
     pub(crate) fn fail(self, kind: ErrorKind, worker: Option<WorkerRef>) {
-        self.answer(Err((kind, worker)));
+        self.answer(Err(CallFailure { kind, worker }));
     }
 }
 

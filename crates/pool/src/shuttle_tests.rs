@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use crate::backend::CancelReason;
 use crate::error::{CancelEffect, ErrorKind, OperationError};
-use crate::job::{CallResult, Job, Work};
+use crate::job::{CallFailure, CallResult, Job, Work};
 use crate::operation::{Operation, OperationSet, Operator};
 use crate::scheduler::Ticket;
 use crate::shared::{Shared, SubmitResult};
@@ -99,11 +99,11 @@ impl Scenario {
                 self.assert_started(number, 1);
                 true
             }
-            Ok(Err((ErrorKind::Panic { .. }, _))) => {
+            Ok(Err(CallFailure { kind: ErrorKind::Panic { .. }, .. })) => {
                 self.assert_started(number, 1);
                 false
             }
-            Ok(Err((ErrorKind::ShuttingDown, _))) => {
+            Ok(Err(CallFailure { kind: ErrorKind::ShuttingDown, .. })) => {
                 self.assert_started(number, 0);
                 false
             }

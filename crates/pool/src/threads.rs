@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::backend::{Backend, CancelReason, Isolation};
 use crate::call_state::CallState;
 use crate::error::{CancelEffect, ErrorKind, OperationError};
-use crate::job::{CallResult, ClosureCommand, Job, Work};
+use crate::job::{CallFailure, CallResult, ClosureCommand, Job, Work};
 use crate::operation::{Operation, OperationSet, Operator};
 use crate::payload::CallPayload;
 use crate::scheduler::{EndCause, NextAction, WorkerId};
@@ -213,7 +213,7 @@ impl ThreadWorker {
             Ok(Err(OperationError(kind))) => kind,
             Err(panic) => ErrorKind::Panic { message: panic_message(&*panic) },
         };
-        Err((kind, worker_ref(self.id, None)))
+        Err(CallFailure { kind, worker: worker_ref(self.id, None) })
     }
 }
 

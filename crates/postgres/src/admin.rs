@@ -190,7 +190,7 @@ async fn reclaim_dedup_keys(
             continue;
         };
         with_key.insert(row.id);
-        wanted.entry(send::dedup_key(stream.lane, &key)).or_insert(row.id);
+        wanted.entry(send::lane_key(stream.lane, &key)).or_insert(row.id);
     }
     if with_key.is_empty() {
         return Ok(steps);
@@ -222,7 +222,7 @@ async fn assign_free_keys(tx: &mut Tx<'_>, wanted: BTreeMap<Vec<u8>, UnitId>) ->
 pub(crate) struct RetryCursor {
     batch: i64,
     stream: i64,
-    place: i64,
+    sort_key: i64,
     unit: Uuid,
     /// Units that failed after this time are not retried.
     until: i64,
@@ -247,7 +247,7 @@ pub(crate) async fn batch(
         return Ok(None);
     }
     let until = tx.now.as_micros();
-    let cursor = RetryCursor { batch: num, stream: 0, place: i64::MIN, unit: Uuid::nil(), until };
+    let cursor = RetryCursor { batch: num, stream: 0, sort_key: i64::MIN, unit: Uuid::nil(), until };
     let (mut retried, mut left) = (0, Some(cursor));
     // A unit does not count if another has taken its key.
     while let Some(cursor) = left.filter(|_| retried == 0) {
@@ -289,15 +289,15 @@ async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Opt
          ORDER BY s.num, u.sort_key, u.id LIMIT {MAX_CHUNK_UNITS}",
         columns = UnitRow::COLUMNS
     );
-    let RetryCursor { batch, stream, place, unit, until } = cursor;
+    let RetryCursor { batch, stream, sort_key, unit, until } = cursor;
     let mut steps = Vec::new();
-    for row in tx.query(&sql, &[&batch, &stream, &place, &unit, &until]).await? {
+    for row in tx.query(&sql, &[&batch, &stream, &sort_key, &unit, &until]).await? {
         let row = UnitRow::read(&Columns(&row))?;
         let step = transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
         steps.push((row, step));
     }
     let next_cursor = steps.last().filter(|_| steps.len() >= MAX_CHUNK_UNITS as usize).map(|(row, _)| {
-        RetryCursor { stream: row.stream, place: row.sort_key, unit: uuid(row.id), ..cursor }
+        RetryCursor { stream: row.stream, sort_key: row.sort_key, unit: uuid(row.id), ..cursor }
     });
     let cache = Arc::clone(&tx.streams);
     let streams = cache.by_num(tx, steps.iter().map(|(row, _)| row.stream)).await?;

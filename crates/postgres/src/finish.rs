@@ -196,7 +196,7 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
     for change in changes {
         columns.push(change)?;
     }
-    let ChangeColumns { id, state, place, attempt, lost, fence, flags, failure, free, result, checkpoint } =
+    let ChangeColumns { id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint } =
         &columns;
     tx.query(
         "UPDATE longshore_unit u SET state = f.state, sort_key = f.sort_key, attempt = f.attempt,
@@ -208,7 +208,7 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
          FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
          AS f (id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint)
          WHERE u.id = f.id",
-        &[id, state, place, attempt, lost, fence, flags, failure, free, result, checkpoint],
+        &[id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint],
     )
     .await?;
     Ok(())
@@ -219,7 +219,7 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
 struct ChangeColumns<'c> {
     id: Vec<Uuid>,
     state: Vec<i16>,
-    place: Vec<i64>,
+    sort_key: Vec<i64>,
     attempt: Vec<i32>,
     lost: Vec<i32>,
     fence: Vec<i64>,
@@ -236,7 +236,7 @@ impl<'c> ChangeColumns<'c> {
         let checkpointed = if change.checkpoint.is_some() { flag::CHECKPOINTED } else { 0 };
         self.id.push(uuid(row.id));
         self.state.push(i16::from(entry_code(step.state, step.lost)));
-        self.place.push(step.place.as_micros());
+        self.sort_key.push(step.sort_key.as_micros());
         self.attempt.push(i32::try_from(step.attempt).map_err(damaged)?);
         self.lost.push(i32::try_from(step.lost).map_err(damaged)?);
         self.fence.push(change.fence.cast_signed());

@@ -71,17 +71,17 @@ async fn by_state(
         let [owner, queue, kind, batch] = &names;
         let max_rows = i64::from(limit) + 1;
         let rows =
-            tx.query(&sql, &[owner, queue, kind, batch, &after.place, &uuid(after.id), &max_rows]).await?;
+            tx.query(&sql, &[owner, queue, kind, batch, &after.sort_key, &uuid(after.id), &max_rows]).await?;
         for row in &rows {
-            found.push(UnitCursor { place: value(row, 0)?, id: unit_id(value(row, 1)?) });
+            found.push(UnitCursor { sort_key: value(row, 0)?, id: unit_id(value(row, 1)?) });
         }
     }
     found.sort_by(|a, b| b.cmp(a));
     let Page { items, next } = Page::first(found, limit, ToString::to_string);
-    let places: HashMap<UnitId, UnitCursor> = items.iter().map(|at| (at.id, *at)).collect();
+    let cursors: HashMap<UnitId, UnitCursor> = items.iter().map(|at| (at.id, *at)).collect();
     let ids = uuids(items.iter().map(|at| &at.id));
     let page = Page { items: load_summaries(tx, ids).await?, next };
-    Ok(page.within_bytes(|_, unit| places[&unit.id].to_string()))
+    Ok(page.within_bytes(|_, unit| cursors[&unit.id].to_string()))
 }
 
 /// The newest units of one state. A page of n units can only contain units of the n streams with

@@ -148,11 +148,11 @@ impl QueueLimits {
         Ok(())
     }
 
-    /// The refusal if the stream's tenant is suspended, or may not have another queue or kind.
-    pub(crate) fn refuse_stream(&self, stream: &Stream) -> Option<SendRejection> {
+    /// The rejection if the stream's tenant is suspended, or may not have another queue or kind.
+    pub(crate) fn stream_rejection(&self, stream: &Stream) -> Option<SendRejection> {
         let suspended = self.suspended.contains(&stream.lane);
-        let refusal = suspended.then(|| SendRejection::Suspended(stream.tenant.clone()));
-        refusal.or_else(|| stream.refusal.clone())
+        let rejection = suspended.then(|| SendRejection::Suspended(stream.tenant.clone()));
+        rejection.or_else(|| stream.rejection.clone())
     }
 }
 

@@ -68,9 +68,9 @@ pub(crate) async fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Res
         return Ok(answer);
     }
     let answers = send(tx, scope, &firing.units, 0, LimitPolicy::Enforce).await?;
-    if let Some(refusal) = answers.iter().find_map(SendResult::refusal) {
+    if let Some(rejection) = answers.iter().find_map(SendResult::rejection) {
         tx.abandon = true;
-        return Ok(FireResult::Refused(refusal.clone()));
+        return Ok(FireResult::Rejected(rejection.clone()));
     }
     firing.apply(&mut schedule);
     update(tx, &schedule).await?;

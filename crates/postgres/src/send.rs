@@ -16,13 +16,14 @@ use std::sync::Arc;
 use longshore_core::store::SendResult;
 use longshore_core::{NewUnit, Result, Scope};
 
+use crate::error::damaged;
 use crate::queue_limits::QueueLimits;
 use crate::streams::{self, Stream, StreamCache, StreamKey, TenantUsage};
 use crate::tx::Tx;
 
 use admission::{AdmissionPlan, CapacityPolicy};
 pub(crate) use fast_path::try_fast_path;
-use insert::{MAX_CHUNK_UNITS, NewRow};
+use insert::NewRow;
 pub(crate) use tx_enqueue::send_in;
 
 /// Whether limits and suspension apply.
@@ -43,7 +44,7 @@ pub(crate) async fn send(
     policy: LimitPolicy,
 ) -> Result<Vec<SendResult>> {
     scope.check_units(units)?;
-    let streams = streams(tx, scope, units, batch, policy).await?;
+    let streams = resolve_streams(tx, scope, units, batch, policy).await?;
     let limited = policy == LimitPolicy::Enforce;
     let plain = units.iter().all(is_plain) && !streams.iter().any(|stream| stream.is_placeholder());
     let done = match plain {
@@ -63,7 +64,7 @@ pub(crate) async fn send(
             capacity = CapacityPolicy::Checked(limits);
         }
         answers.extend(send_with_admission(tx, units, streams, capacity).await?);
-        if answers.iter().any(|answer| answer.refusal().is_some()) {
+        if answers.iter().any(|answer| answer.rejection().is_some()) {
             streams::remove_unused(tx).await?;
         }
     }
@@ -89,7 +90,7 @@ async fn send_plain(
 ) -> Result<usize> {
     let mut done = 0;
     while done < units.len() {
-        let until = insert::chunk_end(units, done, MAX_CHUNK_UNITS);
+        let until = done + insert::chunk_len(units[done..].iter());
         let (units, streams) = (&units[done..until], &streams[done..until]);
         let now = tx.now;
         let rows: Vec<NewRow<'_>> =
@@ -118,14 +119,14 @@ async fn send_with_admission(
     Ok(answers)
 }
 
-/// Keys are unique within a lane. They are bytes because text cannot hold NUL.
-pub(crate) fn dedup_key(lane: i64, key: &str) -> Vec<u8> {
+/// A dedup or cap key, which is unique within a lane. Bytes, because text cannot hold NUL.
+pub(crate) fn lane_key(lane: i64, key: &str) -> Vec<u8> {
     format!("{lane}:{key}").into_bytes()
 }
 
 /// Each unit's stream. New streams are created in sorted order, so that two senders do not
 /// deadlock.
-async fn streams(
+async fn resolve_streams(
     tx: &mut Tx<'_>,
     scope: &Scope,
     units: &[NewUnit],
@@ -145,19 +146,28 @@ async fn streams(
     let mut found: HashMap<StreamKey, Arc<Stream>> = HashMap::new();
     let mut usage = None;
     for key in keys {
-        let stream = stream(tx, &cache, scope, &key, policy, &mut usage).await?;
+        let stream = find_or_create_stream(tx, &cache, scope, &key, policy, &mut usage).await?;
         found.insert(key, stream);
     }
+    unit_streams(units, |unit| found.get(&key(unit, batch)).cloned())
+        .ok_or_else(|| damaged("no stream for a unit that is being sent"))
+}
+
+/// Each unit's stream, if `find` finds them all.
+fn unit_streams(
+    units: &[NewUnit],
+    find: impl Fn(&NewUnit) -> Option<Arc<Stream>>,
+) -> Option<Vec<Arc<Stream>>> {
     let mut streams: Vec<Arc<Stream>> = Vec::with_capacity(units.len());
     for (at, unit) in units.iter().enumerate() {
         let before = streams.last().filter(|_| at > 0 && same_stream(&units[at - 1], unit));
-        let stream = before.or_else(|| found.get(&key(unit, batch)));
-        streams.extend(stream.cloned());
+        let stream = before.cloned().or_else(|| find(unit))?;
+        streams.push(stream);
     }
-    Ok(streams)
+    Some(streams)
 }
 
-async fn stream(
+async fn find_or_create_stream(
     tx: &mut Tx<'_>,
     cache: &StreamCache,
     scope: &Scope,
@@ -168,7 +178,7 @@ async fn stream(
     if let Some(stream) = cache.find(tx, key).await? {
         return Ok(stream);
     }
-    let refusal = match policy {
+    let rejection = match policy {
         LimitPolicy::Exempt => None,
         LimitPolicy::Enforce => {
             // Units of one send are nearly always of one tenant.
@@ -178,8 +188,8 @@ async fn stream(
             usage.as_mut().and_then(|usage| usage.add(scope, key))
         }
     };
-    match refusal {
-        Some(refusal) => Ok(Arc::new(Stream::placeholder(key.clone(), refusal))),
+    match rejection {
+        Some(rejection) => Ok(Arc::new(Stream::placeholder(key.clone(), rejection))),
         None => cache.create(tx, key).await,
     }
 }

@@ -27,8 +27,8 @@ pub(crate) struct Stream {
     pub(crate) queue: QueueName,
     pub(crate) kind: Kind,
     pub(crate) batch: Option<BatchId>,
-    /// Why its units are refused, if it is a placeholder.
-    pub(crate) refusal: Option<SendRejection>,
+    /// Why its units are rejected, if it is a placeholder.
+    pub(crate) rejection: Option<SendRejection>,
 }
 
 /// The key of a stream.
@@ -81,7 +81,7 @@ impl StreamCache {
         self.with(|index| index.capped.get(&lane).copied().unwrap_or(true))
     }
 
-    /// Records whether sends to these lanes are limited or refused.
+    /// Records whether sends to these lanes are limited or rejected.
     pub(crate) fn set_gated(&self, lanes: &[i64], gated: bool) {
         self.with(|index| match gated {
             true => index.gated.extend(lanes),
@@ -228,7 +228,7 @@ impl TenantUsage {
         Ok(usage)
     }
 
-    /// Counts a new stream, or returns why its units are refused: its tenant is suspended, or has too
+    /// Counts a new stream, or returns why its units are rejected: its tenant is suspended, or has too
     /// many queues or streams.
     pub(crate) fn add(&mut self, scope: &Scope, key: &StreamKey) -> Option<SendRejection> {
         if self.suspended {
@@ -236,18 +236,18 @@ impl TenantUsage {
         }
         let is_new = !self.queues.contains(key.queue.as_str());
         let of_queue = is_new.then(|| scope.check_new_queue(self.used_queues)).flatten();
-        let refusal = of_queue.or_else(|| scope.check_new_stream(self.streams, self.batches));
-        if refusal.is_none() {
+        let rejection = of_queue.or_else(|| scope.check_new_stream(self.streams, self.batches));
+        if rejection.is_none() {
             self.used_queues += u64::from(is_new);
             self.streams += 1;
             self.queues.insert(key.queue.as_str().to_owned());
         }
-        refusal
+        rejection
     }
 }
 
 /// Deletes the streams, lanes and queues that this transaction has inserted for units that were
-/// refused.
+/// rejected.
 pub(crate) async fn remove_unused(tx: &mut Tx<'_>) -> Result<()> {
     if tx.new_streams.is_empty() {
         return Ok(());
@@ -299,11 +299,11 @@ pub(crate) async fn lane(tx: &mut Tx<'_>, name: &QueueName, tenant: &TenantId) -
 }
 
 impl Stream {
-    /// Stands for a stream that does not exist: none is created for units that will be refused.
-    pub(crate) fn placeholder(key: StreamKey, refusal: SendRejection) -> Self {
+    /// Stands for a stream that does not exist: none is created for units that will be rejected.
+    pub(crate) fn placeholder(key: StreamKey, rejection: SendRejection) -> Self {
         let StreamKey { queue, tenant, kind, batch: batch_num } = key;
-        let refusal = Some(refusal);
-        Self { num: 0, lane: 0, queue_num: 0, batch_num, tenant, queue, kind, batch: None, refusal }
+        let rejection = Some(rejection);
+        Self { num: 0, lane: 0, queue_num: 0, batch_num, tenant, queue, kind, batch: None, rejection }
     }
 
     /// Whether it is [`Self::placeholder`].
@@ -332,7 +332,7 @@ impl Stream {
             queue: QueueName::new(value::<&str>(row, 5)?).map_err(damaged)?,
             kind: Kind::new(value::<&str>(row, 6)?).map_err(damaged)?,
             batch: batch.map(BatchId::new).transpose().map_err(damaged)?,
-            refusal: None,
+            rejection: None,
         })
     }
 }

@@ -100,7 +100,7 @@ async fn one(tx: &mut Tx<'_>, id: &TenantId) -> Result<Option<Tenant>> {
     Ok(list(tx, &Scope::Tenant(id.clone())).await?.pop())
 }
 
-/// Whether a tenant's sends are refused.
+/// Whether a tenant's sends are rejected.
 pub(crate) async fn is_suspended(tx: &mut Tx<'_>, id: &TenantId) -> Result<bool> {
     let sql = "SELECT 1 FROM longshore_tenant WHERE name = $1 AND suspended";
     Ok(tx.query_opt(sql, &[&id.as_str()]).await?.is_some())

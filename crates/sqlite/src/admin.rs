@@ -124,7 +124,7 @@ fn reclaim_dedup_key(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
         .db
         .execute(
             "UPDATE OR IGNORE longshore_unit SET dedup_key = ?2 WHERE id = ?1",
-            (row.id.as_bytes(), send::dedup_key(lane, &key)),
+            (row.id.as_bytes(), send::lane_key(lane, &key)),
         )
         .or_translate()?;
     Ok(taken > 0)
@@ -147,7 +147,7 @@ fn reopen_batch(tx: &mut Tx<'_>, stream: i64) -> Result<()> {
 pub(crate) struct RetryCursor {
     batch: i64,
     stream: i64,
-    place: i64,
+    sort_key: i64,
     unit: UnitId,
     /// Units that failed after this time are not retried.
     until: i64,
@@ -172,7 +172,7 @@ pub(crate) fn batch(
     }
     let (unit, until) = (UnitId::from_bytes([0; 16]), tx.now.as_micros());
     let (mut retried, mut left) =
-        (0, Some(RetryCursor { batch: num, stream: 0, place: i64::MIN, unit, until }));
+        (0, Some(RetryCursor { batch: num, stream: 0, sort_key: i64::MIN, unit, until }));
     // A unit does not count if another has its key.
     while let Some(cursor) = left.filter(|_| retried == 0) {
         (retried, left) = retry_chunk(tx, cursor)?;
@@ -213,7 +213,7 @@ fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Option<Re
 
 /// The next chunk of a batch's failed units, as positions.
 fn failed_units(db: &Connection, after: RetryCursor) -> Result<Vec<RetryCursor>> {
-    let RetryCursor { batch, stream, place, unit, until } = after;
+    let RetryCursor { batch, stream, sort_key, unit, until } = after;
     db.prepare_cached(
         "SELECT s.num, u.sort_key, u.id
          FROM longshore_stream s JOIN longshore_unit u INDEXED BY longshore_unit_sort
@@ -223,9 +223,9 @@ fn failed_units(db: &Connection, after: RetryCursor) -> Result<Vec<RetryCursor>>
          ORDER BY s.num, u.sort_key, u.id LIMIT ?6",
     )
     .or_translate()?
-    .query_map((batch, stream, place, unit.as_bytes(), until, MAX_CHUNK), |row| {
+    .query_map((batch, stream, sort_key, unit.as_bytes(), until, MAX_CHUNK), |row| {
         let unit = UnitId::from_bytes(row.get(2)?);
-        Ok(RetryCursor { stream: row.get(0)?, place: row.get(1)?, unit, ..after })
+        Ok(RetryCursor { stream: row.get(0)?, sort_key: row.get(1)?, unit, ..after })
     })
     .or_translate()?
     .collect::<rusqlite::Result<_>>()

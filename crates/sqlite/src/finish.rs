@@ -139,7 +139,7 @@ pub(crate) fn apply(
         .execute((
             row.id.as_bytes(),
             entry_code(to, step.lost),
-            step.place.as_micros(),
+            step.sort_key.as_micros(),
             step.attempt,
             step.lost,
             fence,

@@ -95,17 +95,17 @@ fn newest_streams(
     );
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement
-        .query((tenant, queue, kind, batch, code, after.place, after.id.as_bytes()))
+        .query((tenant, queue, kind, batch, code, after.sort_key, after.id.as_bytes()))
         .or_translate()?;
     let mut heads: Vec<(i64, i64)> = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
-        if let Some(place) = row.get(1).or_translate()? {
-            heads.push((place, row.get(0).or_translate()?));
+        if let Some(sort_key) = row.get(1).or_translate()? {
+            heads.push((sort_key, row.get(0).or_translate()?));
         }
     }
     heads.sort_unstable_by(|a, b| b.cmp(a));
-    let least = heads.get(limit - 1).map_or(i64::MIN, |(place, _)| *place);
-    Ok(heads.into_iter().take_while(|(place, _)| *place >= least).map(|(_, num)| num).collect())
+    let least = heads.get(limit - 1).map_or(i64::MIN, |(sort_key, _)| *sort_key);
+    Ok(heads.into_iter().take_while(|(sort_key, _)| *sort_key >= least).map(|(_, num)| num).collect())
 }
 
 /// The newest units of a stream in a state.
@@ -116,8 +116,8 @@ fn newest(db: &Connection, stream: i64, code: u8, after: UnitCursor, limit: u32)
          ORDER BY sort_key DESC, id DESC LIMIT ?5",
     )
     .or_translate()?
-    .query_map((stream, code, after.place, after.id.as_bytes(), limit), |row| {
-        Ok(UnitCursor { place: row.get(0)?, id: UnitId::from_bytes(row.get(1)?) })
+    .query_map((stream, code, after.sort_key, after.id.as_bytes(), limit), |row| {
+        Ok(UnitCursor { sort_key: row.get(0)?, id: UnitId::from_bytes(row.get(1)?) })
     })
     .or_translate()?
     .collect::<rusqlite::Result<_>>()

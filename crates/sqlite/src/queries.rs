@@ -163,9 +163,9 @@ fn oldest_ready(db: &Connection, lane: i64) -> Result<Option<Timestamp>> {
         .collect::<rusqlite::Result<_>>()
         .or_translate()?;
     let mut oldest = None;
-    for (priority, place) in heads {
+    for (priority, sort_key) in heads {
         let priority = Priority::new(priority).map_err(damaged)?;
-        let since = priority.ready_at(Timestamp::from_micros(place));
+        let since = priority.ready_at(Timestamp::from_micros(sort_key));
         oldest = Some(oldest.map_or(since, |other: Timestamp| other.min(since)));
     }
     Ok(oldest)

@@ -33,7 +33,7 @@ enum LimitScope {
 
 impl QueueLimits {
     /// Rejects a new unit of a suspended tenant.
-    pub(crate) fn refuse_suspended(
+    pub(crate) fn suspended_rejection(
         &mut self,
         tx: &mut Tx<'_>,
         unit: &NewUnit,

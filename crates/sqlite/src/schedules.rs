@@ -60,9 +60,9 @@ pub(crate) fn fire(tx: &mut Tx<'_>, scope: &Scope, firing: &Firing) -> Result<Fi
         return Ok(answer);
     }
     let answers = send(tx, scope, &firing.units, 0, Admission::Bounded)?;
-    if let Some(refusal) = answers.iter().find_map(SendResult::refusal) {
+    if let Some(rejection) = answers.iter().find_map(SendResult::rejection) {
         tx.roll_back = true;
-        return Ok(FireResult::Refused(refusal.clone()));
+        return Ok(FireResult::Rejected(rejection.clone()));
     }
     firing.apply(&mut schedule);
     write(tx.db, &schedule)?;

@@ -54,15 +54,15 @@ fn send_one(
     admission: Admission,
 ) -> Result<SendResult> {
     if admission == Admission::Bounded
-        && let Some(suspended) = capacity.refuse_suspended(tx, unit)?
+        && let Some(suspended) = capacity.suspended_rejection(tx, unit)?
     {
-        return Ok(SendResult::Refused(suspended));
+        return Ok(SendResult::Rejected(suspended));
     }
     let (stream, lane) = match streams.resolve(tx, scope, unit, batch)? {
         Ok(found) => found,
-        Err(too_many) => return Ok(SendResult::Refused(too_many)),
+        Err(too_many) => return Ok(SendResult::Rejected(too_many)),
     };
-    let dedup = unit.dedup.as_ref().map(|dedup| dedup_key(lane, &dedup.key));
+    let dedup = unit.dedup.as_ref().map(|dedup| lane_key(lane, &dedup.key));
     let taken = match (&unit.dedup, &dedup) {
         (Some(wanted), Some(key)) => key_holder(tx, key, wanted.window)?,
         _ => None,
@@ -74,17 +74,17 @@ fn send_one(
     let state_of = |needs| dependency_state(tx, unit, needs);
     let dependencies = match UnitDependencies::resolve(&unit.dependencies, state_of)? {
         Ok(dependencies) => dependencies,
-        Err(refusal) => return Ok(SendResult::Refused(refusal)),
+        Err(rejection) => return Ok(SendResult::Rejected(rejection)),
     };
     if admission == Admission::Bounded
         && let Some(full) = capacity.admit(tx, lane, unit)?
     {
-        return Ok(SendResult::Refused(full));
+        return Ok(SendResult::Rejected(full));
     }
     if !insert(tx, unit, dependencies.open.len(), stream, lane, dedup)? {
         // The sender repeats a send, or the id is another tenant's.
         if dependency_state(tx, unit, unit.id)?.is_none() {
-            return Ok(SendResult::Refused(SendRejection::IdTaken(unit.id)));
+            return Ok(SendResult::Rejected(SendRejection::IdTaken(unit.id)));
         }
     } else {
         streams.used.insert(stream);
@@ -96,8 +96,8 @@ fn send_one(
     Ok(SendResult::Created(unit.id))
 }
 
-/// Keys are unique within a lane.
-pub(crate) fn dedup_key(lane: i64, key: &str) -> String {
+/// A dedup or cap key, which is unique within a lane.
+pub(crate) fn lane_key(lane: i64, key: &str) -> String {
     format!("{lane}:{key}")
 }
 
@@ -113,11 +113,11 @@ fn key_holder(tx: &Tx<'_>, dedup: &str, window: DedupWindow) -> Result<Option<Un
         .query_row([dedup], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .optional()
         .or_translate()?;
-    let Some((id, flags, code, place)) = found else { return Ok(None) };
+    let Some((id, flags, code, sort_key)) = found else { return Ok(None) };
     let id = UnitId::from_bytes(id);
-    let place = Timestamp::from_micros(place);
-    let ended = decode_state(code)?.is_final().then_some(place);
-    if dedup_window(flags, place).keeps_key_against(ended, window) {
+    let sort_key = Timestamp::from_micros(sort_key);
+    let ended = decode_state(code)?.is_final().then_some(sort_key);
+    if dedup_window(flags, sort_key).keeps_key_against(ended, window) {
         return Ok(Some(id));
     }
     finish::release_dedup_key(tx, id)?;
@@ -136,8 +136,8 @@ fn insert(
     let inline = overflow_values::fits_in_row(&unit.payload).then(|| unit.payload.as_bytes());
     let overflow = if inline.is_some() { 0 } else { ValueKind::Payload.flag() };
     let bytes = i64::try_from(unit.stored_bytes()).unwrap_or(i64::MAX);
-    let cap_key = unit.cap.as_ref().map(|cap| dedup_key(lane, &cap.key));
-    let (state, place) = unit.initial_state(waits_for > 0, tx.now);
+    let cap_key = unit.cap.as_ref().map(|cap| lane_key(lane, &cap.key));
+    let (state, sort_key) = unit.initial_state(waits_for > 0, tx.now);
     let now = tx.now.as_micros();
     let inserted = tx
         .prepared(PreparedSql::Insert)?
@@ -145,7 +145,7 @@ fn insert(
             unit.id.as_bytes(),
             stream,
             state_code(state),
-            place.as_micros(),
+            sort_key.as_micros(),
             unit.priority.level(),
             now,
             unit.deadline.map(Timestamp::as_micros),
@@ -196,8 +196,8 @@ fn record_dependencies(tx: &mut Tx<'_>, unit: &NewUnit, dependencies: &UnitDepen
     }
     let Some(failed) = dependencies.failed else { return Ok(()) };
     let row = finish::load(tx, unit.id)?;
-    let head = TransitionInput { state: UnitState::Blocked, ..row.transition_input()? };
-    let step = transition(&head, &Event::DependencyFailed(failed), &Policy::default(), tx.now)?;
+    let input = TransitionInput { state: UnitState::Blocked, ..row.transition_input()? };
+    let step = transition(&input, &Event::DependencyFailed(failed), &Policy::default(), tx.now)?;
     finish::apply(tx, &row, &step, row.fence, None)
 }
 
@@ -266,17 +266,17 @@ impl StreamCache {
         let key = (queue, unit.tenant.as_str());
         if LANE.find(tx, key)?.is_none() {
             let sql = "SELECT count(*) FROM longshore_lane WHERE tenant = ?1";
-            if let Some(refusal) = scope.check_new_queue(count(tx, sql, [unit.tenant.as_str()])?) {
-                return Ok(Err(refusal));
+            if let Some(rejection) = scope.check_new_queue(count(tx, sql, [unit.tenant.as_str()])?) {
+                return Ok(Err(rejection));
             }
         }
         let (lane, is_new) = LANE.find_or_insert(tx, key)?;
         self.new_lanes.extend(is_new.then_some(lane));
         let key = (lane, unit.kind.as_str(), batch);
         if STREAM.find(tx, key)?.is_none()
-            && let Some(refusal) = self.check_new_stream(tx, scope)?
+            && let Some(rejection) = self.check_new_stream(tx, scope)?
         {
-            return Ok(Err(refusal));
+            return Ok(Err(rejection));
         }
         let (stream, is_new) = STREAM.find_or_insert(tx, key)?;
         self.new_streams.extend(is_new.then_some(stream));
@@ -295,12 +295,12 @@ impl StreamCache {
                 (count(tx, sql, [tenant.as_str()])?, batch::count_of(tx.db, tenant)?)
             }
         };
-        let refusal = scope.check_new_stream(streams, batches);
-        self.existing = Some((streams + u64::from(refusal.is_none()), batches));
-        Ok(refusal)
+        let rejection = scope.check_new_stream(streams, batches);
+        self.existing = Some((streams + u64::from(rejection.is_none()), batches));
+        Ok(rejection)
     }
 
-    /// Deletes the rows that this call has inserted for units that were refused.
+    /// Deletes the rows that this call has inserted for units that were rejected.
     fn remove_unused(&self, tx: &Tx<'_>) -> Result<()> {
         for stream in self.new_streams.iter().filter(|stream| !self.used.contains(*stream)) {
             tx.db.execute("DELETE FROM longshore_stream WHERE num = ?1", [stream]).or_translate()?;

@@ -1,7 +1,7 @@
 //! Shares, caps and bounds under load: the invariants `nobody_starves` and `bounded` with many
 //! concurrent tenants, claimers and senders. Larger than a conformance case, and for every store.
 //!
-//! Each case is an `async fn(&World, …)` that panics where the store fails, and ends with `verify`. Run
+//! Each case is an `async fn(&StoreFixture, …)` that panics where the store fails, and ends with `verify`. Run
 //! cases with many claimers or senders on a multi-threaded runtime: only there do they run concurrently.
 
 #![expect(clippy::unwrap_used, reason = "these are tests: they fail by a panic")]
@@ -29,7 +29,7 @@ pub fn largest_queue() -> u64 {
     if std::env::var_os("LONGSHORE_SOAK").is_some() { 100_000 } else { 10_000 }
 }
 
-/// Generates a test for every case. `$make` is an `async fn() -> World`.
+/// Generates a test for every case. `$make` is an `async fn() -> StoreFixture`.
 #[macro_export]
 macro_rules! fairness_suite {
     ($make:path) => {
@@ -86,30 +86,30 @@ fn unit(tenant: &TenantId, queue: &QueueName) -> NewUnit {
 }
 
 /// Opens a worker session.
-async fn session(world: &StoreFixture) -> SessionId {
+async fn session(fixture: &StoreFixture) -> SessionId {
     let id = SessionId::new();
     let kinds = BTreeMap::from([(kind(), Policy::default())]);
     let new = NewSession { kinds, slots: 64, ..NewSession::new(id, "crowd") };
-    world.store.open_session(new).await.unwrap();
+    fixture.store.open_session(new).await.unwrap();
     id
 }
 
 /// Claims and starts up to `free` units of any queue.
-async fn claim(world: &StoreFixture, session: SessionId, free: u32) -> Vec<LeasedUnit> {
+async fn claim(fixture: &StoreFixture, session: SessionId, free: u32) -> Vec<LeasedUnit> {
     let claim = ClaimRequest {
         free_slots: free,
         holds_nothing: false,
         ..ClaimRequest::new(session, vec![kind()], 64)
     };
-    world.store.claim(claim).await.unwrap().units
+    fixture.store.claim(claim).await.unwrap().units
 }
 
-async fn finish(world: &StoreFixture, session: SessionId, held: &[LeasedUnit], outcome: &Outcome) {
+async fn finish(fixture: &StoreFixture, session: SessionId, held: &[LeasedUnit], outcome: &Outcome) {
     let finishes = held.iter().map(|held| FinishRequest::new(held.lease, outcome.clone())).collect();
-    world.store.finish(session, finishes).await.unwrap();
+    fixture.store.finish(session, finishes).await.unwrap();
 }
 
-async fn verify(world: &StoreFixture) {
-    let violations = world.store.verify().await.unwrap();
+async fn verify(fixture: &StoreFixture) {
+    let violations = fixture.store.verify().await.unwrap();
     assert!(violations.is_empty(), "verify found {violations:#?}");
 }

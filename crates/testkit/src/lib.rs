@@ -4,8 +4,8 @@
 //! A store runs the suite by one line in its test binary:
 //!
 //! ```text
-//! async fn make_world() -> StoreFixture { StoreFixture::new(Arc::new(MyStore::open(clock.clone())), clock) }
-//! longshore_testkit::conformance_suite!(make_world);
+//! async fn make_fixture() -> StoreFixture { StoreFixture::new(Arc::new(MyStore::open(clock.clone())), clock) }
+//! longshore_testkit::conformance_suite!(make_fixture);
 //! ```
 
 #[cfg(feature = "browser")]

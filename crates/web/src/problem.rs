@@ -177,7 +177,7 @@ impl From<Error> for Problem {
 impl From<SendError> for Problem {
     fn from(error: SendError) -> Self {
         match error {
-            SendError::Refused(refusal) => Self::from_refusal(&refusal),
+            SendError::Rejected(refusal) => Self::from_refusal(&refusal),
             SendError::Store(error) => error.into(),
             other => Self::new(StatusCode::CONFLICT, "conflict", other.to_string()),
         }

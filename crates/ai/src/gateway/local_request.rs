@@ -33,7 +33,7 @@ pub fn require_local(version: Version, uri: &Uri, headers: &HeaderMap) -> Result
     if version < Version::HTTP_11 || headers.keys().any(|name| is_forwarded(name.as_str())) {
         return Err("the server runs without authentication, and this request came through a proxy");
     }
-    // A forward proxy sends the whole URL; its host goes before that of the header.
+    // In absolute form the URL's host overrides `Host` (RFC 9112), so both must be loopback.
     let named = uri.authority().is_none_or(|authority| is_loopback(authority.as_str()));
     match named && host(uri, headers).is_some_and(is_loopback) {
         true => Ok(()),
@@ -43,16 +43,13 @@ pub fn require_local(version: Version, uri: &Uri, headers: &HeaderMap) -> Result
 
 /// Whether a host, with or without a port, is `localhost` or a loopback address.
 pub fn is_loopback(host: &str) -> bool {
-    let uri = format!("http://{host}").parse::<Uri>().ok();
-    let authority = uri.as_ref().and_then(Uri::authority);
-    let is_host_and_port = |authority: &&Authority| match host.strip_prefix(authority.host()) {
-        Some(port) => port.is_empty() || authority.port_u16().is_some(),
-        None => false,
-    };
-    let name = authority.filter(is_host_and_port).map_or("", |authority| authority.host());
-    let name = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    // An authority may also name a user, and its port need not be a number.
+    let Some(port) = host.strip_prefix(authority.host()) else { return false };
+    let name = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let is_name = name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+    is_name && (port.is_empty() || authority.port_u16().is_some())
 }
 
 /// The host that a request was sent to.
@@ -98,6 +95,9 @@ mod tests {
             ("10.0.0.1:7717", false),
             ("evil@localhost", false),
             ("localhost:evil", false),
+            ("localhost:80/x", false),
+            ("localhost/x", false),
+            ("127.0.0.1?x", false),
             ("", false),
         ] {
             let checked = require_local(Version::HTTP_11, &uri, &headers(&[("host", host)]));

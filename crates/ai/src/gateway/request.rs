@@ -46,7 +46,7 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 const DEFAULT_MAX_TOKENS: u32 = 4096;
 
 /// The temperature if neither sets it: the default of both APIs.
-const TEMPERATURE: f64 = 1.0;
+const DEFAULT_TEMPERATURE: f64 = 1.0;
 
 /// Answers a request.
 pub(super) async fn handle<B: IncomingBody>(
@@ -115,7 +115,7 @@ async fn prepare<B: IncomingBody>(
         prompt: String::new(),
         system: parsed.system,
         max_tokens: parsed.max_tokens.or(settings.max_tokens).unwrap_or(DEFAULT_MAX_TOKENS),
-        temperature: parsed.temperature.or(settings.temperature).unwrap_or(TEMPERATURE),
+        temperature: parsed.temperature.or(settings.temperature).unwrap_or(DEFAULT_TEMPERATURE),
         schema: parsed.schema,
         model,
         chat: Some(Arc::new(parsed.chat)),
@@ -219,7 +219,10 @@ async fn read_frames<B: IncomingBody>(request: Request<B>) -> Result<Bytes, Gate
 
 fn body_error(error: &(dyn Error + Send + Sync + 'static)) -> GatewayError {
     match error.is::<LengthLimitError>() {
-        true => GatewayError::new(GatewayErrorKind::TooLarge, "the request is longer than 32 MB"),
+        true => GatewayError::new(
+            GatewayErrorKind::TooLarge,
+            format!("the request is longer than {} MB", MAX_BODY_BYTES >> 20),
+        ),
         false => GatewayError::new(
             GatewayErrorKind::InvalidRequest,
             "the connection ended before the end of the request's body",

@@ -234,7 +234,7 @@ impl ProfileCall<'_> {
 /// What an adaptive pool learns from the result.
 fn pool_feedback(result: &Result<Answer, AskError>) -> CallOutcome {
     match result {
-        Err(error) if error.code == Code::RateLimited => CallOutcome::Refused,
+        Err(error) if error.code == Code::RateLimited => CallOutcome::Rejected,
         Err(error) if matches!(error.code, Code::ProviderError | Code::Timeout) => CallOutcome::Failed,
         _ => CallOutcome::Ok,
     }

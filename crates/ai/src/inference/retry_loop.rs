@@ -50,7 +50,7 @@ impl RetryLoop<'_, '_> {
                 Err(error) => error,
             };
             let (now, jitter) = (Instant::now(), jitter(&question.request_id, attempt));
-            match inner.retry_policy.next(attempt, &error, now, question.until, jitter) {
+            match inner.retry_policy.decide(attempt, &error, now, question.until, jitter) {
                 RetryDecision::Retry { after } if !self.streamed => self.back_off(after).await,
                 _ => return Err(error),
             }

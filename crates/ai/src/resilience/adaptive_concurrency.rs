@@ -16,7 +16,7 @@ use crate::model_api::Code;
 /// Shortest window: a mean over less time says little.
 const MIN_WINDOW: Duration = Duration::from_secs(1);
 /// Longest window: a slow provider is judged by the answers that arrived so far.
-const LONGEST: Duration = Duration::from_secs(30);
+const MAX_WINDOW: Duration = Duration::from_secs(30);
 
 /// Results of the calls of a process.
 #[derive(Debug, Default)]
@@ -129,7 +129,7 @@ impl AdaptiveConcurrency {
             worker.resize(slots);
             // Long enough for calls that started at the new size to end.
             if window.answered > 0 {
-                wait = (window.latency * 2).clamp(MIN_WINDOW, LONGEST);
+                wait = (window.latency * 2).clamp(MIN_WINDOW, MAX_WINDOW);
             }
         }
     }

@@ -19,7 +19,7 @@ const MIN_WAIT: Duration = Duration::from_millis(50);
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// A longer reset time is a provider's mistake.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const MAX_RESET: Duration = Duration::from_secs(24 * 3600);
 
 /// The quota of a key and a model.
 #[derive(Debug, Clone, Default)]
@@ -106,7 +106,7 @@ impl QuotaState {
         let Some(RemainingLimit { limit, left, reset: Some(reset) }) = left else { return };
         // Some servers send 0 for "no limit".
         let limit = limit.filter(|limit| *limit > 0).map(|limit| limit as f64);
-        let full = now + reset.min(LONGEST);
+        let full = now + reset.min(MAX_RESET);
         self.report = Some(ReportedLimit { limit, left: left as f64, at: now, full });
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use longshore::exponential_delay;
+use longshore::{exponential_delay, half_jitter};
 use tokio::time::Instant;
 
 use crate::model_api::{AskError, Code, RemainingLimit, Retryability};
@@ -14,18 +14,18 @@ use crate::model_api::{AskError, Code, RemainingLimit, Retryability};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallRetryPolicy {
     /// Attempts in all, the first included.
-    pub most: u32,
+    pub max_attempts: u32,
     /// Longest wait after the first failure; doubled with each further one.
     pub base: Duration,
     /// Longest wait after the first rejection by a rate limit without a retry time. Such limits are
     /// counted by the minute: several attempts within a few seconds count as one.
-    pub limited: Duration,
+    pub rate_limit_base: Duration,
     /// Longest wait after the first failure to send a question.
-    pub unsent: Duration,
+    pub unsent_base: Duration,
     /// Longest wait by this policy. The provider may ask for a longer one.
     pub cap: Duration,
     /// An attempt with less time than this is not started: it would be billed and not answered.
-    pub least: Duration,
+    pub min_attempt_time: Duration,
 }
 
 /// The decision after a failed attempt.
@@ -43,47 +43,47 @@ pub enum RetryDecision {
 impl Default for CallRetryPolicy {
     fn default() -> Self {
         Self {
-            most: 5,
+            max_attempts: 5,
             base: Duration::from_secs(1),
-            limited: Duration::from_secs(4),
-            unsent: Duration::from_millis(100),
+            rate_limit_base: Duration::from_secs(4),
+            unsent_base: Duration::from_millis(100),
             cap: Duration::from_secs(30),
-            least: Duration::from_millis(100),
+            min_attempt_time: Duration::from_millis(100),
         }
     }
 }
 
 impl CallRetryPolicy {
     /// The decision after attempt number `attempt` (from 1). `jitter` is uniform between 0 and 1.
-    pub fn next(
+    pub fn decide(
         &self,
         attempt: u32,
         error: &AskError,
         now: Instant,
-        until: Instant,
+        deadline: Instant,
         jitter: f64,
     ) -> RetryDecision {
         let base = match error.retry {
             Retryability::Never | Retryability::AfterTopUp | Retryability::AfterResume => {
                 return RetryDecision::Stop;
             }
-            Retryability::NotSent => self.unsent,
-            Retryability::Later if error.code == Code::RateLimited => self.limited,
+            Retryability::NotSent => self.unsent_base,
+            Retryability::Later if error.code == Code::RateLimited => self.rate_limit_base,
             Retryability::Later => self.base,
         };
-        let Some(room) = until.checked_duration_since(now + self.least) else {
+        let Some(room) = deadline.checked_duration_since(now + self.min_attempt_time) else {
             return RetryDecision::Stop;
         };
         let asked = error.retry_after;
-        if attempt >= self.most || asked.is_some_and(|asked| asked > room) {
+        if attempt >= self.max_attempts || asked.is_some_and(|asked| asked > room) {
             return RetryDecision::Stop;
         }
-        let after = match (asked, spent(error)) {
+        let after = match (asked, exhausted_reset(error)) {
             // Never sooner; a little later, so that callers with the same retry time do not come
             // back together.
             (Some(asked), _) => (asked + share(self.base, jitter)).min(room),
             // Limits are refilled gradually: half the time is enough for some callers.
-            (None, Some(reset)) => share(reset.min(room), 0.5 + jitter / 2.0),
+            (None, Some(reset)) => half_jitter(reset.min(room), jitter),
             (None, None) => {
                 let ceiling = exponential_delay(base, self.cap, attempt.saturating_sub(1));
                 share(ceiling.min(room), jitter)
@@ -94,7 +94,7 @@ impl CallRetryPolicy {
 }
 
 /// When an exhausted limit is reset.
-fn spent(error: &AskError) -> Option<Duration> {
+fn exhausted_reset(error: &AskError) -> Option<Duration> {
     let headroom = error.headroom.as_deref().filter(|_| error.code == Code::RateLimited)?;
     let reset = |left: Option<RemainingLimit>| left.filter(|left| left.left == 0)?.reset;
     reset(headroom.requests).max(reset(headroom.tokens))
@@ -120,10 +120,10 @@ mod tests {
         AskError { retry_after, ..error(Code::RateLimited, Retryability::Later) }
     }
 
-    fn next(attempt: u32, error: &AskError, left: f64, jitter: f64) -> Option<f64> {
+    fn decide(attempt: u32, error: &AskError, left: f64, jitter: f64) -> Option<f64> {
         let now = Instant::now();
-        let until = now + Duration::from_secs_f64(left);
-        match CallRetryPolicy::default().next(attempt, error, now, until, jitter) {
+        let deadline = now + Duration::from_secs_f64(left);
+        match CallRetryPolicy::default().decide(attempt, error, now, deadline, jitter) {
             RetryDecision::Retry { after } => Some((after.as_secs_f64() * 1e6).round() / 1e6),
             RetryDecision::Stop => None,
         }
@@ -133,13 +133,13 @@ mod tests {
     fn the_wait_doubles_up_to_the_cap_and_jitter_takes_all_of_it() {
         let failed = error(Code::ProviderError, Retryability::Later);
         for (attempt, most) in [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0)] {
-            assert_eq!(next(attempt, &failed, 600.0, 1.0), Some(most));
-            assert_eq!(next(attempt, &failed, 600.0, 0.5), Some(most / 2.0));
-            assert_eq!(next(attempt, &failed, 600.0, 0.0), Some(0.0));
+            assert_eq!(decide(attempt, &failed, 600.0, 1.0), Some(most));
+            assert_eq!(decide(attempt, &failed, 600.0, 0.5), Some(most / 2.0));
+            assert_eq!(decide(attempt, &failed, 600.0, 0.0), Some(0.0));
         }
-        assert_eq!(next(5, &failed, 600.0, 0.0), None, "five tries in all");
+        assert_eq!(decide(5, &failed, 600.0, 0.0), None, "five tries in all");
         let limited = error(Code::RateLimited, Retryability::Later);
-        assert_eq!(next(4, &limited, 600.0, 1.0), Some(30.0));
+        assert_eq!(decide(4, &limited, 600.0, 1.0), Some(30.0));
     }
 
     #[test]
@@ -150,9 +150,9 @@ mod tests {
             (Code::RateLimited, Retryability::AfterTopUp),
             (Code::InvalidRequest, Retryability::AfterTopUp),
         ] {
-            assert_eq!(next(1, &error(code, again), 600.0, 0.0), None, "{code} {again:?}");
+            assert_eq!(decide(1, &error(code, again), 600.0, 0.0), None, "{code} {again:?}");
             let with_delay = AskError { retry_after: Some(Duration::ZERO), ..error(code, again) };
-            assert_eq!(next(1, &with_delay, 600.0, 0.0), None, "{code} {again:?}, whatever it asks for");
+            assert_eq!(decide(1, &with_delay, 600.0, 0.0), None, "{code} {again:?}, whatever it asks for");
         }
     }
 
@@ -160,10 +160,10 @@ mod tests {
     #[test]
     fn a_caller_that_leaves_after_a_minute_is_never_kept_longer() {
         let failed = error(Code::ProviderError, Retryability::Later);
-        assert_eq!(next(2, &failed, 1.1, 1.0), Some(1.0), "the wait is what there is room for");
-        assert_eq!(next(2, &failed, 0.1, 1.0), Some(0.0));
-        assert_eq!(next(2, &failed, 0.099, 1.0), None, "and a try that could not end is not started");
-        assert_eq!(next(2, &failed, 0.0, 0.0), None);
+        assert_eq!(decide(2, &failed, 1.1, 1.0), Some(1.0), "the wait is what there is room for");
+        assert_eq!(decide(2, &failed, 0.1, 1.0), Some(0.0));
+        assert_eq!(decide(2, &failed, 0.099, 1.0), None, "and a try that could not end is not started");
+        assert_eq!(decide(2, &failed, 0.0, 0.0), None);
     }
 
     /// oumi#2516: all tries spent in 7 s, while the limit was by the minute.
@@ -173,30 +173,30 @@ mod tests {
         let headroom = Headroom { requests: Some(minute), tokens: None };
         let limited = error(Code::RateLimited, Retryability::Later);
         let spent = AskError { headroom: Some(Box::new(headroom)), ..limited.clone() };
-        assert_eq!(next(1, &spent, 600.0, 0.0), Some(28.5));
-        assert_eq!(next(1, &spent, 600.0, 1.0), Some(57.0));
-        assert_eq!(next(1, &spent, 20.1, 1.0), Some(20.0), "it is no promise: some may be back");
+        assert_eq!(decide(1, &spent, 600.0, 0.0), Some(28.5));
+        assert_eq!(decide(1, &spent, 600.0, 1.0), Some(57.0));
+        assert_eq!(decide(1, &spent, 20.1, 1.0), Some(20.0), "it is no promise: some may be back");
         let some = Headroom { requests: Some(RemainingLimit { left: 3, ..minute }), tokens: None };
         let some = AskError { headroom: Some(Box::new(some)), ..limited };
-        assert_eq!(next(1, &some, 600.0, 1.0), Some(4.0), "what is left is no reason to wait");
+        assert_eq!(decide(1, &some, 600.0, 1.0), Some(4.0), "what is left is no reason to wait");
     }
 
     /// hermes-agent#53918: a cap of 120 s on what the provider asked for, which was 171.
     #[test]
     fn retry_after_is_never_cut_short() {
-        assert_eq!(next(1, &told_to_wait(171), 600.0, 0.0), Some(171.0));
-        assert_eq!(next(1, &told_to_wait(171), 600.0, 1.0), Some(172.0), "spread a little");
-        assert_eq!(next(1, &told_to_wait(171), 171.1, 1.0), Some(171.0), "as far as there is room");
-        assert_eq!(next(1, &told_to_wait(171), 171.09, 0.0), None);
-        assert_eq!(next(1, &told_to_wait(0), 600.0, 0.0), Some(0.0));
-        assert_eq!(next(5, &told_to_wait(0), 600.0, 0.0), None);
+        assert_eq!(decide(1, &told_to_wait(171), 600.0, 0.0), Some(171.0));
+        assert_eq!(decide(1, &told_to_wait(171), 600.0, 1.0), Some(172.0), "spread a little");
+        assert_eq!(decide(1, &told_to_wait(171), 171.1, 1.0), Some(171.0), "as far as there is room");
+        assert_eq!(decide(1, &told_to_wait(171), 171.09, 0.0), None);
+        assert_eq!(decide(1, &told_to_wait(0), 600.0, 0.0), Some(0.0));
+        assert_eq!(decide(5, &told_to_wait(0), 600.0, 0.0), None);
     }
 
     #[test]
     fn a_question_that_never_left_is_sent_again_almost_at_once() {
         let unsent = error(Code::ProviderError, Retryability::NotSent);
-        assert_eq!(next(1, &unsent, 60.0, 1.0), Some(0.1));
-        assert_eq!(next(4, &unsent, 60.0, 1.0), Some(0.8));
+        assert_eq!(decide(1, &unsent, 60.0, 1.0), Some(0.1));
+        assert_eq!(decide(4, &unsent, 60.0, 1.0), Some(0.8));
     }
 
     proptest::proptest! {
@@ -210,10 +210,10 @@ mod tests {
             let retry_after = asked.map(Duration::from_secs);
             let error = AskError { retry_after, ..error(code, again) };
             let (now, policy) = (Instant::now(), CallRetryPolicy::default());
-            let until = now + Duration::from_secs_f64(left);
-            let decision = policy.next(attempt, &error, now, until, jitter);
+            let deadline = now + Duration::from_secs_f64(left);
+            let decision = policy.decide(attempt, &error, now, deadline, jitter);
             if let RetryDecision::Retry { after } = decision {
-                proptest::prop_assert!(now + after + policy.least <= until);
+                proptest::prop_assert!(now + after + policy.min_attempt_time <= deadline);
                 proptest::prop_assert!(retry_after.is_none_or(|asked| after >= asked));
                 proptest::prop_assert!(attempt < 5);
             }

@@ -110,8 +110,8 @@ impl RequestClient {
 fn not_sent(error: &SendError) -> AskError {
     let message = format!("the request was rejected: {error}");
     let code = match error {
-        SendError::Refused(SendRejection::Suspended(_)) => return AskError::suspended(message),
-        SendError::Refused(_) => Code::RateLimited,
+        SendError::Rejected(SendRejection::Suspended(_)) => return AskError::suspended(message),
+        SendError::Rejected(_) => Code::RateLimited,
         SendError::Store(longshore::Error::TooLarge { .. } | longshore::Error::Invalid(_)) => {
             Code::InvalidRequest
         }

@@ -45,7 +45,7 @@ impl ReplyQueue {
             ..NewUnit::new(kind, payload)
         };
         match ledger.send_reply(&self.scope(), unit).await {
-            Ok(Some(SendResult::Refused(refusal))) => Err(queue_full(&refusal)),
+            Ok(Some(SendResult::Rejected(refusal))) => Err(queue_full(&refusal)),
             Ok(Some(_)) => Ok(()),
             Ok(None) => {
                 let why = format!("reply queue `{}` is gone", self.queue);

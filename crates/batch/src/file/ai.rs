@@ -143,7 +143,7 @@ fn profile(
     }
     let known: Vec<String> = profiles.keys().cloned().collect();
     let known = || known.iter().map(String::as_str);
-    let listed = || format!("there are: {}", known().collect::<Vec<_>>().join(", "));
+    let listed = || format!("expected one of: {}", known().collect::<Vec<_>>().join(", "));
     let missing = || section.missing("profile").hint(listed());
     let field = section.field("profile").ok_or_else(missing)?;
     let name = field.text()?;

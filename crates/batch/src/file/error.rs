@@ -42,7 +42,7 @@ impl FileError {
         match did_you_mean(given, known.iter().copied()) {
             Some(word) => self.hint(format!("did you mean `{word}`?")),
             None if known.is_empty() => self,
-            None => self.hint(format!("there are: {}", known.join(", "))),
+            None => self.hint(format!("expected one of: {}", known.join(", "))),
         }
     }
 }
@@ -60,8 +60,9 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 /// The key of a TOML value with a wrong type or an invalid text.
-pub fn toml_key(mut error: toml::de::Error) -> Option<String> {
+pub fn toml_key(error: &toml::de::Error) -> Option<String> {
     // Without its input, the error shows the key instead of the line.
+    let mut error = error.clone();
     error.set_input(None);
     let shown = error.to_string();
     let key = shown.lines().last()?.strip_prefix("in `")?.strip_suffix('`')?;

@@ -229,7 +229,7 @@ impl<'a> Field<'a> {
             let at = error.span().unwrap_or_else(|| self.value.span()).start;
             let error_at_line =
                 |message| FileError::new(&self.file.display_path, message).at(self.file.line(at));
-            let name = match toml_key(error.clone()) {
+            let name = match toml_key(&error) {
                 Some(key) => format!("{}.{key}", self.name),
                 None => self.name.clone(),
             };

@@ -9,7 +9,7 @@ use super::error::FileError;
 /// Maximum file size: a definition with all its texts must fit into the store.
 pub const MAX_FILE: u64 = 2 * 1024 * 1024;
 
-/// The text of a file; messages name it `shown`.
+/// The text of a file; errors name it `display_path`.
 pub(super) fn read(path: &Path, display_path: &str) -> Result<String, FileError> {
     let read_error = |error: std::io::Error| {
         FileError::new(display_path, describe_io_error(&error))

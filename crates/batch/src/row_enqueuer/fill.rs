@@ -109,7 +109,7 @@ impl<'a> FillLoop<'a> {
             // The batch was sealed or given up in the meantime.
             Err(SendError::Store(Error::BatchStatus(_))) => Ok(()),
             // The chunk is larger than the queue's capacity.
-            Err(SendError::Refused(SendRejection::Full { .. })) if rows > 1 => {
+            Err(SendError::Rejected(SendRejection::Full { .. })) if rows > 1 => {
                 self.chunk = rows / 2;
                 Ok(())
             }

@@ -77,7 +77,7 @@ pub struct AiWorkerArgs {
     pub in_flight: InFlightLimit,
     /// Maximum requests in flight with `auto`
     #[arg(long, value_name = "N", default_value = "256")]
-    pub most: AtLeastOne,
+    pub max_in_flight: AtLeastOne,
     /// Queues to claim from [default: ai]
     #[arg(long, value_name = "NAME")]
     pub queue: Vec<QueueName>,

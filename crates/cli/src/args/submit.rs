@@ -149,7 +149,7 @@ impl SubmitArgs {
     /// What to do when the queue is full.
     pub fn when_full(&self) -> WhenFull {
         match (self.no_wait, self.wait_room) {
-            (true, _) => WhenFull::Refuse,
+            (true, _) => WhenFull::Reject,
             (false, Some(HumanDuration(limit))) => WhenFull::WaitFor(limit),
             (false, None) => WhenFull::Wait,
         }

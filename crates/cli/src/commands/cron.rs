@@ -141,8 +141,8 @@ async fn fire(name: &ScheduleName, settings: &Settings) -> anyhow::Result<()> {
             FireResult::Committed(answers) => break answers,
             // The schedule fired by itself just now: read it again.
             FireResult::Conflict => {}
-            FireResult::Refused(refusal) => {
-                return Err(refusal).context("the schedule cannot fire");
+            FireResult::Rejected(rejection) => {
+                return Err(rejection).context("the schedule cannot fire");
             }
         }
     };

@@ -42,7 +42,7 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
     let (id, status) = match client.send_many(vec![unit], typed.when_full()).await?.pop() {
         Some(SendResult::Created(id)) => (id, "created"),
         Some(SendResult::Existing(id)) => (id, "existing"),
-        Some(SendResult::Refused(refusal)) => return Err(refusal).context("the unit was not sent"),
+        Some(SendResult::Rejected(rejection)) => return Err(rejection).context("the unit was not sent"),
         None => anyhow::bail!("the store returned no unit"),
     };
     if !typed.wait {

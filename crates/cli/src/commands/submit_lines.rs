@@ -109,7 +109,7 @@ impl LineSubmitter<'_> {
                 let units: Vec<_> = units.collect();
                 let count = units.len() as u64;
                 let answers = writer.add(units, chunk.lines.to_string()).await;
-                check_refused(&answers.map_err(|error| add_error(error, writer.batch()))?, at)?;
+                check_rejected(&answers.map_err(|error| add_error(error, writer.batch()))?, at)?;
                 (new, at) = (new + count, chunk.lines);
                 self.bar.inc(count);
             }
@@ -140,7 +140,7 @@ impl LineSubmitter<'_> {
             let count = units.len() as u64;
             let answers = self.client.send_many(units, self.typed.when_full()).await;
             let answers = answers.map_err(|error| self.with_resume_hint(error, at))?;
-            check_refused(&answers, at).map_err(|error| self.with_resume_hint(error, at))?;
+            check_rejected(&answers, at).map_err(|error| self.with_resume_hint(error, at))?;
             known += answers.iter().filter(|sent| matches!(sent, SendResult::Existing(_))).count() as u64;
             (sent, at) = (sent + count, chunk.lines);
             self.bar.inc(count);
@@ -245,13 +245,13 @@ fn check_end(end: InputEnd, at: u64, resume_hint: impl Fn(u64) -> String) -> any
     }
 }
 
-fn check_refused(answers: &[SendResult], after: u64) -> anyhow::Result<()> {
-    let is_in = |answer: &&SendResult| !matches!(answer, SendResult::Refused(_));
+fn check_rejected(answers: &[SendResult], after: u64) -> anyhow::Result<()> {
+    let is_in = |answer: &&SendResult| !matches!(answer, SendResult::Rejected(_));
     for answer in answers {
-        if let SendResult::Refused(refusal) = answer {
+        if let SendResult::Rejected(rejection) = answer {
             let more = answers.iter().filter(is_in).count();
-            let words = format!("a unit after line {after} was refused, {more} after it were sent");
-            return Err(refusal.clone()).context(words);
+            let words = format!("a unit after line {after} was rejected, {more} after it were sent");
+            return Err(rejection.clone()).context(words);
         }
     }
     Ok(())
@@ -271,7 +271,7 @@ fn add_error(error: longshore::SendError, batch: &Batch) -> anyhow::Error {
         SendError::Store(error) if error.is_retryable() => {
             format!("run the same command again later: it resumes after line {at}")
         }
-        SendError::Refused(refusal) if refusal.rejects_chunk() => {
+        SendError::Rejected(rejection) if rejection.rejects_chunk() => {
             format!("run the same command again when there is room: it resumes after line {at}")
         }
         _ => return anyhow::Error::from(error).context(cannot),

@@ -22,7 +22,7 @@ pub(super) fn is_type_error(error: &toml::de::Error) -> bool {
 
 /// An error of the parser.
 pub(super) fn explain(error: &toml::de::Error) -> anyhow::Error {
-    explain_at(&toml_key(error.clone()).unwrap_or_default(), error.message())
+    explain_at(&toml_key(error).unwrap_or_default(), error.message())
 }
 
 /// An error of the parser at a key. Without a key the file is no TOML.

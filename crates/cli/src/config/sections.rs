@@ -182,10 +182,10 @@ pub enum OnOutageName {
 }
 
 section! {
-    /// `adaptive` of `[pools.NAME]`; with `most = 0` there is none.
+    /// `adaptive` of `[pools.NAME]`; with `max = 0` there is none.
     AdaptiveConfig {
-        least: u32 = 1,
-        most: u32 = 0,
+        min: u32 = 1,
+        max: u32 = 0,
         /// Over which permits' hold times are compared.
         #[serde(deserialize_with = "duration::positive")]
         window: Duration = Duration::from_secs(5),

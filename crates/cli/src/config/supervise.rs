@@ -18,7 +18,7 @@ section! {
         recover: bool = false,
         /// A process that ends sooner has failed to start.
         #[serde(with = "duration")]
-        start_time: Duration = Duration::from_secs(5),
+        min_uptime: Duration = Duration::from_secs(5),
         /// After this many failures to start …
         start_failures: u32 = 5,
         /// … within this window, the section is given up.
@@ -26,10 +26,10 @@ section! {
         start_window: Duration = Duration::from_secs(300),
         /// The delay of the first restart; it doubles with each.
         #[serde(with = "duration")]
-        restart_after: Duration = Duration::from_secs(1),
+        restart_base: Duration = Duration::from_secs(1),
         /// The maximum delay.
         #[serde(with = "duration")]
-        restart_most: Duration = Duration::from_secs(60),
+        restart_max: Duration = Duration::from_secs(60),
         /// A file with the installed version in its first line.
         #[serde(deserialize_with = "value::optional")]
         version_file: Option<PathBuf> = None,

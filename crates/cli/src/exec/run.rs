@@ -65,43 +65,31 @@ pub struct CommandRun<'a> {
 }
 
 /// How a command ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommandEnd {
     /// It exited, or a signal killed it.
-    Exited(ExecResult),
-    /// Its own timeout expired.
-    TimedOut(ExecResult),
-    /// Its unit was cancelled, its worker stopped or the unit's time limit was reached.
-    Cancelled(ExecResult),
-    /// It was not started.
-    NotStarted(Verdict),
-}
-
-enum RunEnd {
     Exited,
+    /// Its own timeout expired.
     TimedOut,
+    /// Its unit was cancelled, its worker stopped or the unit's time limit was reached.
     Cancelled,
 }
 
 impl CommandRun<'_> {
-    /// Runs the command. If this future is dropped, the whole process group is killed.
-    pub async fn perform(self, cancelled: impl Future<Output = ()>) -> CommandEnd {
-        let (mut child, group) = match self.spawn() {
-            Ok(started) => started,
-            Err(verdict) => return CommandEnd::NotStarted(verdict),
-        };
+    /// Runs the command; an error if it cannot be started. If this future is dropped, the whole process group
+    /// is killed.
+    pub async fn perform(
+        self,
+        cancelled: impl Future<Output = ()>,
+    ) -> Result<(CommandEnd, ExecResult), Verdict> {
+        let (mut child, group) = self.spawn()?;
         let began = Instant::now();
         let [mut out, mut err] = [(); 2].map(|()| BoundedOutput::new(MAX_OUTPUT_END, MAX_OUTPUT_END));
-        let why = self.drive(&mut child, &group, cancelled, &mut out, &mut err).await;
-        // The group's id is its leader's, which is not reused until the leader is waited for.
+        let end = self.drive(&mut child, &group, cancelled, &mut out, &mut err).await;
+        // Release before `wait`: reaping frees the PID for reuse.
         group.release();
         let status = child.wait().await.ok();
-        let seconds = began.elapsed().as_secs_f64();
-        let result = |status: Option<ExitStatus>| result(status, &out, &err, seconds);
-        match why {
-            RunEnd::Exited => CommandEnd::Exited(result(status)),
-            RunEnd::TimedOut => CommandEnd::TimedOut(result(None)),
-            RunEnd::Cancelled => CommandEnd::Cancelled(result(None)),
-        }
+        Ok((end, result(status, &out, &err, began.elapsed().as_secs_f64())))
     }
 
     fn spawn(&self) -> Result<(Child, ProcessGroup), Verdict> {
@@ -132,7 +120,7 @@ impl CommandRun<'_> {
         cancelled: impl Future<Output = ()>,
         out: &mut BoundedOutput,
         err: &mut BoundedOutput,
-    ) -> RunEnd {
+    ) -> CommandEnd {
         let feed = feed(child.stdin.take(), self.exec.stdin.as_deref());
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let mut reader = OutputReader::new(async {
@@ -147,19 +135,19 @@ impl CommandRun<'_> {
         let exit = ExitWatcher::new(group.leader());
         let ended = async {
             tokio::select! {
-                () = exit.wait() => RunEnd::Exited,
-                () = limit => RunEnd::TimedOut,
-                () = cancelled => RunEnd::Cancelled,
+                () = exit.wait() => CommandEnd::Exited,
+                () = limit => CommandEnd::TimedOut,
+                () = cancelled => CommandEnd::Cancelled,
             }
         };
-        let why = reader.read_during(ended).await;
-        if !matches!(why, RunEnd::Exited) {
+        let end = reader.read_during(ended).await;
+        if end != CommandEnd::Exited {
             // Output is still read: a command that is told to stop may print much.
             group.terminate();
             let _ = reader.read_during(tokio::time::timeout(TERM_GRACE, exit.wait())).await;
         }
         reader.finish().await;
-        why
+        end
     }
 }
 

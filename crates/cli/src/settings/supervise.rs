@@ -43,10 +43,10 @@ impl SuperviseSettings {
         }
         let mut workers = Vec::with_capacity(self.workers.len());
         for before in &self.workers {
-            let at = now.workers.iter().position(|worker| worker.shape.name == before.shape.name);
+            let at = now.workers.iter().position(|worker| worker.spec.name == before.spec.name);
             workers.push(match at {
                 Some(at) => now.workers.remove(at),
-                None => SupervisedSection { shape: before.shape.emptied(), ..before.clone() },
+                None => SupervisedSection { spec: before.spec.emptied(), ..before.clone() },
             });
         }
         workers.append(&mut now.workers);
@@ -57,8 +57,8 @@ impl SuperviseSettings {
     pub fn changes(&self, now: &Self) -> Vec<String> {
         let before = self.workers.iter().map(Some).chain(std::iter::repeat(None));
         let lines = now.workers.iter().zip(before).filter_map(|(now, before)| {
-            let is_gone = now.shape.max == 0;
-            let was_gone = before.is_none_or(|before| before.shape.max == 0);
+            let is_gone = now.spec.max == 0;
+            let was_gone = before.is_none_or(|before| before.spec.max == 0);
             let what = match (was_gone, is_gone) {
                 (true, true) => return None,
                 (true, false) => "is new",
@@ -66,7 +66,7 @@ impl SuperviseSettings {
                 (false, false) if before == Some(now) => return None,
                 (false, false) => "has changed",
             };
-            Some(format!("section {} {what}", now.shape.name))
+            Some(format!("section {} {what}", now.spec.name))
         });
         lines.collect()
     }
@@ -76,7 +76,7 @@ impl SuperviseSettings {
 #[derive(Debug, Clone, PartialEq)]
 pub struct SupervisedSection {
     /// Their number.
-    pub shape: SectionSpec,
+    pub spec: SectionSpec,
     /// The command.
     pub run: SupervisedCommand,
     /// The working directory.
@@ -101,7 +101,7 @@ pub struct ScaleLoad {
 impl SupervisedSection {
     /// Whether the number of processes follows the load.
     pub fn can_scale(&self) -> bool {
-        self.load.is_some() && self.shape.min < self.shape.max
+        self.load.is_some() && self.spec.min < self.spec.max
     }
 }
 
@@ -122,13 +122,13 @@ pub fn supervise(typed: &GlobalArgs, config: &Config) -> anyhow::Result<Supervis
             .hint("with 1 a section is given up at its first failure to start");
     }
     let rules = RestartRules {
-        start_time: written.start_time,
+        min_uptime: written.min_uptime,
         start_failures: written.start_failures,
         start_window: written.start_window,
-        restart_after: written.restart_after,
-        restart_most: written.restart_most,
+        restart_base: written.restart_base,
+        restart_max: written.restart_max,
         // A Longshore worker limits its own drain; it is only killed if it fails to.
-        drain: config.worker.drain_timeout + DRAIN_SLACK,
+        drain_timeout: config.worker.drain_timeout + DRAIN_SLACK,
     };
     let workers = written.workers.iter().map(|(name, written)| worker(name, written, config));
     Ok(SuperviseSettings {
@@ -169,7 +169,7 @@ fn worker(name: &str, written: &SupervisedConfig, config: &Config) -> anyhow::Re
             .hint("its lines of output begin with the name: use a word");
     }
     Ok(SupervisedSection {
-        shape: shape(name, written)?,
+        spec: spec(name, written)?,
         run: run(name, written)?,
         dir: written.dir.clone(),
         env: written.env.clone(),
@@ -186,7 +186,7 @@ fn load(written: &SupervisedConfig, defaults: &WorkerConfig) -> ScaleLoad {
     }
 }
 
-fn shape(name: &str, written: &SupervisedConfig) -> anyhow::Result<SectionSpec> {
+fn spec(name: &str, written: &SupervisedConfig) -> anyhow::Result<SectionSpec> {
     let SupervisedConfig { count, min, max, max_age, .. } = *written;
     let begin = if count == 0 { min.max(1) } else { count };
     let max = if max == 0 { begin } else { max };

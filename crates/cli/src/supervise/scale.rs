@@ -9,9 +9,9 @@ const IDLE_BEFORE_SCALE_DOWN: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScaleDecision {
     /// More is ready than all its processes can hold: add one.
-    More,
+    Up,
     /// There was nothing to do for long: remove one.
-    Fewer,
+    Down,
     /// No change.
     Same,
 }
@@ -27,7 +27,7 @@ impl SectionScaler {
     pub fn decide(&mut self, ready: u64, running: u64, slots: u64, now: Duration) -> ScaleDecision {
         if ready > 0 {
             self.idle_since = None;
-            return if ready > slots { ScaleDecision::More } else { ScaleDecision::Same };
+            return if ready > slots { ScaleDecision::Up } else { ScaleDecision::Same };
         }
         // The removed process might be the busy one, and a drain has a time limit.
         if running > 0 {
@@ -39,7 +39,7 @@ impl SectionScaler {
             return ScaleDecision::Same;
         }
         self.idle_since = Some(now);
-        ScaleDecision::Fewer
+        ScaleDecision::Down
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
     #[test]
     fn one_more_comes_as_long_as_more_is_ready_than_all_can_hold() {
         let mut scale = SectionScaler::default();
-        assert_eq!(scale.decide(9, 8, 8, at(0)), ScaleDecision::More);
+        assert_eq!(scale.decide(9, 8, 8, at(0)), ScaleDecision::Up);
         assert_eq!(scale.decide(9, 8, 16, at(2)), ScaleDecision::Same);
         assert_eq!(scale.decide(1, 9, 16, at(4)), ScaleDecision::Same);
     }
@@ -64,11 +64,11 @@ mod tests {
         let mut scale = SectionScaler::default();
         assert_eq!(scale.decide(0, 0, 8, at(0)), ScaleDecision::Same);
         assert_eq!(scale.decide(0, 0, 8, at(59)), ScaleDecision::Same);
-        assert_eq!(scale.decide(0, 0, 8, at(60)), ScaleDecision::Fewer);
+        assert_eq!(scale.decide(0, 0, 8, at(60)), ScaleDecision::Down);
         assert_eq!(scale.decide(0, 0, 8, at(61)), ScaleDecision::Same, "the next one later");
         assert_eq!(scale.decide(1, 0, 8, at(100)), ScaleDecision::Same);
         assert_eq!(scale.decide(0, 0, 8, at(121)), ScaleDecision::Same, "there was work meanwhile");
-        assert_eq!(scale.decide(0, 0, 8, at(181)), ScaleDecision::Fewer);
+        assert_eq!(scale.decide(0, 0, 8, at(181)), ScaleDecision::Down);
     }
 
     #[test]
@@ -78,6 +78,6 @@ mod tests {
             assert_eq!(scale.decide(0, 1, 8, at(60 * minute)), ScaleDecision::Same);
         }
         assert_eq!(scale.decide(0, 0, 8, at(601)), ScaleDecision::Same);
-        assert_eq!(scale.decide(0, 0, 8, at(661)), ScaleDecision::Fewer);
+        assert_eq!(scale.decide(0, 0, 8, at(661)), ScaleDecision::Down);
     }
 }

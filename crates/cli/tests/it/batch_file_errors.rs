@@ -104,7 +104,7 @@ fn a_schema_that_is_wrong_is_refused() {
     rejects("[ai.schema]\ntype = \"object\"", "[ai.schema]\ntype = \"objekt\"", "the schema: at /type", "");
     let rule = "[[post.rules]]\nwhen = \"status == 'success' and answer.m > 1\"\nthen = \"FAIL\"\n";
     let job = job().with(&[("[retry]", &format!("{rule}\n[retry]"))]);
-    refuses(&job, &["."]).says("the schema has no field `m`").says("hint: there are: n");
+    refuses(&job, &["."]).says("the schema has no field `m`").says("hint: expected one of: n");
 }
 
 #[test]

@@ -199,7 +199,7 @@ fn a_pool_that_is_named_and_not_there_is_answered_with_a_hint() {
         let run = dir.run(&["worker", "--until-idle"]).ends(2);
         run.says("did you mean `licence`?").says("hint:");
     }
-    let adaptive = "[pools.licence]\nmax = 9\nadaptive = { least = 2, most = 5 }\n";
+    let adaptive = "[pools.licence]\nmax = 9\nadaptive = { min = 2, max = 5 }\n";
     dir.write("longshore.toml", adaptive);
     dir.run(&["pool", "status"]).ends(2).says("not within 2 and 5").says("hint:");
 }
@@ -208,7 +208,7 @@ fn a_pool_that_is_named_and_not_there_is_answered_with_a_hint() {
 #[test]
 fn an_adaptive_maximum_is_steered_and_shown() {
     let dir = TestDir::new();
-    let adaptive = "adaptive = { least = 1, most = 9, window = \"100ms\" }";
+    let adaptive = "adaptive = { min = 1, max = 9, window = \"100ms\" }";
     dir.write("longshore.toml", format!("[pools.licence]\nmax = 2\n{adaptive}\n"));
     let script = "while [ ! -e end ]; do sleep 0.05; done";
     let mut holder = dir.start(&["pool", "exec", "licence", "--", "sh", "-c", script]);
@@ -216,7 +216,7 @@ fn an_adaptive_maximum_is_steered_and_shown() {
         let status = dir.run(&["pool", "status", "licence", "--json"]).json();
         status["adaptive"]["by"].is_string().then_some(status)
     });
-    assert_eq!((&status["adaptive"]["least"], &status["adaptive"]["most"]), (&1.into(), &9.into()));
+    assert_eq!((&status["adaptive"]["min"], &status["adaptive"]["max"]), (&1.into(), &9.into()));
     let shown = dir.run(&["pool", "status", "licence"]).ok().out;
     assert!(shown.contains("(1 to 9)") && shown.contains("is adjusted by"), "{shown}");
     let all = dir.run(&["pool", "status", "--json"]).ok().json();

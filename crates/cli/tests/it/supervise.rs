@@ -10,7 +10,7 @@ pub const WORKER_SCRIPT: &str = "trap 'echo end $$ >> lives; exit 0' TERM; echo 
 
 /// Short start and restart times for tests.
 pub const FAST_SETTINGS: &str =
-    "[supervise]\nstart_time = '50ms'\nrestart_after = '10ms'\nrestart_most = '40ms'\n";
+    "[supervise]\nmin_uptime = '50ms'\nrestart_base = '10ms'\nrestart_max = '40ms'\n";
 
 /// A section that runs a script.
 pub fn section(name: &str, script: &str, more: &str) -> String {
@@ -26,7 +26,7 @@ pub fn dir_with_sections(sections: &str) -> TestDir {
 }
 
 /// A test directory with these sections, where a process counts as started after `time`.
-pub fn dir_with_start_time(time: &str, sections: &str) -> TestDir {
+pub fn dir_with_min_uptime(time: &str, sections: &str) -> TestDir {
     let dir = TestDir::new();
     dir.write("longshore.toml", format!("{}{sections}", FAST_SETTINGS.replace("50ms", time)));
     dir
@@ -144,7 +144,7 @@ fn a_killed_supervisor_leaves_nobody_behind_and_the_next_one_goes_on() {
 fn a_section_that_does_not_start_is_given_up_and_the_others_go_on() {
     let bad = section("bad", "echo starting; echo no database here >&2; exit 3", "");
     let sections = format!("start_failures = 3\n{bad}{}", section("life", WORKER_SCRIPT, ""));
-    let dir = dir_with_start_time("20s", &sections);
+    let dir = dir_with_min_uptime("20s", &sections);
     let mut supervisor = dir.start(&["supervise"]);
     wait_for_log(&dir, "bad failed to start 3 times");
     wait_for_log(&dir, "its last line of output: no database here");

@@ -4,7 +4,7 @@ use std::os::unix::net::UnixDatagram;
 use std::time::Duration;
 
 use crate::supervise::{
-    WORKER_SCRIPT, dir_with_sections, dir_with_start_time, dir_with_workers, drain, live_pids, section,
+    WORKER_SCRIPT, dir_with_min_uptime, dir_with_sections, dir_with_workers, drain, live_pids, section,
     wait_for_count, wait_for_log,
 };
 use crate::support::{TIMEOUT, TestDir, eventually, is_alive};
@@ -23,7 +23,7 @@ fn fewest_running(dir: &TestDir, count: usize) -> usize {
 
 #[test]
 fn a_refresh_replaces_all_and_is_never_below_the_number() {
-    let dir = dir_with_start_time("3s", &section("life", WORKER_SCRIPT, "count = 3"));
+    let dir = dir_with_min_uptime("3s", &section("life", WORKER_SCRIPT, "count = 3"));
     let mut supervisor = dir.start(&["supervise"]);
     let old = wait_for_count(&dir, 3);
     wait_for_log(&dir, "3 of 3 processes run");
@@ -114,7 +114,7 @@ fn a_new_version_replaces_all_once_it_has_settled() {
 fn a_version_that_does_not_start_leaves_the_old_processes_at_work() {
     let script = "[ ! -e broken ] || { echo it is broken; exit 1; }; echo start $$ >> lives; exec sleep 600";
     let dir =
-        dir_with_start_time("2s", &format!("start_failures = 2\n{}", section("life", script, "count = 2")));
+        dir_with_min_uptime("2s", &format!("start_failures = 2\n{}", section("life", script, "count = 2")));
     let mut supervisor = dir.start(&["supervise"]);
     let old = wait_for_count(&dir, 2);
     wait_for_log(&dir, "2 of 2 processes run");

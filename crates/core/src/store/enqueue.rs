@@ -16,7 +16,7 @@ pub enum SendResult {
     /// This unit has its dedup key, and the sender asked for it.
     Existing(UnitId),
     /// It was rejected.
-    Refused(SendRejection),
+    Rejected(SendRejection),
 }
 
 /// Why a unit was rejected.

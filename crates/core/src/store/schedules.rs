@@ -146,7 +146,7 @@ pub enum FireResult {
     /// The schedule was fired or changed meanwhile: nothing was written.
     Conflict,
     /// A unit was rejected, for example because the queue is full: nothing was written.
-    Refused(SendRejection),
+    Rejected(SendRejection),
 }
 
 /// Selects schedules.

@@ -73,14 +73,14 @@ fn every_outcome_has_its_end() {
     assert_eq!((failed.state, failed.failure), (Failed, Some(failure)));
     assert_eq!(end(&Outcome::Cancel).state, Cancelled);
     let snoozed = end(&Outcome::Snooze(secs(5)));
-    assert_eq!((snoozed.state, snoozed.place, snoozed.attempt), (Scheduled, NOW + secs(5), 0));
+    assert_eq!((snoozed.state, snoozed.sort_key, snoozed.attempt), (Scheduled, NOW + secs(5), 0));
     let interrupted = end(&Outcome::Interrupted);
     assert_eq!((interrupted.state, interrupted.attempt), (Ready, 0));
-    let old_place = Priority::NORMAL.rank(unit.created_at);
-    assert_eq!(interrupted.place, old_place, "it did not have its turn");
-    assert_eq!(step(&unit, &Event::Released).place, old_place);
+    let old_sort_key = Priority::NORMAL.rank(unit.created_at);
+    assert_eq!(interrupted.sort_key, old_sort_key, "it did not have its turn");
+    assert_eq!(step(&unit, &Event::Released).sort_key, old_sort_key);
     let retried = end(&retry(Some(secs(5))));
-    assert_eq!((retried.state, retried.place, retried.attempt), (Scheduled, NOW + secs(5), 1));
+    assert_eq!((retried.state, retried.sort_key, retried.attempt), (Scheduled, NOW + secs(5), 1));
     assert_eq!(retried.failure.unwrap().code, "again");
     assert_eq!(end(&retry(Some(secs(0)))).state, Ready);
 }
@@ -92,7 +92,7 @@ fn a_retry_without_a_delay_waits_by_policy() {
     let delay = policy.delay(unit.id, 1);
     let policy = Policy { retry: policy, ..Policy::default() };
     let got = transition(&unit, &Event::Finished(&retry(None)), &policy, NOW).unwrap();
-    assert_eq!(got.place, NOW + delay);
+    assert_eq!(got.sort_key, NOW + delay);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn a_run_that_came_to_its_end_clears_its_unit_of_lost_ones() {
 fn a_unit_for_later_does_not_become_ready_because_it_was_blocked() {
     let by = |due| TransitionInput { not_before: Some(due), ..unit_in(Blocked) };
     let unblocked = step(&by(NOW + secs(9)), &Event::Unblocked);
-    assert_eq!((unblocked.state, unblocked.place), (Scheduled, NOW + secs(9)));
+    assert_eq!((unblocked.state, unblocked.sort_key), (Scheduled, NOW + secs(9)));
     assert_eq!(step(&by(NOW - secs(9)), &Event::Unblocked).state, Ready);
 }
 

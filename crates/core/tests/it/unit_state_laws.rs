@@ -81,11 +81,11 @@ proptest! {
                         _ => false,
                     };
                     let from = if back { unit.created_at } else { NOW };
-                    prop_assert_eq!(step.place, unit.priority.rank(from));
+                    prop_assert_eq!(step.sort_key, unit.priority.rank(from));
                 }
-                UnitState::Scheduled => prop_assert!(step.place > NOW),
+                UnitState::Scheduled => prop_assert!(step.sort_key > NOW),
                 UnitState::Done | UnitState::Failed | UnitState::Cancelled => {
-                    prop_assert_eq!(step.place, NOW);
+                    prop_assert_eq!(step.sort_key, NOW);
                 }
                 UnitState::Blocked | UnitState::Leased => {
                     prop_assert!(false, "{event:?} led to {}", step.state);
@@ -132,7 +132,7 @@ proptest! {
         let again = !step.state.is_final();
         if again && matches!(outcome, Outcome::Retry { .. }) {
             prop_assert!(unit.attempt < policy.retry.max_attempts);
-            let due = if step.state == UnitState::Scheduled { step.place } else { NOW };
+            let due = if step.state == UnitState::Scheduled { step.sort_key } else { NOW };
             prop_assert!(unit.deadline.is_none_or(|deadline| due < deadline));
         }
         prop_assert!(!(again && unit.cancel_requested));
@@ -159,9 +159,9 @@ proptest! {
             };
             let second = transition(&later, &event, &policy, NOW + by);
             let state = |step: &Result<longshore_core::unit_state::Transition, _>| {
-                step.as_ref().ok().map(|step| (step.state, step.place))
+                step.as_ref().ok().map(|step| (step.state, step.sort_key))
             };
-            let moved = state(&first).map(|(state, place): (UnitState, Timestamp)| (state, place + by));
+            let moved = state(&first).map(|(state, sort_key): (UnitState, Timestamp)| (state, sort_key + by));
             prop_assert_eq!(moved, state(&second));
         }
     }

@@ -32,7 +32,7 @@ impl UsageMeter {
         let mut sums = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = match outcome {
             CallOutcome::Ok => &mut sums.window.answered,
-            CallOutcome::Refused => &mut sums.window.rejected,
+            CallOutcome::Rejected => &mut sums.window.rejected,
             CallOutcome::Failed => &mut sums.window.failed,
         };
         *count += 1;
@@ -44,9 +44,9 @@ impl UsageMeter {
 
     fn take(&self, busiest: u32) -> CallWindow {
         let sums = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        let CallWindow { answered, rejected: refused, failed, .. } = sums.window;
+        let CallWindow { answered, rejected, failed, .. } = sums.window;
         let latency = sums.held / answered.max(1);
-        let waited = sums.waited / (answered + refused + failed).max(1);
+        let waited = sums.waited / (answered + rejected + failed).max(1);
         CallWindow { latency, queue_time: waited, max_in_flight: busiest, ..sums.window }
     }
 }

@@ -37,7 +37,7 @@ pub enum CallOutcome {
     #[default]
     Ok,
     /// The other side rejected it as too much load.
-    Refused,
+    Rejected,
     /// The other side failed, or did not answer in time.
     Failed,
 }

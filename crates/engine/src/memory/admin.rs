@@ -37,10 +37,10 @@ impl Admin for MemoryStore {
             let acted = apply_action(state.batch_mut(scope, batch)?, &action);
             acted?;
             if action == BatchAction::RetryFailed
-                && let Err(refusal) = found.check_retried(retry.len())
+                && let Err(rejection) = found.check_retried(retry.len())
             {
                 *state.batch_mut(scope, batch)? = found;
-                return Err(refusal.into());
+                return Err(rejection.into());
             }
             for id in retry {
                 _ = state.apply_event(id, &Event::Retry, now);

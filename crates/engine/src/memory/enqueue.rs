@@ -51,11 +51,11 @@ impl State {
         if let Some(found) = self.units.get(&unit.id) {
             return match found.unit.tenant == unit.tenant {
                 true => SendResult::Created(unit.id),
-                false => SendResult::Refused(SendRejection::IdTaken(unit.id)),
+                false => SendResult::Rejected(SendRejection::IdTaken(unit.id)),
             };
         }
         if self.is_suspended(&unit.tenant) {
-            return SendResult::Refused(SendRejection::Suspended(unit.tenant));
+            return SendResult::Rejected(SendRejection::Suspended(unit.tenant));
         }
         if let Some(answer) = self.duplicate(&unit) {
             return answer;
@@ -67,11 +67,11 @@ impl State {
         let Ok(dependencies) = UnitDependencies::resolve(&unit.dependencies, state_of);
         let UnitDependencies { open, failed } = match dependencies {
             Ok(dependencies) => dependencies,
-            Err(unknown) => return SendResult::Refused(unknown),
+            Err(unknown) => return SendResult::Rejected(unknown),
         };
-        let too_many = self.stream_refusal(scope, &unit, batch);
-        if let Some(refusal) = too_many.or_else(|| self.capacity_refusal(&unit)) {
-            return SendResult::Refused(refusal);
+        let too_many = self.stream_rejection(scope, &unit, batch);
+        if let Some(rejection) = too_many.or_else(|| self.capacity_rejection(&unit)) {
+            return SendResult::Rejected(rejection);
         }
         let (id, free) = (unit.id, open.is_empty());
         self.insert(UnitRecord::new(unit, batch.cloned(), open.into_iter().collect(), now));
@@ -84,7 +84,7 @@ impl State {
     }
 
     /// Whether the unit would be the first one of a queue or stream, and its tenant has too many.
-    fn stream_refusal(
+    fn stream_rejection(
         &self,
         scope: &Scope,
         unit: &NewUnit,
@@ -92,9 +92,9 @@ impl State {
     ) -> Option<SendRejection> {
         let lane = (unit.queue.clone(), unit.tenant.clone());
         if !self.lanes.contains_key(&lane) {
-            let refusal = scope.check_new_queue(self.lanes_of(&unit.tenant).count() as u64);
-            if refusal.is_some() {
-                return refusal;
+            let rejection = scope.check_new_queue(self.lanes_of(&unit.tenant).count() as u64);
+            if rejection.is_some() {
+                return rejection;
             }
         }
         let streams = self.streams.get(&unit.tenant)?;
@@ -122,22 +122,22 @@ impl State {
     }
 
     /// Whether the lane, the queue or the tenant has no capacity for this unit.
-    fn capacity_refusal(&self, unit: &NewUnit) -> Option<SendRejection> {
+    fn capacity_rejection(&self, unit: &NewUnit) -> Option<SendRejection> {
         let add = unit.stored_bytes();
         let lane = self.lanes.get(&(unit.queue.clone(), unit.tenant.clone()));
-        let of_lane =
-            lane.and_then(|lane| lane.usage(LimitUsage::new(CapacityScope::Lane, lane.capacity)).refuse(add));
+        let of_lane = lane
+            .and_then(|lane| lane.usage(LimitUsage::new(CapacityScope::Lane, lane.capacity)).rejection(add));
         let of_queue = || {
             let mut usage = LimitUsage::new(CapacityScope::Queue, self.queues.get(&unit.queue)?.capacity);
             if usage.is_limited() {
                 let lanes = self.lanes.iter().filter(|(key, _)| key.0 == unit.queue);
                 usage = lanes.fold(usage, |usage, (_, lane)| lane.usage(usage));
             }
-            usage.refuse(add)
+            usage.rejection(add)
         };
         let of_tenant = || {
             let usage = LimitUsage::new(CapacityScope::Tenant, self.tenants.get(&unit.tenant)?.capacity);
-            self.lanes_of(&unit.tenant).fold(usage, |usage, (_, lane)| lane.usage(usage)).refuse(add)
+            self.lanes_of(&unit.tenant).fold(usage, |usage, (_, lane)| lane.usage(usage)).rejection(add)
         };
         of_lane.or_else(of_queue).or_else(of_tenant)
     }

@@ -67,8 +67,8 @@ impl MemoryStore {
 
     /// Reads the state.
     fn read<T>(&self, query: impl FnOnce(&State, Timestamp) -> T) -> T {
-        let now = self.clock.now();
-        query(&self.state.lock().unwrap_or_else(PoisonError::into_inner), now)
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        query(&state, self.clock.now())
     }
 
     /// Changes the state, then advances batches and notifies waiting readers and workers.

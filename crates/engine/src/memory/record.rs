@@ -124,7 +124,7 @@ impl UnitRecord {
         now: Timestamp,
     ) -> Result<Transition, InvalidTransition> {
         let unit = &self.unit;
-        let head = TransitionInput {
+        let input = TransitionInput {
             id: unit.id,
             state: unit.state,
             priority: unit.priority,
@@ -137,7 +137,7 @@ impl UnitRecord {
             checkpointed: unit.checkpoint.is_some(),
             not_before: self.not_before,
         };
-        transition(&head, event, policy, now)
+        transition(&input, event, policy, now)
     }
 
     /// Applies a transition of the state machine.
@@ -145,10 +145,10 @@ impl UnitRecord {
         self.record_failure(event, &step, now);
         let unit = &mut self.unit;
         (unit.state, unit.attempt, unit.lost) = (step.state, step.attempt, step.lost);
-        self.sort_key = step.place;
+        self.sort_key = step.sort_key;
         unit.since = match step.state {
-            UnitState::Ready => unit.priority.ready_at(step.place),
-            _ => step.place,
+            UnitState::Ready => unit.priority.ready_at(step.sort_key),
+            _ => step.sort_key,
         };
         unit.session = None;
         unit.progress = None;

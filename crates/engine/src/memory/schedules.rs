@@ -108,14 +108,14 @@ impl State {
         for unit in &firing.units {
             answers.push(self.enqueue(scope, unit.clone(), None, now));
         }
-        if let Some(refusal) = answers.iter().find_map(SendResult::refusal).cloned() {
+        if let Some(rejection) = answers.iter().find_map(SendResult::rejection).cloned() {
             // All units or none; nothing is published.
             let taken = answers.iter().zip(known).filter(|(_, known)| !known);
             for id in taken.filter_map(|(answer, _)| created(answer)).collect::<Vec<_>>() {
                 self.remove(id);
             }
             self.dirty = DirtySet::default();
-            return Ok(FireResult::Refused(refusal));
+            return Ok(FireResult::Rejected(rejection));
         }
         firing.apply(self.schedule_mut(scope, &firing.tenant, &firing.name)?);
         Ok(FireResult::Committed(answers))
@@ -145,6 +145,6 @@ fn parse_name<T: TryFrom<String, Error: std::fmt::Display>>(text: &str) -> Resul
 fn created(sent: &SendResult) -> Option<longshore_core::UnitId> {
     match sent {
         SendResult::Created(id) => Some(*id),
-        SendResult::Existing(_) | SendResult::Refused(_) => None,
+        SendResult::Existing(_) | SendResult::Rejected(_) => None,
     }
 }

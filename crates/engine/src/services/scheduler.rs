@@ -69,9 +69,9 @@ impl Scheduler {
                 Ok(FireResult::Conflict) | Err(Error::NotFound { .. }) => {
                     return Ok((fired, ScheduleProgress::UpToDate(None)));
                 }
-                Ok(FireResult::Refused(refusal)) => {
+                Ok(FireResult::Rejected(rejection)) => {
                     let Schedule { tenant, name, .. } = &schedule;
-                    tracing::warn!(%tenant, schedule = %name, %refusal, "a schedule cannot fire");
+                    tracing::warn!(%tenant, schedule = %name, %rejection, "a schedule cannot fire");
                     return Ok((fired, ScheduleProgress::Blocked));
                 }
                 Err(error) => return Err(error),

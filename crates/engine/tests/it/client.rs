@@ -51,9 +51,9 @@ async fn a_full_queue_refuses_or_makes_the_sender_wait_as_it_chose() {
     let harness = Harness::new();
     bound(&harness, 2).await;
     let units = |n: usize| (0..n).map(|_| unit(&Script::Sleep(200))).collect::<Vec<NewUnit>>();
-    let full = |sent: &SendResult| matches!(sent, SendResult::Refused(SendRejection::Full { .. }));
+    let full = |sent: &SendResult| matches!(sent, SendResult::Rejected(SendRejection::Full { .. }));
 
-    let sent = harness.client.send_many(units(3), WhenFull::Refuse).await.unwrap();
+    let sent = harness.client.send_many(units(3), WhenFull::Reject).await.unwrap();
     assert_eq!(sent.iter().map(full).collect::<Vec<_>>(), [false, false, true]);
 
     let began = tokio::time::Instant::now();
@@ -196,7 +196,7 @@ async fn a_chunk_that_can_never_fit_is_refused_instead_of_waited_for() {
     let mut writer = harness.client.open_batch(NewBatch::new(id)).await.unwrap();
     let chunk = (0..5).map(|_| unit(&Script::Cancel)).collect();
     let error = writer.add(chunk, "5".into()).await.unwrap_err();
-    assert!(matches!(error, SendError::Refused(SendRejection::Full { .. })), "{error}");
+    assert!(matches!(error, SendError::Rejected(SendRejection::Full { .. })), "{error}");
     assert_eq!(writer.cursor(), "");
 }
 

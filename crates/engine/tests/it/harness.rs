@@ -239,7 +239,7 @@ impl Harness {
     pub(crate) async fn send_all(&self, count: usize, script: Script) -> Vec<UnitId> {
         let units: Vec<NewUnit> = (0..count).map(|_| unit(&script)).collect();
         let ids = units.iter().map(|unit| unit.id).collect();
-        self.client.send_many(units, longshore::WhenFull::Refuse).await.unwrap();
+        self.client.send_many(units, longshore::WhenFull::Reject).await.unwrap();
         ids
     }
 

@@ -16,6 +16,6 @@ longshore_testkit::permits_suite!(memory);
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn bounded_on_several_threads() {
     let permits = Arc::new(MemoryPermits::default());
-    let world = PermitsFixture::new(permits.clone(), permits);
-    longshore_testkit::conformance::run_permits("permits_chaos::bounded", &world).await;
+    let fixture = PermitsFixture::new(permits.clone(), permits);
+    longshore_testkit::conformance::run_permits("permits_chaos::bounded", &fixture).await;
 }

@@ -307,7 +307,7 @@ async fn a_chunk_larger_than_its_lane_is_refused_instead_of_waiting_for_ever() {
     let mut writer = harness.client.open_batch(NewBatch::new("b".parse().unwrap())).await.unwrap();
     let units = (0..3).map(|_| unit(&Script::Ok(json!(1)))).collect();
     let adding = tokio::time::timeout(Duration::from_secs(60), writer.add(units, "3".into()));
-    assert!(matches!(adding.await.unwrap(), Err(SendError::Refused(_))));
+    assert!(matches!(adding.await.unwrap(), Err(SendError::Rejected(_))));
 }
 
 #[tokio::test(start_paused = true)]

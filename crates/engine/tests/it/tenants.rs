@@ -66,7 +66,7 @@ async fn the_sender_of_a_suspended_tenant_hears_of_it_and_does_not_wait() {
     let scoped = Client::scoped(harness.store.clone(), Scope::Tenant(acme()));
     for client in [&harness.client, &scoped] {
         let error = client.send(theirs("one")).await.unwrap_err();
-        assert!(matches!(error, SendError::Refused(SendRejection::Suspended(_))), "{error}");
+        assert!(matches!(error, SendError::Rejected(SendRejection::Suspended(_))), "{error}");
         assert!(error.to_string().contains("`acme` is suspended"), "{error}");
     }
 }
@@ -79,7 +79,7 @@ async fn a_batch_goes_on_where_its_tenant_was_suspended() {
     writer.add(vec![theirs("one")], "1".into()).await.unwrap();
     put(&harness, suspended(true)).await;
     let error = writer.add(vec![theirs("one")], "2".into()).await.unwrap_err();
-    assert!(matches!(error, SendError::Refused(SendRejection::Suspended(_))), "{error}");
+    assert!(matches!(error, SendError::Rejected(SendRejection::Suspended(_))), "{error}");
     assert_eq!(writer.cursor(), "1");
     put(&harness, suspended(false)).await;
     writer.add(vec![theirs("one")], "2".into()).await.unwrap();
@@ -94,7 +94,7 @@ async fn a_chunk_larger_than_its_tenants_bound_is_refused_instead_of_waited_for(
     let mut writer = harness.client.open_batch(new).await.unwrap();
     let chunk = (0..3).map(|_| theirs("one")).collect();
     let error = writer.add(chunk, "3".into()).await.unwrap_err();
-    assert!(matches!(error, SendError::Refused(SendRejection::Full { .. })), "{error}");
+    assert!(matches!(error, SendError::Rejected(SendRejection::Full { .. })), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,10 +104,10 @@ async fn a_batch_whose_sender_does_not_wait_is_refused_at_once() {
     harness.client.send(theirs("one")).await.unwrap();
     let new = NewBatch { tenant: acme(), ..NewBatch::new(BatchId::new("b").unwrap()) };
     let writer = harness.client.open_batch(new).await.unwrap();
-    let mut writer = writer.when_full(WhenFull::Refuse);
+    let mut writer = writer.when_full(WhenFull::Reject);
     let chunk = (0..2).map(|_| theirs("one")).collect();
     let error = writer.add(chunk, "2".into()).await.unwrap_err();
-    assert!(matches!(error, SendError::Refused(SendRejection::Full { .. })), "{error}");
+    assert!(matches!(error, SendError::Rejected(SendRejection::Full { .. })), "{error}");
     writer.add(vec![theirs("one")], "1".into()).await.unwrap();
 }
 

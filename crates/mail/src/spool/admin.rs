@@ -1,6 +1,5 @@
 //! Administration: list and retry failures, prune old messages.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,13 +57,13 @@ impl FailedMessage {
 }
 
 impl Spool {
-    /// At most `most` failed messages, latest first.
-    pub fn failures(&self, most: usize) -> Result<Vec<FailedMessage>, SpoolError> {
+    /// At most `max` failed messages, latest first.
+    pub fn failures(&self, max: usize) -> Result<Vec<FailedMessage>, SpoolError> {
         let mut names = self.names(State::Failed)?;
         names.sort_unstable_by(|one, other| other.cmp(one));
-        names.truncate(most);
+        names.truncate(max);
         let read = |name: FileName| {
-            let message = self.read(&self.at(State::Failed, &name));
+            let message = self.read(&self.state_path(State::Failed, &name));
             FailedMessage::of(name, message)
         };
         Ok(names.into_iter().map(read).collect())
@@ -83,24 +82,24 @@ impl Spool {
         let mut retried = 0;
         for name in self.names(State::Failed)? {
             // A message that cannot be read would fail again.
-            let one = self.skip_bad_file(&self.at(State::Failed, &name), self.retry_file(&name, now))?;
-            retried += usize::from(one);
+            let path = self.state_path(State::Failed, &name);
+            retried += usize::from(self.skip_bad_file(&path, self.retry_file(&name, now))?);
         }
         Ok(retried)
     }
 
     fn retry_file(&self, name: &FileName, now: Timestamp) -> Result<bool, SpoolError> {
-        let from = self.at(State::Failed, name);
+        let from = self.state_path(State::Failed, name);
         match self.read(&from) {
             // Another process moved it.
             Err(_) if from.symlink_metadata().is_err() => return Ok(false),
             other => other?,
         };
-        self.step("note retry");
+        self.failpoint("note retry");
         durable_fs::append(&from, &encode_note(&Note::Retried { at: now }))?;
         let to = FileName::new(now, name.priority, name.key.clone());
-        self.step("retry");
-        durable_fs::rename(&from, &self.at(State::Pending, &to))
+        self.failpoint("retry");
+        durable_fs::rename(&from, &self.state_path(State::Pending, &to))
     }
 
     /// Removes messages sent longer than `keep` ago, by whole days, with their keys: such a key could be
@@ -112,11 +111,11 @@ impl Spool {
             lock => lock?,
         };
         let (mut pruned, cutoff) = (PruneReport::default(), day(now - keep));
-        for name in durable_fs::names(&self.within("sent"))? {
+        for name in durable_fs::names(&self.dir("sent"))? {
             if name >= cutoff {
                 continue;
             }
-            let folder = self.within("sent").join(&name);
+            let folder = self.dir("sent").join(&name);
             for file in durable_fs::names(&folder)? {
                 self.remove_message(&folder.join(&file), file.parse().ok())?;
                 pruned.messages += 1;
@@ -133,8 +132,8 @@ impl Spool {
         Ok(pruned)
     }
 
-    /// Removes messages that failed longer than `keep` ago, by whole days, with their keys. The file's
-    /// modification time is the time of failure.
+    /// Removes messages that failed longer than `keep` ago, by whole days, with their keys. The name has the
+    /// time of failure; the modification time would be that of a copy.
     pub fn prune_failed(&self, keep: Duration, now: Timestamp) -> Result<usize, SpoolError> {
         let _one = match self.lock(BUCKETS) {
             Err(SpoolError::Locked { .. }) => return Ok(0),
@@ -142,9 +141,8 @@ impl Spool {
         };
         let (mut messages, cutoff) = (0, day(now - keep));
         for name in self.names(State::Failed)? {
-            let path = self.at(State::Failed, &name);
-            let Ok(data) = std::fs::metadata(&path) else { continue };
-            if day(Timestamp::from_micros(data.mtime().saturating_mul(1_000_000))) < cutoff {
+            let path = self.state_path(State::Failed, &name);
+            if day(name.due) < cutoff {
                 let result = self.remove_message(&path, Some(name)).map(|()| 1);
                 messages += self.skip_bad_file(&path, result)?;
             }
@@ -154,14 +152,14 @@ impl Spool {
 
     fn remove_message(&self, path: &Path, name: Option<FileName>) -> Result<(), SpoolError> {
         if let Some(name) = name {
-            let key = self.key(&name.key);
+            let key = self.key_path(&name.key);
             // After a crash at this point a new message may have the key.
             if durable_fs::same_file(path, &key) || self.is_separate_copy(path, &key) {
-                self.step("remove key");
+                self.failpoint("remove key");
                 durable_fs::remove(&key)?;
             }
         }
-        self.step("remove message");
+        self.failpoint("remove message");
         durable_fs::remove(path).map(drop)
     }
 }

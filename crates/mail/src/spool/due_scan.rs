@@ -63,7 +63,7 @@ impl ScanCache {
 impl Shard {
     /// At most `most` due messages, by priority and age.
     pub fn due(&self, now: Timestamp, most: usize) -> Result<DueMessages, SpoolError> {
-        let (changed, began) = (durable_fs::changed(&self.spool.within("pending")), Instant::now());
+        let (changed, began) = (durable_fs::changed(&self.spool.dir("pending")), Instant::now());
         if let Some(idle) = self.scan_cache.idle(changed, now) {
             return Ok(idle);
         }

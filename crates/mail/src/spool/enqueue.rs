@@ -50,94 +50,95 @@ impl Spool {
     /// may be stored; it is safe to enqueue all of them again.
     ///
     /// The number of disk syncs does not grow with the number of messages: enqueue many at a time.
-    pub fn enqueue(&self, letters: &[NewMessage], now: Timestamp) -> Result<Vec<EnqueueResult>, SpoolError> {
+    pub fn enqueue(&self, messages: &[NewMessage], now: Timestamp) -> Result<Vec<EnqueueResult>, SpoolError> {
         // Avoid syncing for an empty group.
-        if letters.is_empty() {
+        if messages.is_empty() {
             return Ok(Vec::new());
         }
-        let mut written = Vec::with_capacity(letters.len());
-        let result = letters.iter().try_for_each(|letter| {
-            let mut one = self.write(letter, now)?;
+        let mut written = Vec::with_capacity(messages.len());
+        let result = messages.iter().try_for_each(|message| {
+            let mut temp_file = self.write(message, now)?;
             // A large group is synced as a whole, so its files are closed at once.
-            one.file = one.file.filter(|_| letters.len() < MIN_SYNCFS_GROUP);
-            written.push(one);
+            temp_file.file = temp_file.file.filter(|_| messages.len() < MIN_SYNCFS_GROUP);
+            written.push(temp_file);
             Ok(())
         });
         if let Err(error) = result.and_then(|()| self.sync_files(&written)) {
             // Nothing is committed yet; free the space on a full disk.
-            for one in &written {
-                let _ = durable_fs::remove(&one.path);
+            for temp_file in &written {
+                let _ = durable_fs::remove(&temp_file.path);
             }
             return Err(error);
         }
-        let results = written.iter().map(|one| self.commit(one)).collect::<Result<Vec<_>, _>>()?;
+        let results =
+            written.iter().map(|temp_file| self.commit(temp_file)).collect::<Result<Vec<_>, _>>()?;
         // Sync also if all keys existed: their writer may not have synced them yet.
-        self.step("sync folders");
-        durable_fs::sync_folder(&self.within("keys"))?;
-        for (one, put) in written.iter().zip(&results) {
-            self.move_to_pending(one, *put)?;
+        self.failpoint("sync folders");
+        durable_fs::sync_folder(&self.dir("keys"))?;
+        for (temp_file, result) in written.iter().zip(&results) {
+            self.move_to_pending(temp_file, *result)?;
         }
-        self.step("sync pending");
-        durable_fs::sync_folder(&self.within("pending"))?;
+        self.failpoint("sync pending");
+        durable_fs::sync_folder(&self.dir("pending"))?;
         Ok(results)
     }
 
     /// The message with this key, in any state.
     pub fn message(&self, key: &MessageKey) -> Result<SpooledMessage, SpoolError> {
-        self.read(&self.key(key))
+        self.read(&self.key_path(key))
     }
 
-    fn write(&self, letter: &NewMessage, now: Timestamp) -> Result<TempFile, SpoolError> {
-        let name = FileName::new(letter.due, letter.priority, letter.key.clone());
+    fn write(&self, new: &NewMessage, now: Timestamp) -> Result<TempFile, SpoolError> {
+        let name = FileName::new(new.due, new.priority, new.key.clone());
         let message = SpooledMessage {
             name: name.clone(),
             created: now,
-            message_id: letter.message_id.clone(),
-            envelope: letter.envelope.clone(),
-            metadata: letter.metadata.clone(),
-            body: letter.body.clone(),
+            message_id: new.message_id.clone(),
+            envelope: new.envelope.clone(),
+            metadata: new.metadata.clone(),
+            body: new.body.clone(),
             notes: Vec::new(),
         };
         let number = self.0.written.fetch_add(1, Ordering::Relaxed);
-        let path = self.within("tmp").join(format!("{}.{number}", self.0.identity));
-        self.step("write");
+        let path = self.dir("tmp").join(format!("{}.{number}", self.0.identity));
+        self.failpoint("write");
         let file = durable_fs::write_new(&path, &message.to_bytes())?;
         Ok(TempFile { name, path, file: Some(file) })
     }
 
     fn sync_files(&self, written: &[TempFile]) -> Result<(), SpoolError> {
-        self.step("sync files");
+        self.failpoint("sync files");
         if written.len() >= MIN_SYNCFS_GROUP {
             return durable_fs::sync_disk(self.folder());
         }
-        let files = written.iter().filter_map(|one| Some((one.file.as_ref()?, &one.path)));
+        let files = written.iter().filter_map(|temp_file| Some((temp_file.file.as_ref()?, &temp_file.path)));
         files.into_iter().try_for_each(|(file, path)| file.sync_all().context("sync", path))
     }
 
     /// The commit point: creating the key's link succeeds once per key.
-    fn commit(&self, one: &TempFile) -> Result<EnqueueResult, SpoolError> {
-        self.step("commit");
-        match fs::hard_link(&one.path, self.key(&one.name.key)) {
+    fn commit(&self, temp_file: &TempFile) -> Result<EnqueueResult, SpoolError> {
+        self.failpoint("commit");
+        match fs::hard_link(&temp_file.path, self.key_path(&temp_file.name.key)) {
             Ok(()) => Ok(EnqueueResult::Created),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(EnqueueResult::Existing),
-            Err(error) => Err(error).context("link", &one.path),
+            Err(error) => Err(error).context("link", &temp_file.path),
         }
     }
 
-    fn move_to_pending(&self, one: &TempFile, put: EnqueueResult) -> Result<(), SpoolError> {
-        match put {
+    fn move_to_pending(&self, temp_file: &TempFile, result: EnqueueResult) -> Result<(), SpoolError> {
+        match result {
             EnqueueResult::Created => {
-                self.step("move to pending");
-                if !durable_fs::rename(&one.path, &self.at(State::Pending, &one.name))? {
+                self.failpoint("move to pending");
+                if !durable_fs::rename(&temp_file.path, &self.state_path(State::Pending, &temp_file.name))? {
                     // A sender moved it to `pending`, or removed it as a crashed writer's; then only the
                     // key's link is left.
-                    self.restore_if_lost(&one.name.key)?;
+                    self.restore_if_lost(&temp_file.name.key)?;
                 }
             }
             EnqueueResult::Existing => {
-                self.restore_if_lost(&one.name.key)?;
-                self.step("remove duplicate");
-                durable_fs::remove(&one.path)?;
+                self.restore_if_lost(&temp_file.name.key)?;
+                self.failpoint("remove duplicate");
+                durable_fs::remove(&temp_file.path)?;
             }
         }
         Ok(())
@@ -146,7 +147,7 @@ impl Spool {
     /// Makes a message pending if its only link is its key. A message normally has two links; after a power
     /// failure only one may be left. Returns whether it did.
     pub(super) fn restore_if_lost(&self, key: &MessageKey) -> Result<bool, SpoolError> {
-        if link_count(&self.key(key)) != Some(1) {
+        if link_count(&self.key_path(key)) != Some(1) {
             return Ok(false);
         }
         match self.active_message(key)? {
@@ -158,7 +159,7 @@ impl Spool {
 
     /// The message of a key, unless it reached its final state: then its other link was removed on purpose.
     pub(super) fn active_message(&self, key: &MessageKey) -> Result<Option<SpooledMessage>, SpoolError> {
-        let path = self.key(key);
+        let path = self.key_path(key);
         let Some(message) = self.skip_bad_file(&path, self.read(&path).map(Some))? else {
             return Ok(None);
         };
@@ -172,9 +173,9 @@ impl Spool {
 
     /// Links a message into `pending`. Returns false if the link exists.
     pub(super) fn make_pending(&self, message: &SpooledMessage) -> Result<bool, SpoolError> {
-        let path = self.key(&message.name.key);
-        self.step("restore");
-        match fs::hard_link(&path, self.at(State::Pending, &message.name)) {
+        let path = self.key_path(&message.name.key);
+        self.failpoint("restore");
+        match fs::hard_link(&path, self.state_path(State::Pending, &message.name)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             result => result.map(|()| true).context("link", &path),
         }

@@ -28,23 +28,23 @@ impl Shard {
     /// Claims a message; `None` if it is gone. A message that cannot be read is moved to `failed`.
     pub fn claim(&self, name: &FileName) -> Result<Option<LeasedMessage>, SpoolError> {
         let spool = &self.spool;
-        let path = spool.at(State::Sending, name);
-        spool.step("claim");
-        if !durable_fs::rename(&spool.at(State::Pending, name), &path)? {
+        let path = spool.state_path(State::Sending, name);
+        spool.failpoint("claim");
+        if !durable_fs::rename(&spool.state_path(State::Pending, name), &path)? {
             return Ok(None);
         }
         match spool.read(&path) {
             Ok(message) => Ok(Some(LeasedMessage { spool: spool.clone(), name: name.clone(), message })),
             Err(error) if error.is_file_specific() => {
                 spool.log_once(&path, &error);
-                spool.step("move to failed");
-                durable_fs::rename(&path, &spool.at(State::Failed, name))?;
+                spool.failpoint("move to failed");
+                durable_fs::rename(&path, &spool.state_path(State::Failed, name))?;
                 Ok(None)
             }
             Err(error) => {
                 // The file itself is fine: release it.
-                spool.step("release");
-                durable_fs::rename(&path, &spool.at(State::Pending, name))?;
+                spool.failpoint("release");
+                durable_fs::rename(&path, &spool.state_path(State::Pending, name))?;
                 Err(error)
             }
         }
@@ -61,12 +61,12 @@ impl LeasedMessage {
     /// this note decides what happens.
     pub fn record_data(&mut self, policy: &DeliveryPolicy, now: Timestamp) -> Result<(), SpoolError> {
         let note = Note::Data { at: now };
-        self.spool.step("note data");
+        self.spool.failpoint("note data");
         let file = durable_fs::append(&self.path(), &encode_note(&note))?;
         // At-most-once must survive a power failure, so sync. At-least-once does not need it.
         if policy.on_unanswered == OnUnanswered::Fail {
             file.sync_data().context("sync", &self.path())?;
-            durable_fs::sync_folder(&self.spool.within("sending"))?;
+            durable_fs::sync_folder(&self.spool.dir("sending"))?;
         }
         self.message.notes.push(note);
         Ok(())
@@ -85,7 +85,7 @@ impl LeasedMessage {
             notes: &self.message.notes,
         };
         let (note, next) = after_attempt(history, outcome, policy, now);
-        self.spool.step("note outcome");
+        self.spool.failpoint("note outcome");
         let file = durable_fs::append(&self.path(), &encode_note(&note))?;
         let accepted = matches!(note, Note::Partial { .. } | Note::Sent { .. });
         if accepted && next != NextState::Sent && policy.on_unanswered == OnUnanswered::Fail {
@@ -108,12 +108,12 @@ impl LeasedMessage {
     }
 
     fn release_as(&self, name: &FileName) -> Result<(), SpoolError> {
-        self.spool.step("release");
-        durable_fs::rename(&self.path(), &self.spool.at(State::Pending, name)).map(drop)
+        self.spool.failpoint("release");
+        durable_fs::rename(&self.path(), &self.spool.state_path(State::Pending, name)).map(drop)
     }
 
     fn path(&self) -> PathBuf {
-        self.spool.at(State::Sending, &self.name)
+        self.spool.state_path(State::Sending, &self.name)
     }
 }
 
@@ -149,21 +149,21 @@ impl Spool {
 
     /// Moves a message from `sending` to its next state.
     pub(super) fn settle(&self, name: &FileName, next: &NextState, now: Timestamp) -> Result<(), SpoolError> {
-        let from = self.at(State::Sending, name);
+        let from = self.state_path(State::Sending, name);
         let to = match next {
             NextState::Failed => {
                 // The name of a failed message has the time of the failure.
                 let name = FileName::new(now, name.priority, name.key.clone());
-                self.at(State::Failed, &name)
+                self.state_path(State::Failed, &name)
             }
-            NextState::Pending(due) => self.at(State::Pending, &name.postponed(*due)),
+            NextState::Pending(due) => self.state_path(State::Pending, &name.postponed(*due)),
             NextState::Sent => {
-                let folder = self.within("sent").join(day(now));
+                let folder = self.dir("sent").join(day(now));
                 durable_fs::make_folder(&folder)?;
                 folder.join(name.to_string())
             }
         };
-        self.step("settle");
+        self.failpoint("settle");
         durable_fs::rename(&from, &to).map(drop)
     }
 }

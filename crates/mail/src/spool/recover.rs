@@ -57,7 +57,7 @@ impl Shard {
     ) -> Result<(), SpoolError> {
         let next = match self.decide_recovered(name, policy, now) {
             Err(error) if error.is_file_specific() => {
-                self.spool.log_once(&self.spool.at(State::Sending, name), &error);
+                self.spool.log_once(&self.spool.state_path(State::Sending, name), &error);
                 NextState::Failed
             }
             next => next?,
@@ -78,13 +78,13 @@ impl Shard {
         policy: &DeliveryPolicy,
         now: Timestamp,
     ) -> Result<NextState, SpoolError> {
-        let path = self.spool.at(State::Sending, name);
+        let path = self.spool.state_path(State::Sending, name);
         let message = self.spool.read(&path)?;
         let history =
             DeliveryHistory { key: &name.key, created: message.retry_start(), notes: &message.notes };
         let (note, next) = after_crash(history, policy, now);
         if let Some(note) = note {
-            self.spool.step("note loss");
+            self.spool.failpoint("note loss");
             durable_fs::append(&path, &encode_note(&note))?;
         }
         Ok(next)
@@ -96,15 +96,15 @@ impl Spool {
     /// second rename finds no file.
     pub fn move_committed(&self, now: Timestamp) -> Result<RecoveryReport, SpoolError> {
         let mut found = RecoveryReport::default();
-        for name in durable_fs::names(&self.within("tmp"))? {
-            let path = self.within("tmp").join(name);
+        for name in durable_fs::names(&self.dir("tmp"))? {
+            let path = self.dir("tmp").join(name);
             match link_count(&path) {
                 Some(2..) => {
                     let moved = self.skip_bad_file(&path, self.move_one(&path))?;
                     found.enqueued += usize::from(moved);
                 }
                 Some(_) if is_abandoned(&path, now) => {
-                    self.step("remove uncommitted");
+                    self.failpoint("remove uncommitted");
                     let removed = self.skip_bad_file(&path, durable_fs::remove(&path))?;
                     found.removed += usize::from(removed);
                 }
@@ -112,7 +112,7 @@ impl Spool {
             }
         }
         if found.enqueued > 0 {
-            durable_fs::sync_folder(&self.within("pending"))?;
+            durable_fs::sync_folder(&self.dir("pending"))?;
         }
         Ok(found)
     }
@@ -120,8 +120,8 @@ impl Spool {
     /// Returns false if its writer moved it first.
     fn move_one(&self, path: &Path) -> Result<bool, SpoolError> {
         let message = self.read(path)?;
-        self.step("move committed");
-        durable_fs::rename(path, &self.at(State::Pending, &message.name))
+        self.failpoint("move committed");
+        durable_fs::rename(path, &self.state_path(State::Pending, &message.name))
     }
 }
 

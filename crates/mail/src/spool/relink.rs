@@ -26,14 +26,14 @@ impl Shard {
             self.spool.walk(state, |name| {
                 if self.has(&name) {
                     let one = self.spool.relink(state, &name);
-                    let one = self.spool.skip_bad_file(&self.spool.at(state, &name), one)?;
+                    let one = self.spool.skip_bad_file(&self.spool.state_path(state, &name), one)?;
                     relinked += usize::from(one);
                 }
                 Ok(())
             })?;
         }
         if relinked > 0 {
-            durable_fs::sync_folder(&self.spool.within("keys"))?;
+            durable_fs::sync_folder(&self.spool.dir("keys"))?;
         }
         Ok(relinked)
     }
@@ -41,9 +41,9 @@ impl Shard {
     /// Makes each message pending that has no link but its key; returns how many. Call it after relinking.
     pub(super) fn restore_lost(&self) -> Result<usize, SpoolError> {
         let (spool, mut candidates) = (&self.spool, HashSet::new());
-        durable_fs::walk(&spool.within("keys"), |name| {
+        durable_fs::walk(&spool.dir("keys"), |name| {
             let key = MessageKey::from_encoded(name).filter(|key| self.has_key(key));
-            candidates.extend(key.filter(|key| link_count(&spool.key(key)) == Some(1)));
+            candidates.extend(key.filter(|key| link_count(&spool.key_path(key)) == Some(1)));
             Ok(())
         })?;
         // Normally there are none, and the other folders need not be read.
@@ -53,7 +53,7 @@ impl Shard {
         let mut restored = 0;
         for key in candidates {
             if let Some(message) = spool.active_message(&key)? {
-                let one = spool.skip_bad_file(&spool.key(&key), spool.make_pending(&message))?;
+                let one = spool.skip_bad_file(&spool.key_path(&key), spool.make_pending(&message))?;
                 restored += usize::from(one);
             }
         }
@@ -64,7 +64,7 @@ impl Shard {
 impl Spool {
     /// Makes a message and its key links to one file; returns whether they were separate.
     fn relink(&self, state: State, name: &FileName) -> Result<bool, SpoolError> {
-        let (path, key) = (self.at(state, name), self.key(&name.key));
+        let (path, key) = (self.state_path(state, name), self.key_path(&name.key));
         if durable_fs::same_file(&path, &key) {
             return Ok(false);
         }
@@ -77,8 +77,8 @@ impl Spool {
             Ok(known) if !known.is_same_message(&message) => Ok(false),
             // The message was sent while it was copied, its key last: recovery decides by the key's notes.
             Ok(known) if known.notes.len() > message.notes.len() => {
-                let sending = self.at(State::Sending, name);
-                self.step("claim copy");
+                let sending = self.state_path(State::Sending, name);
+                self.failpoint("claim copy");
                 durable_fs::rename(&path, &sending)?;
                 self.replace(&sending, &key, &name.key)
             }
@@ -87,7 +87,7 @@ impl Spool {
     }
 
     fn link_key(&self, path: &Path, key: &Path) -> Result<bool, SpoolError> {
-        self.step("relink");
+        self.failpoint("relink");
         match fs::hard_link(path, key) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
             result => result.map(|()| true).context("link", path),
@@ -97,11 +97,11 @@ impl Spool {
     /// Atomically replaces `old` by a link to `new`.
     fn replace(&self, old: &Path, new: &Path, key: &MessageKey) -> Result<bool, SpoolError> {
         // Not in `tmp`, where a file with two links counts as committed. No encoded key ends with `-`.
-        let temporary = self.within("keys").join(format!("{key}-"));
+        let temporary = self.dir("keys").join(format!("{key}-"));
         durable_fs::remove(&temporary)?;
-        self.step("relink");
+        self.failpoint("relink");
         fs::hard_link(new, &temporary).context("link", new)?;
-        self.step("replace");
+        self.failpoint("replace");
         durable_fs::rename(&temporary, old)
     }
 
@@ -128,11 +128,11 @@ impl Spool {
                 Ok(())
             })?;
         }
-        for day in durable_fs::names(&self.within("sent"))? {
-            let folder = self.within("sent").join(day);
+        for day in durable_fs::names(&self.dir("sent"))? {
+            let folder = self.dir("sent").join(day);
             durable_fs::walk(&folder, |file| match file.parse::<FileName>() {
                 Ok(name) if candidates.contains(&name.key) => {
-                    let (path, key) = (folder.join(file), self.key(&name.key));
+                    let (path, key) = (folder.join(file), self.key_path(&name.key));
                     let copy = self.is_separate_copy(&path, &key);
                     if copy {
                         self.replace(&key, &path, &name.key)?;

@@ -71,7 +71,7 @@ impl Spool {
 
     /// Locks a bucket. Bucket number [`BUCKETS`] is the lock for pruning.
     pub(super) fn lock(&self, bucket: u8) -> Result<File, SpoolError> {
-        let path = self.within("locks").join(bucket.to_string());
+        let path = self.dir("locks").join(bucket.to_string());
         let file = File::options().create(true).append(true).open(&path).context("open", &path)?;
         match file.try_lock() {
             Ok(()) => Ok(file),
@@ -98,7 +98,7 @@ impl Spool {
         state: State,
         mut with: impl FnMut(FileName) -> Result<(), SpoolError>,
     ) -> Result<(), SpoolError> {
-        let folder = self.within(state.folder());
+        let folder = self.dir(state.folder());
         durable_fs::walk(&folder, |name| name.parse().map_or(Ok(()), &mut with))
     }
 }

@@ -123,9 +123,9 @@ impl Spool {
             Ok(())
         })?;
         stats.sending = self.names(State::Sending)?.len();
-        for day in durable_fs::names(&self.within("sent"))? {
+        for day in durable_fs::names(&self.dir("sent"))? {
             let mut count = 0;
-            durable_fs::walk(&self.within("sent").join(&day), |_| {
+            durable_fs::walk(&self.dir("sent").join(&day), |_| {
                 count += 1;
                 Ok(())
             })?;
@@ -137,8 +137,8 @@ impl Spool {
 
     /// A day's folder is modified whenever a message is moved into it.
     fn last_sent(&self, now: Timestamp) -> Option<Duration> {
-        let last = durable_fs::names(&self.within("sent")).ok()?.into_iter().max()?;
-        let changed = durable_fs::changed(&self.within("sent").join(last))?;
+        let last = durable_fs::names(&self.dir("sent")).ok()?.into_iter().max()?;
+        let changed = durable_fs::changed(&self.dir("sent").join(last))?;
         Some(now.since(changed))
     }
 }

@@ -72,7 +72,7 @@ impl WorkerPool {
         let request = CallRequest::new(&self.inner.shared, operation);
         let options = CallOptions::default().when_full(WhenQueueFull::Refuse);
         let submitted = encode_arguments(arguments).and_then(|arguments| {
-            let entry = request.entry.as_ref().map_err(lookup_error)?.as_deref();
+            let entry = request.entry.as_ref().map_err(Clone::clone)?.as_deref();
             request.submit(arguments, &options, entry, request.deadline(&options, entry))
         });
         let pending = match submitted {
@@ -129,16 +129,16 @@ impl<'a> CallRequest<'a> {
     }
 
     async fn execute(&self, arguments: CallPayload, options: CallOptions) -> CallResult {
-        let entry = self.entry.as_ref().map_err(lookup_error)?.as_deref();
+        let entry = self.entry.as_ref().map_err(Clone::clone)?.as_deref();
         let deadline = self.deadline(&options, entry);
         // If a worker dies, its call may have run or not. So only idempotent operations are
-        // retried.
+        // retried. Which these are may be unknown until the first worker is up: checked again then.
         let can_die = self.shared.isolation() != Isolation::Threads;
         let retry_arguments =
             (can_die && entry.is_none_or(|entry| entry.idempotent)).then(|| arguments.clone());
         let answer = self.attempt(arguments, &options, entry, deadline).await;
         match (answer, retry_arguments) {
-            (Err((ErrorKind::WorkerDied { .. }, _)), Some(arguments))
+            (Err(CallFailure { kind: ErrorKind::WorkerDied { .. }, .. }), Some(arguments))
                 if self.shared.registry.is_idempotent(self.operation) =>
             {
                 tracing::debug!(pool = %self.shared.name, operation = self.operation, "retrying a call");
@@ -175,21 +175,34 @@ impl<'a> CallRequest<'a> {
     ) -> Result<PendingCall<'a, CallPayload>, CallFailure> {
         let (bytes, limit) = (arguments.as_bytes().len(), self.shared.settings.max_frame);
         if bytes > limit {
-            return Err((ErrorKind::TooLarge { bytes, limit }, None));
+            return Err(ErrorKind::TooLarge { bytes, limit }.into());
         }
         let (reply, answer) = oneshot::channel();
-        let job = Job {
+        let job = self.job(Work::Operation { arguments, reply }, options, entry, deadline);
+        let when_full = options.when_full.unwrap_or(self.shared.settings.when_full);
+        PendingCall::submit(self.shared, job, answer, when_full)
+    }
+
+    fn job(
+        &self,
+        work: Work,
+        options: &CallOptions,
+        entry: Option<&OperationEntry>,
+        deadline: CallDeadline,
+    ) -> Job {
+        let worker = tracing::field::Empty;
+        Job {
             operation: entry.map_or_else(|| self.operation.into(), |entry| Arc::clone(&entry.name)),
-            work: Work::Operation { arguments, reply },
+            work,
             priority: options.priority,
             sent: deadline.from,
             deadline: deadline.at,
             call_state: Arc::default(),
             progress: options.progress.clone(),
-            span: self.span(),
-        };
-        let when_full = options.when_full.unwrap_or(self.shared.settings.when_full);
-        PendingCall::submit(self.shared, job, answer, when_full)
+            span: tracing::debug_span!(
+                "pool_call", pool = %self.shared.name, operation = self.operation, worker
+            ),
+        }
     }
 
     async fn run<T: Send + 'static>(
@@ -198,36 +211,24 @@ impl<'a> CallRequest<'a> {
     ) -> Result<T, CallFailure> {
         if self.shared.isolation() != Isolation::Threads {
             let message = "closures run on threads of this process only".to_owned();
-            return Err((ErrorKind::BadArguments { message }, None));
+            return Err(ErrorKind::BadArguments { message }.into());
         }
         let (reply, answer) = oneshot::channel();
+        let work = Work::Closure(Box::new(move |command| run_closure(closure, reply, command)));
+        let entry = Some(&*self.shared.registry.closures);
         let deadline = CallDeadline::after(self.shared.settings.timeout);
-        let job = Job {
-            operation: Arc::clone(&self.shared.registry.closures.name),
-            work: Work::Closure(Box::new(move |command| run_closure(closure, reply, command))),
-            priority: CallOptions::default().priority,
-            sent: deadline.from,
-            deadline: deadline.at,
-            call_state: Arc::default(),
-            progress: None,
-            span: self.span(),
-        };
+        let job = self.job(work, &CallOptions::default(), entry, deadline);
         let pending = PendingCall::submit(self.shared, job, answer, self.shared.settings.when_full)?;
         let span = pending.span();
         pending.wait(None, false).instrument(span).await
     }
 
-    fn span(&self) -> tracing::Span {
-        let worker = tracing::field::Empty;
-        tracing::debug_span!(
-            "pool_call", pool = %self.shared.name, operation = self.operation, worker
-        )
-    }
-
     /// Counts the call's outcome.
     fn record<T>(mut self, answer: Result<T, CallFailure>) -> Result<T, CallError> {
-        self.count(answer.as_ref().err().map(|(kind, _)| kind));
-        answer.map_err(|(kind, worker)| call_error(&self.shared.name, self.operation, kind, worker))
+        self.count(answer.as_ref().err().map(|failure| &failure.kind));
+        answer.map_err(|CallFailure { kind, worker }| {
+            call_error(&self.shared.name, self.operation, kind, worker)
+        })
     }
 }
 
@@ -264,17 +265,13 @@ impl CallDeadline {
     }
 }
 
-fn lookup_error(kind: &ErrorKind) -> CallFailure {
-    (kind.clone(), None)
-}
-
 fn encode_arguments<A: Serialize + ?Sized>(arguments: &A) -> Result<CallPayload, CallFailure> {
     CallPayload::json(arguments)
-        .map_err(|cause| (ErrorKind::BadArguments { message: cause.to_string() }, None))
+        .map_err(|cause| ErrorKind::BadArguments { message: cause.to_string() }.into())
 }
 
 fn decode_result<R: DeserializeOwned>(result: &CallPayload) -> Result<R, CallFailure> {
-    result.read().map_err(|cause| (ErrorKind::BadResult { message: cause.to_string() }, None))
+    result.read().map_err(|cause| ErrorKind::BadResult { message: cause.to_string() }.into())
 }
 
 /// Runs or fails a closure on a worker thread.
@@ -292,8 +289,7 @@ fn run_closure<T>(
     };
     let result = catch_unwind(AssertUnwindSafe(closure));
     if done(result.is_ok()) {
-        let panicked = |message| (ErrorKind::Panic { message }, None);
-        let answer = result.map_err(|panic| panicked(panic_message(&*panic)));
+        let answer = result.map_err(|panic| ErrorKind::Panic { message: panic_message(&*panic) }.into());
         catch_drop_panic(|| drop(reply.send(answer)));
     }
 }

@@ -50,10 +50,9 @@ impl<'a, T: Send + 'static> PendingCall<'a, T> {
             SubmitResult::Accepted(ticket) => {
                 Ok(CallWaiter { call_state, ticket, deadline, limit, answer, span }.attach(shared))
             }
-            SubmitResult::Rejected(rejected) => Err((rejected.1, None)),
+            SubmitResult::Rejected(rejected) => Err(rejected.1.into()),
             SubmitResult::Full { depth } => {
-                let limit = shared.settings.queue;
-                Err((ErrorKind::Full { depth, limit }, None))
+                Err(ErrorKind::Full { depth, limit: shared.settings.queue }.into())
             }
         }
     }
@@ -114,7 +113,7 @@ impl<'a, T: Send + 'static> PendingCall<'a, T> {
             CancelReason::Timeout => ErrorKind::Timeout { after: self.waiter.limit, effect },
             CancelReason::Caller => ErrorKind::Cancelled { effect },
         };
-        Some((kind, self.worker()))
+        Some(CallFailure { kind, worker: self.worker() })
     }
 
     fn worker(&self) -> Option<WorkerRef> {
@@ -131,7 +130,7 @@ async fn cancelled(token: Option<CancellationToken>) {
 
 /// The error of a call if its job was dropped without an answer.
 fn dropped_error() -> CallFailure {
-    (ErrorKind::ShuttingDown, None)
+    ErrorKind::ShuttingDown.into()
 }
 
 /// Handles the call if the caller's future is dropped before the answer.

@@ -155,18 +155,18 @@ impl ClaimLanes {
             self.sources[source].seen = None;
             return Ok(());
         }
-        let places = rows::peek(tx, &self.sources, &asked).await?;
+        let sort_keys = rows::peek(tx, &self.sources, &asked).await?;
         let mut windows: HashMap<usize, Vec<(i64, usize)>> = HashMap::new();
-        for ((lane, source, limit), places) in asked.iter().zip(&places) {
-            let found = u64::try_from(places.len()).unwrap_or(u64::MAX);
+        for ((lane, source, limit), sort_keys) in asked.iter().zip(&sort_keys) {
+            let found = u64::try_from(sort_keys.len()).unwrap_or(u64::MAX);
             self.sources[*source].seen = Some((found, found < *limit));
             self.sources[*source].exhausted |= found == 0;
             let window = windows.entry(*lane).or_default();
-            window.extend(places.iter().map(|place| (*place, *source)));
+            window.extend(sort_keys.iter().map(|sort_key| (*sort_key, *source)));
         }
         for (lane, mut window) in windows {
             // A stable sort keeps units of equal rank in the order of their stream.
-            window.sort_by_key(|(place, _)| *place);
+            window.sort_by_key(|(sort_key, _)| *sort_key);
             window.truncate(usize::try_from(limits[&lane]).unwrap_or(usize::MAX));
             self.lanes[lane].window = window.into_iter().map(|(_, source)| source).collect();
         }
@@ -221,8 +221,9 @@ impl ClaimLanes {
     /// Records where in each stream the next claim may start.
     pub(super) fn record_starts(&self, scan_starts: &ScanStarts, mode: &ScanMode, units: usize) {
         let found = self.sources.iter().filter(|source| source.after.0 != i64::MIN);
-        let places = found.map(|source| (source.stream.num, source.lowest_skipped.unwrap_or(source.after.0)));
-        scan_starts.record_claim(mode, places, units);
+        let sort_keys =
+            found.map(|source| (source.stream.num, source.lowest_skipped.unwrap_or(source.after.0)));
+        scan_starts.record_claim(mode, sort_keys, units);
     }
 }
 

@@ -97,11 +97,11 @@ pub(super) async fn peek(
     if requests.is_empty() {
         return Ok(Vec::new());
     }
-    let (mut streams, mut limits, mut places, mut ids) = (vec![], vec![], vec![], vec![]);
+    let (mut streams, mut limits, mut sort_keys, mut ids) = (vec![], vec![], vec![], vec![]);
     for (_, at, limit) in requests {
         streams.push(sources[*at].stream.num);
         limits.push(i64::try_from(*limit).unwrap_or(i64::MAX));
-        places.push(sources[*at].after.0);
+        sort_keys.push(sources[*at].after.0);
         ids.push(sources[*at].after.1);
     }
     let rows = tx
@@ -111,7 +111,7 @@ pub(super) async fn peek(
                AND (u.sort_key, u.id) > (w.sort_key, w.id) ORDER BY u.sort_key, u.id LIMIT w.units)
              FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS w (stream, units, sort_key, id, at)
              ORDER BY w.at",
-            &[&streams, &limits, &places, &ids],
+            &[&streams, &limits, &sort_keys, &ids],
         )
         .await?;
     rows.iter().map(|row| value(row, 1)).collect()
@@ -127,19 +127,19 @@ pub(super) async fn claim(
     lock_only: bool,
 ) -> Result<Vec<CandidateUnit>> {
     let (mut streams, mut units, mut started) = (vec![], vec![], vec![]);
-    let (mut places, mut ids) = (vec![], vec![]);
+    let (mut sort_keys, mut ids) = (vec![], vec![]);
     for quota in &plan.quotas {
         let source = &sources[quota.source];
         streams.push(source.stream.num);
         units.push(i64::try_from(quota.units).unwrap_or(i64::MAX));
         started.push(i64::try_from(quota.started).unwrap_or(i64::MAX));
-        places.push(source.after.0);
+        sort_keys.push(source.after.0);
         ids.push(source.after.1);
     }
     let sql = "SELECT * FROM longshore_claim_units($1, $2, $3, $4, $5, $6, $7, $8)";
     let now = tx.now.as_micros();
     let rows =
-        tx.query(sql, &[&streams, &units, &started, &places, &ids, &now, &session, &lock_only]).await?;
+        tx.query(sql, &[&streams, &units, &started, &sort_keys, &ids, &now, &session, &lock_only]).await?;
     CandidateUnit::read_all(&rows, sources)
 }
 

@@ -12,8 +12,8 @@ use longshore_core::unit_state::{Event, TransitionInput, transition};
 use longshore_core::{NewUnit, Policy, Result, TenantId, Timestamp, UnitId, UnitState};
 use uuid::Uuid;
 
-use super::dedup_key;
 use super::insert::{self, NewRow};
+use super::lane_key;
 use crate::dependency_outbox;
 use crate::error::conflict;
 use crate::finish::{self, UnitChange};
@@ -29,19 +29,19 @@ pub(super) enum CapacityPolicy {
     Unlimited,
     /// Against these limits, which are locked.
     Checked(QueueLimits),
-    /// It was checked beforehand: the refusal of each unit, if any. Capacity for the others is
+    /// It was checked beforehand: the rejection of each unit, if any. Capacity for the others is
     /// reserved.
     Reserved(Vec<Option<SendRejection>>),
 }
 
 impl CapacityPolicy {
-    fn refuse_stream(&self, at: usize, stream: &Stream) -> Option<SendRejection> {
+    fn stream_rejection(&self, at: usize, stream: &Stream) -> Option<SendRejection> {
         match self {
             Self::Unlimited => None,
-            Self::Checked(limits) => limits.refuse_stream(stream),
-            Self::Reserved(refusals) => {
-                let refusal = refusals.get(at).cloned().flatten();
-                refusal.filter(|refusal| !matches!(refusal, SendRejection::Full { .. }))
+            Self::Checked(limits) => limits.stream_rejection(stream),
+            Self::Reserved(rejections) => {
+                let rejection = rejections.get(at).cloned().flatten();
+                rejection.filter(|rejection| !matches!(rejection, SendRejection::Full { .. }))
             }
         }
     }
@@ -50,7 +50,7 @@ impl CapacityPolicy {
         match self {
             Self::Unlimited => None,
             Self::Checked(limits) => limits.capacity.admit(lane, unit.stored_bytes()),
-            Self::Reserved(refusals) => refusals.get(at).cloned().flatten(),
+            Self::Reserved(rejections) => rejections.get(at).cloned().flatten(),
         }
     }
 
@@ -108,7 +108,7 @@ impl<'u> AdmissionPlan<'u> {
         let keys = units
             .iter()
             .zip(streams)
-            .filter_map(|(unit, stream)| unit.dedup.as_ref().map(|dedup| dedup_key(stream.lane, &dedup.key)));
+            .filter_map(|(unit, stream)| unit.dedup.as_ref().map(|dedup| lane_key(stream.lane, &dedup.key)));
         let keys: Vec<Vec<u8>> = keys.collect();
         let needs: Vec<Uuid> =
             units.iter().flat_map(|unit| &unit.dependencies.units).map(|id| uuid(*id)).collect();
@@ -153,13 +153,13 @@ impl<'u> AdmissionPlan<'u> {
         let streams = cache.by_num(tx, nums?).await?;
         for row in &rows {
             let (id, state) = (unit_id(value(row, 0)?), state(value(row, 2)?)?);
-            let place = Timestamp::from_micros(value(row, 3)?);
+            let sort_key = Timestamp::from_micros(value(row, 3)?);
             if let Some(stream) = streams.get(&value(row, 1)?) {
                 self.awaited.insert(id, (stream.tenant.clone(), state));
             }
-            let window = dedup_window(value(row, 4)?, place);
+            let window = dedup_window(value(row, 4)?, sort_key);
             if let Some(key) = value::<Option<Vec<u8>>>(row, 5)? {
-                let ended = state.is_final().then_some(place);
+                let ended = state.is_final().then_some(sort_key);
                 self.holders.insert(key, KeyHolder { id, window, ended });
             }
         }
@@ -170,16 +170,16 @@ impl<'u> AdmissionPlan<'u> {
     pub(super) fn decide(&mut self, at: usize, unit: &'u NewUnit, stream: &Stream) -> SendResult {
         let existing = self.existing.get(&unit.id).copied();
         if existing == Some(false) {
-            return SendResult::Refused(SendRejection::IdTaken(unit.id));
+            return SendResult::Rejected(SendRejection::IdTaken(unit.id));
         }
         // A unit that is stored already is not new, and needs no capacity.
         if existing.is_none()
-            && let Some(refusal) = self.capacity.refuse_stream(at, stream)
+            && let Some(rejection) = self.capacity.stream_rejection(at, stream)
         {
-            return SendResult::Refused(refusal);
+            return SendResult::Rejected(rejection);
         }
         if let Some(dedup) = &unit.dedup
-            && let Some(taken) = self.holder(&dedup_key(stream.lane, &dedup.key), dedup)
+            && let Some(taken) = self.holder(&lane_key(stream.lane, &dedup.key), dedup)
             && taken != unit.id
         {
             return dedup.on_duplicate.answer(taken);
@@ -191,13 +191,13 @@ impl<'u> AdmissionPlan<'u> {
         let Ok(dependencies) = UnitDependencies::resolve(&unit.dependencies, state_of);
         let dependencies = match dependencies {
             Ok(dependencies) => dependencies,
-            Err(unknown) => return SendResult::Refused(unknown),
+            Err(unknown) => return SendResult::Rejected(unknown),
         };
         if existing.is_some() {
             return SendResult::Created(unit.id);
         }
         if let Some(full) = self.capacity.admit(at, stream.lane, unit) {
-            return SendResult::Refused(full);
+            return SendResult::Rejected(full);
         }
         self.admit(unit, stream, dependencies);
         SendResult::Created(unit.id)
@@ -290,9 +290,9 @@ async fn cancel_with_failed_dependencies(tx: &mut Tx<'_>, ended: &[(UnitId, Unit
     let mut changes = Vec::new();
     for (unit, failed) in ended {
         let Some(row) = rows.remove(unit) else { continue };
-        let head = TransitionInput { state: UnitState::Blocked, ..row.transition_input()? };
+        let input = TransitionInput { state: UnitState::Blocked, ..row.transition_input()? };
         let event = Event::DependencyFailed(*failed);
-        let step = transition(&head, &event, &Policy::default(), tx.now)?;
+        let step = transition(&input, &event, &Policy::default(), tx.now)?;
         changes.push(UnitChange::step(row, step));
     }
     finish::apply(tx, changes).await

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use longshore_core::store::SendResult;
 use longshore_core::{NewUnit, Result, Scope, UnitState};
 
-use super::insert::{self, MAX_CHUNK_UNITS, NewRow, chunk_end};
-use super::{created, is_plain, key, lanes, same_stream};
+use super::insert::{self, NewRow, chunk_len};
+use super::{created, is_plain, key, lanes, unit_streams};
 use crate::store::StoreInner;
-use crate::streams::{Stream, StreamCache};
+use crate::streams::Stream;
 use crate::tx::PostCommit;
 
 /// Sends units, or returns `None` if the full send is needed.
@@ -20,10 +20,11 @@ pub(crate) async fn try_fast_path(
 ) -> Result<Option<Vec<SendResult>>> {
     scope.check_units(units)?;
     let simple = !units.is_empty() && units.iter().all(is_plain);
-    if !simple || chunk_end(units, 0, MAX_CHUNK_UNITS) < units.len() {
+    if !simple || chunk_len(units.iter()) < units.len() {
         return Ok(None);
     }
-    let Some(streams) = cached_streams(&inner.streams, units) else { return Ok(None) };
+    let cached = |unit: &NewUnit| inner.streams.cached(&key(unit, 0));
+    let Some(streams) = unit_streams(units, cached) else { return Ok(None) };
     if inner.streams.may_be_gated(&lanes(&streams)) {
         return Ok(None);
     }
@@ -35,17 +36,6 @@ pub(crate) async fn try_fast_path(
         Ok(all.then(|| created(&units)))
     };
     inner.run_to_completion(task).await
-}
-
-/// Each unit's stream, if all are in the cache.
-fn cached_streams(cache: &StreamCache, units: &[NewUnit]) -> Option<Vec<Arc<Stream>>> {
-    let mut streams: Vec<Arc<Stream>> = Vec::with_capacity(units.len());
-    for (at, unit) in units.iter().enumerate() {
-        let before = streams.last().filter(|_| at > 0 && same_stream(&units[at - 1], unit));
-        let stream = before.cloned().or_else(|| cache.cached(&key(unit, 0)))?;
-        streams.push(stream);
-    }
-    Some(streams)
 }
 
 async fn insert(

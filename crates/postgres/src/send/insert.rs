@@ -5,7 +5,7 @@ use longshore_core::{NewUnit, Result, Timestamp, UnitState};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::dedup_key;
+use super::lane_key;
 use crate::error::{conflict, damaged};
 use crate::row::{UnitAttributes, state, state_code, value};
 use crate::store::StoreInner;
@@ -14,22 +14,18 @@ use crate::tx::Tx;
 use crate::typed_params::{SqlParam, uuid};
 
 /// Units per statement at most.
-pub(super) const MAX_CHUNK_UNITS: usize = 5_000;
+const MAX_CHUNK_UNITS: usize = 5_000;
 /// Bytes of units per statement at most. PostgreSQL accepts a gigabyte.
 const MAX_CHUNK_BYTES: u64 = 32 << 20;
 
-/// The end of the chunk that begins at `from`.
-pub(super) fn chunk_end(units: &[NewUnit], from: usize, max_units: usize) -> usize {
+/// How many of the units one statement inserts: at least one.
+pub(super) fn chunk_len<'u>(units: impl Iterator<Item = &'u NewUnit>) -> usize {
     let mut bytes = 0;
-    let mut end = from;
-    for unit in units[from..].iter().take(max_units) {
+    let fits = |unit: &&NewUnit| {
         bytes += unit.stored_bytes();
-        if end > from && bytes > MAX_CHUNK_BYTES {
-            break;
-        }
-        end += 1;
-    }
-    end
+        bytes <= MAX_CHUNK_BYTES
+    };
+    units.take(MAX_CHUNK_UNITS).take_while(fits).count().max(1)
 }
 
 /// A unit to insert.
@@ -39,21 +35,21 @@ pub(super) struct NewRow<'u> {
     pub(super) state: UnitState,
     pub(super) dedup: Option<Vec<u8>>,
     cap_key: Option<Vec<u8>>,
-    place: Timestamp,
+    sort_key: Timestamp,
     waits_for: usize,
 }
 
 impl<'u> NewRow<'u> {
     /// A unit with `waits_for` open dependencies.
     pub(super) fn new(now: Timestamp, unit: &'u NewUnit, stream: &Stream, waits_for: usize) -> Self {
-        let (state, place) = unit.initial_state(waits_for > 0, now);
+        let (state, sort_key) = unit.initial_state(waits_for > 0, now);
         Self {
             unit,
             stream: stream.num,
             state,
-            dedup: unit.dedup.as_ref().map(|dedup| dedup_key(stream.lane, &dedup.key)),
-            cap_key: unit.cap.as_ref().map(|cap| dedup_key(stream.lane, &cap.key)),
-            place,
+            dedup: unit.dedup.as_ref().map(|dedup| lane_key(stream.lane, &dedup.key)),
+            cap_key: unit.cap.as_ref().map(|cap| lane_key(stream.lane, &cap.key)),
+            sort_key,
             waits_for,
         }
     }
@@ -69,7 +65,7 @@ struct NewUnitColumns<'r> {
     id: Vec<Uuid>,
     stream: Vec<i64>,
     state: Vec<i16>,
-    place: Vec<i64>,
+    sort_key: Vec<i64>,
     priority: Vec<i16>,
     deadline: Vec<Option<i64>>,
     flags: Vec<i64>,
@@ -95,7 +91,7 @@ impl<'r> NewUnitColumns<'r> {
         self.id.push(uuid(unit.id));
         self.stream.push(row.stream);
         self.state.push(i16::from(state_code(row.state)));
-        self.place.push(row.place.as_micros());
+        self.sort_key.push(row.sort_key.as_micros());
         self.priority.push(i16::from(unit.priority.level()));
         self.deadline.push(unit.deadline.map(Timestamp::as_micros));
         self.flags.push(flags(unit));
@@ -108,13 +104,13 @@ impl<'r> NewUnitColumns<'r> {
         Ok(())
     }
 
-    /// The arrays as parameters 1 to 13.
-    fn params(&self) -> [&dyn SqlParam; 13] {
-        [
+    /// The arrays as parameters 1 to 13, then `more`.
+    fn params<'a>(&'a self, more: &[&'a dyn SqlParam]) -> Vec<&'a dyn SqlParam> {
+        let columns: [&dyn SqlParam; 13] = [
             &self.id,
             &self.stream,
             &self.state,
-            &self.place,
+            &self.sort_key,
             &self.priority,
             &self.deadline,
             &self.flags,
@@ -124,15 +120,18 @@ impl<'r> NewUnitColumns<'r> {
             &self.cap_key,
             &self.spec,
             &self.payload,
-        ]
+        ];
+        [&columns, more].concat()
     }
 }
 
 /// Parameters 1 to 13 are the arrays, 14 is the time.
 const INSERT: &str = "INSERT INTO longshore_unit (id, stream, state, sort_key, priority, deadline,
     flags, open_dependencies, bytes, dedup_key, cap_key, spec, payload, created_at)
-    SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n";
+    SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
+    ON CONFLICT DO NOTHING";
 
+/// Further parameters: 15 are the lanes, 16 is whether the statement commits by itself.
 const SEND_PLAIN: &str = "SELECT * FROM longshore_enqueue_fast($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
     $11, $12, $13, $14, $15, $16)";
 
@@ -140,10 +139,7 @@ const SEND_PLAIN: &str = "SELECT * FROM longshore_enqueue_fast($1, $2, $3, $4, $
 /// its tenant is suspended: then nothing is inserted; or if an id exists: then the others are.
 pub(super) async fn insert_plain(tx: &mut Tx<'_>, rows: &[NewRow<'_>], lanes: &Vec<i64>) -> Result<bool> {
     let columns = NewUnitColumns::of(rows)?;
-    let (now, autocommit) = (tx.now.as_micros(), false);
-    let mut params = columns.params().to_vec();
-    params.extend([&now as &dyn SqlParam, lanes, &autocommit]);
-    let rows = tx.query(SEND_PLAIN, &params).await?;
+    let rows = tx.query(SEND_PLAIN, &columns.params(&[&tx.now.as_micros(), lanes, &false])).await?;
     let (inserted, all) = inserted_streams(&rows)?;
     for (stream, to) in inserted {
         tx.note_counted(stream, None, to);
@@ -160,10 +156,8 @@ pub(super) async fn insert_plain_autocommit(
     lanes: &Vec<i64>,
 ) -> Result<(Vec<(i64, UnitState)>, bool)> {
     let columns = NewUnitColumns::of(rows)?;
-    let (now, autocommit) = (now.as_micros(), true);
-    let mut params = columns.params().to_vec();
-    params.extend([&now as &dyn SqlParam, lanes, &autocommit]);
-    inserted_streams(&inner.query_autocommit(SEND_PLAIN, &params).await?)
+    let now = now.as_micros();
+    inserted_streams(&inner.query_autocommit(SEND_PLAIN, &columns.params(&[&now, lanes, &true])).await?)
 }
 
 /// The streams that received units, with their state, and whether all rows were inserted.
@@ -183,13 +177,10 @@ fn inserted_streams(rows: &[Row]) -> Result<(Vec<(i64, UnitState)>, bool)> {
 pub(super) async fn insert_admitted(tx: &mut Tx<'_>, rows: &[NewRow<'_>]) -> Result<()> {
     let mut rest = rows;
     while !rest.is_empty() {
-        let (chunk, after) = rest.split_at(rows_end(rest));
+        let (chunk, after) = rest.split_at(chunk_len(rest.iter().map(|row| row.unit)));
         let columns = NewUnitColumns::of(chunk)?;
-        let now = tx.now.as_micros();
-        let mut params = columns.params().to_vec();
-        params.push(&now);
-        let sql = format!("{INSERT} ON CONFLICT DO NOTHING");
-        if tx.execute(&sql, &params).await? != chunk.len() as u64 {
+        let inserted = tx.execute(INSERT, &columns.params(&[&tx.now.as_micros()])).await?;
+        if inserted != chunk.len() as u64 {
             return Err(conflict());
         }
         for row in chunk {
@@ -198,13 +189,4 @@ pub(super) async fn insert_admitted(tx: &mut Tx<'_>, rows: &[NewRow<'_>]) -> Res
         rest = after;
     }
     Ok(())
-}
-
-fn rows_end(rows: &[NewRow<'_>]) -> usize {
-    let mut bytes = 0;
-    let fits = |row: &&NewRow<'_>| {
-        bytes += row.unit.stored_bytes();
-        bytes <= MAX_CHUNK_BYTES
-    };
-    rows.iter().take(MAX_CHUNK_UNITS).take_while(fits).count().max(1)
 }

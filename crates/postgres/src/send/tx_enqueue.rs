@@ -14,7 +14,7 @@ use longshore_core::{NewUnit, Result, Scope, UnitId};
 use tokio_postgres::Transaction;
 
 use super::admission::CapacityPolicy;
-use super::{LimitPolicy, created, is_plain, lanes, send_plain, send_with_admission, streams};
+use super::{LimitPolicy, created, is_plain, lanes, resolve_streams, send_plain, send_with_admission};
 use crate::commit_guard::CommitGuard;
 use crate::error::is_conflict;
 use crate::queue_limits::{QueueLimits, active_reservation_sql};
@@ -31,8 +31,8 @@ const RESERVATION_TTL: Duration = Duration::from_secs(60);
 /// What was reserved before anything is written in the caller's transaction.
 #[derive(Default)]
 struct ReservedCapacity {
-    /// The refusal of each unit, if any.
-    refusals: Vec<Option<SendRejection>>,
+    /// The rejection of each unit, if any.
+    rejections: Vec<Option<SendRejection>>,
     reservations: Vec<i64>,
 }
 
@@ -62,20 +62,20 @@ async fn prepare(
     units: &[NewUnit],
 ) -> Result<(Vec<Arc<Stream>>, ReservedCapacity)> {
     let prepared = retry_transaction!(store, Durable, tx => async {
-        let streams = streams(&mut tx, scope, units, 0, LimitPolicy::Enforce).await?;
+        let streams = resolve_streams(&mut tx, scope, units, 0, LimitPolicy::Enforce).await?;
         let limits = QueueLimits::load(&mut tx, &lanes(&streams)).await?;
         Ok((streams, limits))
     });
     let ((streams, limits), _) = prepared.await?;
-    let refusals = streams.iter().map(|stream| limits.refuse_stream(stream)).collect();
+    let rejections = streams.iter().map(|stream| limits.stream_rejection(stream)).collect();
     if !limits.has_limits() {
-        return Ok((streams, ReservedCapacity { refusals, ..ReservedCapacity::default() }));
+        return Ok((streams, ReservedCapacity { rejections, ..ReservedCapacity::default() }));
     }
     let mut tx =
         Tx::in_caller_transaction(transaction, store.options.clock.now(), Arc::clone(&store.streams));
     let xid: String = value(&tx.query_one("SELECT pg_current_xact_id()::text", &[]).await?, 0)?;
     let reserve = retry_transaction!(store, Durable, tx =>
-        reserve(&mut tx, units, &streams, refusals.clone(), &xid));
+        reserve(&mut tx, units, &streams, rejections.clone(), &xid));
     let (reserved, _) = reserve.await?;
     Ok((streams, reserved))
 }
@@ -85,28 +85,28 @@ async fn reserve(
     tx: &mut Tx<'_>,
     units: &[NewUnit],
     streams: &[Arc<Stream>],
-    mut refusals: Vec<Option<SendRejection>>,
+    mut rejections: Vec<Option<SendRejection>>,
     xid: &str,
 ) -> Result<ReservedCapacity> {
-    // The caller's transaction is open meanwhile: refusing is better than a long wait.
+    // The caller's transaction is open meanwhile: rejecting is better than a long wait.
     tx.batch("SET LOCAL lock_timeout = '2s'").await?;
     let mut limits = QueueLimits::load(tx, &lanes(streams)).await?;
     limits.count(tx).await?;
     let existing = existing_ids(tx, units).await?;
     let mut by_lane: BTreeMap<i64, (i64, i64)> = BTreeMap::new();
     for (at, (unit, stream)) in units.iter().zip(streams).enumerate() {
-        if refusals[at].is_some() || existing.contains(&unit.id) {
+        if rejections[at].is_some() || existing.contains(&unit.id) {
             continue;
         }
-        refusals[at] = limits.capacity.admit(stream.lane, unit.stored_bytes());
-        if refusals[at].is_none() {
+        rejections[at] = limits.capacity.admit(stream.lane, unit.stored_bytes());
+        if rejections[at].is_none() {
             let (units, bytes) = by_lane.entry(stream.lane).or_default();
             *units += 1;
             *bytes += i64::try_from(unit.stored_bytes()).unwrap_or(i64::MAX);
         }
     }
     let reservations = write_reservations(tx, &by_lane, xid).await?;
-    Ok(ReservedCapacity { refusals, reservations })
+    Ok(ReservedCapacity { rejections, reservations })
 }
 
 async fn existing_ids(tx: &mut Tx<'_>, units: &[NewUnit]) -> Result<Vec<UnitId>> {
@@ -148,7 +148,7 @@ async fn try_send_in(
     let mut tx = Tx::in_caller_transaction(transaction, now, Arc::clone(&store.streams));
     let guard = CommitGuard::arm(&mut tx).await?;
     let done = async {
-        let answer = insert(&mut tx, units, streams, &reserved.refusals).await?;
+        let answer = insert(&mut tx, units, streams, &reserved.rejections).await?;
         if !reserved.reservations.is_empty() {
             let sql = "DELETE FROM longshore_capacity_reservation WHERE num = ANY($1)";
             tx.execute(sql, &[&reserved.reservations]).await?;
@@ -164,13 +164,13 @@ async fn insert(
     tx: &mut Tx<'_>,
     units: &[NewUnit],
     streams: &[Arc<Stream>],
-    refusals: &[Option<SendRejection>],
+    rejections: &[Option<SendRejection>],
 ) -> Result<Vec<SendResult>> {
-    if units.iter().all(is_plain) && refusals.iter().all(Option::is_none) {
+    if units.iter().all(is_plain) && rejections.iter().all(Option::is_none) {
         // Capacity is reserved already, so it is not checked again.
         if send_plain(tx, units, streams, false).await? == units.len() {
             return Ok(created(units));
         }
     }
-    send_with_admission(tx, units, streams, CapacityPolicy::Reserved(refusals.to_vec())).await
+    send_with_admission(tx, units, streams, CapacityPolicy::Reserved(rejections.to_vec())).await
 }

@@ -252,31 +252,31 @@ async fn a_session_that_ends_while_it_claims_leaves_nothing_behind() {
 
 #[tokio::test]
 async fn nobody_starves_among_ten_tenants_of_very_different_sizes() {
-    shares_follow_weights(&Server::start().await.world().await, largest_queue()).await;
+    shares_follow_weights(&Server::start().await.fixture().await, largest_queue()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bounded_by_caps_whoever_claims_at_once() {
-    caps_are_never_exceeded(&Server::start().await.world().await).await;
+    caps_are_never_exceeded(&Server::start().await.fixture().await).await;
 }
 
 /// Starts are a log beside the units: it must not grow, and no start may be lost.
 #[tokio::test]
 async fn a_run_that_goes_on_is_written_into_its_row_and_the_log_of_starts_ends() {
     let database = Server::start().await.database().await;
-    let world = database.world().await;
-    let store = &*world.store;
+    let fixture = database.fixture().await;
+    let store = &*fixture.store;
     let who = session(store).await;
     store.send(&ALL, units("default", 3)).await.unwrap();
     let held = store.claim(ClaimRequest { prefetch: 3, ..claim_request(who, 0) }).await.unwrap().units;
     let leases: Vec<_> = held.iter().map(|held| held.lease).collect();
-    let then = world.clock.now();
+    let then = fixture.clock.now();
     store.start(who, &leases).await.unwrap();
     let count = |what: &str| database.run(&format!("SELECT count(*) FROM {what}")).trim().to_owned();
     let counts = || [count("longshore_start_log"), count("longshore_unit WHERE started_at IS NOT NULL")];
     assert_eq!(counts(), ["1", "0"]);
     end(store, who, &held[..1]).await;
-    world.clock.advance(Duration::from_secs(10));
+    fixture.clock.advance(Duration::from_secs(10));
     for _ in 0..2 {
         store.promote(100).await.unwrap();
     }

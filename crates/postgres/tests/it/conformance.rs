@@ -85,13 +85,13 @@ async fn run_case(server: &Server, case: &'static str) -> Option<String> {
     let mut alone = JoinSet::new();
     let own = Arc::clone(&database);
     alone.spawn(async move {
-        let world = own.world().await;
+        let fixture = own.fixture().await;
         if SQL_CASES.contains(&case) {
             // The cases use this name for a column of bytes.
             own.run("CREATE DOMAIN blob AS bytea");
-            conformance::run_sql(case, &SqlFixture { world, database: own }).await;
+            conformance::run_sql(case, &SqlFixture { fixture, database: own }).await;
         } else {
-            conformance::run(case, &world).await;
+            conformance::run(case, &fixture).await;
         }
     });
     match tokio::time::timeout(CASE_TIMEOUT, alone.join_next()).await {
@@ -107,13 +107,13 @@ pub(crate) fn panic_message(error: JoinError) -> String {
 }
 
 struct SqlFixture {
-    world: StoreFixture,
+    fixture: StoreFixture,
     database: Arc<Database>,
 }
 
 impl SqlStoreFixture for SqlFixture {
     fn fixture(&self) -> &StoreFixture {
-        &self.world
+        &self.fixture
     }
 
     fn execute(&self, sql: &str) {
@@ -134,6 +134,6 @@ fn random_histories_end_as_in_the_oracle() {
     longshore_testkit::model::compare_stores(cases, || async {
         let clock = Arc::new(ManualClock::default());
         let oracle = StoreFixture::new(Arc::new(MemoryStore::new(clock.clone())), clock);
-        (oracle, server.world().await)
+        (oracle, server.fixture().await)
     });
 }

@@ -52,10 +52,10 @@ async fn run_case(
 ) -> Option<String> {
     let database = server.database().await;
     let url = by.map_or_else(|| database.url.clone(), |by| by.pooled_url(&database.url));
-    let world = PermitsFixture::new(open(&url, listen.clone()).await, open(&url, listen).await);
-    let world = world.keeping(database);
+    let fixture = PermitsFixture::new(open(&url, listen.clone()).await, open(&url, listen).await);
+    let fixture = fixture.keeping(database);
     let mut alone = JoinSet::new();
-    alone.spawn(async move { run_permits(case, &world).await });
+    alone.spawn(async move { run_permits(case, &fixture).await });
     match tokio::time::timeout(Duration::from_secs(60), alone.join_next()).await {
         Err(_) => Some("timed out".to_owned()),
         Ok(ended) => ended.unwrap().err().map(panic_message),

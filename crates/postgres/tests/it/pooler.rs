@@ -83,8 +83,8 @@ async fn run_case(
     let database = server.database().await;
     let mut alone = JoinSet::new();
     alone.spawn(async move {
-        let world = database.world_at(&bouncer.pooled_url(&database.url)).await;
-        conformance::run(case, &world).await;
+        let fixture = database.fixture_at(&bouncer.pooled_url(&database.url)).await;
+        conformance::run(case, &fixture).await;
     });
     alone.join_next().await.unwrap().is_err().then_some(case)
 }

@@ -62,8 +62,8 @@ impl Server {
     }
 
     /// A fresh store with a clock that tests set.
-    pub(crate) async fn world(&self) -> StoreFixture {
-        self.database().await.world().await
+    pub(crate) async fn fixture(&self) -> StoreFixture {
+        self.database().await.fixture().await
     }
 }
 
@@ -84,12 +84,12 @@ impl ServerInner {
 
 impl Database {
     /// A store in this database, with a clock that tests set.
-    pub(crate) async fn world(self: &Arc<Self>) -> StoreFixture {
-        self.world_at(&self.url).await
+    pub(crate) async fn fixture(self: &Arc<Self>) -> StoreFixture {
+        self.fixture_at(&self.url).await
     }
 
     /// A store in this database through another URL.
-    pub(crate) async fn world_at(self: &Arc<Self>, url: &str) -> StoreFixture {
+    pub(crate) async fn fixture_at(self: &Arc<Self>, url: &str) -> StoreFixture {
         let clock = Arc::new(ManualClock::default());
         let (clock, clock_source) = (clock.clone(), ClockSource::Local);
         let options = PostgresOptions { clock: clock.clone(), clock_source, ..PostgresOptions::default() };

@@ -117,7 +117,7 @@ impl OrderApp {
 }
 
 fn is_full(sent: &SendResult) -> bool {
-    matches!(sent, SendResult::Refused(SendRejection::Full { .. }))
+    matches!(sent, SendResult::Rejected(SendRejection::Full { .. }))
 }
 
 #[tokio::test]
@@ -296,7 +296,7 @@ async fn a_suspended_tenant_is_refused_in_a_callers_transaction() {
     let store = Arc::clone(&app.store);
     let tx = app.own.transaction().await.unwrap();
     let sent = store.send_in(&tx, &Scope::All, &[unit()]).await.unwrap();
-    assert!(matches!(sent.value[..], [SendResult::Refused(SendRejection::Suspended(_))]), "{sent:?}");
+    assert!(matches!(sent.value[..], [SendResult::Rejected(SendRejection::Suspended(_))]), "{sent:?}");
     tx.commit().await.unwrap();
     assert_eq!(app.live().await, 0);
 }

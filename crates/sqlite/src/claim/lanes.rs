@@ -102,16 +102,16 @@ impl<'s> Lane<'s> {
 /// A unit's sort key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Candidate {
-    pub(super) place: i64,
+    pub(super) sort_key: i64,
     pub(super) id: [u8; 16],
 }
 
 impl Candidate {
     /// Before all units.
-    pub(super) const FIRST: Self = Self { place: i64::MIN, id: [0; 16] };
+    pub(super) const FIRST: Self = Self { sort_key: i64::MIN, id: [0; 16] };
 }
 
-/// Reads from the index alone: it holds stream, state, place and id.
+/// Reads from the index alone: it holds stream, state, sort key and id.
 pub(super) fn candidates(
     db: &Connection,
     stream: i64,
@@ -125,8 +125,8 @@ pub(super) fn candidates(
          LIMIT ?5",
     )
     .or_translate()?
-    .query_map((stream, state, after.place, after.id, limit), |row| {
-        Ok(Candidate { place: row.get(0)?, id: row.get(1)? })
+    .query_map((stream, state, after.sort_key, after.id, limit), |row| {
+        Ok(Candidate { sort_key: row.get(0)?, id: row.get(1)? })
     })
     .or_translate()?
     .collect::<rusqlite::Result<_>>()

@@ -175,7 +175,7 @@ fn load_fresh(tx: &mut Tx<'_>, stream: &Stream, candidate: Candidate) -> Result<
         id: UnitId::from_bytes(candidate.id),
         stream: stream.num,
         code: state_code(UnitState::Ready),
-        sort_key: candidate.place,
+        sort_key: candidate.sort_key,
         priority: Priority::new(row.get(0).or_translate()?).map_err(damaged)?,
         attempt: 0,
         lost: 0,

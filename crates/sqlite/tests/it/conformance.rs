@@ -9,18 +9,18 @@ use longshore::MemoryStore;
 use longshore_sqlite::rusqlite::Connection;
 use longshore_testkit::{ManualClock, SqlStoreFixture, StoreFixture};
 
-use crate::helpers::{world, world_at};
+use crate::helpers::{fixture, fixture_at};
 
-longshore_testkit::conformance_suite!(world);
+longshore_testkit::conformance_suite!(fixture);
 
 struct Bank {
-    world: StoreFixture,
+    fixture: StoreFixture,
     path: PathBuf,
 }
 
 impl SqlStoreFixture for Bank {
     fn fixture(&self) -> &StoreFixture {
-        &self.world
+        &self.fixture
     }
 
     fn execute(&self, sql: &str) {
@@ -41,8 +41,8 @@ impl Bank {
 }
 
 async fn bank() -> Bank {
-    let (world, path) = world_at().await;
-    Bank { world, path }
+    let (fixture, path) = fixture_at().await;
+    Bank { fixture, path }
 }
 
 longshore_testkit::effects_suite!(bank);
@@ -54,7 +54,7 @@ fn a_storm_of_random_histories_ends_as_in_the_oracle() {
     longshore_testkit::model::compare_stores(cases, || async {
         let clock = Arc::new(ManualClock::default());
         let oracle = StoreFixture::new(Arc::new(MemoryStore::new(clock.clone())), clock);
-        (oracle, world().await)
+        (oracle, fixture().await)
     });
 }
 
@@ -64,6 +64,6 @@ fn a_storm_of_random_ledgers_ends_as_in_the_oracle() {
     longshore_testkit::model::compare_ledgers(cases, || async {
         let clock = Arc::new(ManualClock::default());
         let oracle = StoreFixture::new(Arc::new(MemoryStore::new(clock.clone())), clock);
-        (oracle, world().await)
+        (oracle, fixture().await)
     });
 }

@@ -61,7 +61,7 @@ async fn a_worker_whose_unit_breaks_a_deferred_key_fails_that_unit_alone() {
     let units: Vec<NewUnit> = (0..40).map(unit).collect();
     let bad = units[17].id;
     let client = Client::new(store.clone());
-    client.send_many(units, longshore::WhenFull::Refuse).await.unwrap();
+    client.send_many(units, longshore::WhenFull::Reject).await.unwrap();
     work(&store).await;
     let totals = store.totals(&Scope::All, &longshore::store::Queues::All).await.unwrap();
     assert_eq!((totals.counts.done, totals.counts.failed), (39, 1));

@@ -12,7 +12,7 @@ use longshore::{Enqueue as _, Error, Kind, NewUnit, Queries as _, Scope, Session
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
-use crate::helpers::world_at;
+use crate::helpers::fixture_at;
 
 fn unit(bytes: usize) -> NewUnit {
     NewUnit::new(Kind::new("k").unwrap(), vec![b'x'; bytes])
@@ -146,20 +146,20 @@ async fn one_bad_verb_does_not_harm_the_group_it_is_committed_with() {
 /// A promotion checks a thousand cap keys. The next one checks those after them.
 #[tokio::test]
 async fn a_parked_unit_is_found_behind_a_thousand_other_cap_keys() {
-    let (world, path) = world_at().await;
+    let (fixture, path) = fixture_at().await;
     let capped = |key: String| NewUnit { cap: Some(ConcurrencyCap { key, limit: 1 }), ..unit(2) };
     let held = (0..1_001).map(|nth| capped(format!("a-{nth}"))).collect();
-    world.store.send(&Scope::All, held).await.unwrap();
+    fixture.store.send(&Scope::All, held).await.unwrap();
     let session = SessionId::new();
-    world.store.open_session(NewSession::new(session, "test")).await.unwrap();
+    fixture.store.open_session(NewSession::new(session, "test")).await.unwrap();
     let claim = || ClaimRequest::new(session, vec![Kind::new("k").unwrap()], 2_000);
-    assert_eq!(world.store.claim(claim()).await.unwrap().units.len(), 1_001);
-    world.store.send(&Scope::All, vec![capped("z".to_owned())]).await.unwrap();
+    assert_eq!(fixture.store.claim(claim()).await.unwrap().units.len(), 1_001);
+    fixture.store.send(&Scope::All, vec![capped("z".to_owned())]).await.unwrap();
     let db = Connection::open(path).unwrap();
     assert_eq!(db.execute("UPDATE longshore_unit SET state = 7 WHERE state = 2", []).unwrap(), 1);
     for _ in 0..2 {
-        assert_eq!(world.store.claim(claim()).await.unwrap().units.len(), 0);
-        world.store.promote(100).await.unwrap();
+        assert_eq!(fixture.store.claim(claim()).await.unwrap().units.len(), 0);
+        fixture.store.promote(100).await.unwrap();
     }
-    assert_eq!(world.store.claim(claim()).await.unwrap().units.len(), 1);
+    assert_eq!(fixture.store.claim(claim()).await.unwrap().units.len(), 1);
 }

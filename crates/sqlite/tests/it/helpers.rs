@@ -7,13 +7,13 @@ use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::{ManualClock, StoreFixture};
 
 /// A new store with a clock that tests move.
-pub(crate) async fn world() -> StoreFixture {
-    let (world, _) = world_at().await;
-    world
+pub(crate) async fn fixture() -> StoreFixture {
+    let (fixture, _) = fixture_at().await;
+    fixture
 }
 
 /// A new store, and the path of its file.
-pub(crate) async fn world_at() -> (StoreFixture, PathBuf) {
+pub(crate) async fn fixture_at() -> (StoreFixture, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("longshore.db");
     let clock = Arc::new(ManualClock::default());

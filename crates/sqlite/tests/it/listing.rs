@@ -3,20 +3,20 @@
 use longshore::store::UnitFilter;
 use longshore::{Kind, NewUnit, Scope, TenantId};
 
-use crate::helpers::world_at;
+use crate::helpers::fixture_at;
 
 /// A list without a state scans a bounded number of rows per page, which may all be another tenant's.
 #[tokio::test]
 async fn a_cursor_names_no_unit_of_another_tenant() {
-    let (world, _path) = world_at().await;
+    let (fixture, _path) = fixture_at().await;
     let unit = |_| NewUnit::new(Kind::new("k").unwrap(), serde_json::json!(0));
     let other = (0..20_010).map(unit).collect::<Vec<_>>();
-    world.store.send(&Scope::All, other).await.unwrap();
+    fixture.store.send(&Scope::All, other).await.unwrap();
     let scope = Scope::Tenant(TenantId::new("acme").unwrap());
-    let page = world.store.units(&scope, &UnitFilter::default(), None, 10).await.unwrap();
+    let page = fixture.store.units(&scope, &UnitFilter::default(), None, 10).await.unwrap();
     let next = page.next.unwrap();
     let id = next.split_once('.').unwrap().1.parse().unwrap();
-    assert!(world.store.unit(&Scope::All, id).await.is_err(), "{next}");
-    let rest = world.store.units(&scope, &UnitFilter::default(), Some(&next), 10).await.unwrap();
+    assert!(fixture.store.unit(&Scope::All, id).await.is_err(), "{next}");
+    let rest = fixture.store.units(&scope, &UnitFilter::default(), Some(&next), 10).await.unwrap();
     assert_eq!((rest.items.len(), rest.next), (0, None));
 }

@@ -13,17 +13,17 @@ fn open(path: &Path) -> Arc<dyn Permits> {
     Arc::new(SqliteStore::open(path, SqliteOptions::default()).unwrap())
 }
 
-async fn world() -> PermitsFixture {
+async fn fixture() -> PermitsFixture {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("longshore.db");
     PermitsFixture::new(open(&path), open(&path)).keeping(folder)
 }
 
-longshore_testkit::permits_suite!(world);
+longshore_testkit::permits_suite!(fixture);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn bounded_on_several_threads() {
-    longshore_testkit::conformance::run_permits("permits_chaos::bounded", &world().await).await;
+    longshore_testkit::conformance::run_permits("permits_chaos::bounded", &fixture().await).await;
 }
 
 fn name() -> PoolName {
@@ -70,9 +70,9 @@ async fn after_the_machine_was_started_again_nobody_holds() {
 
 #[tokio::test]
 async fn the_kept_sum_is_the_sum_of_what_is_held() {
-    let world = world().await;
-    longshore_testkit::conformance::run_permits("permits_chaos::bounded", &world).await;
-    let pool = BoundedPool::builder(world.permits.clone(), name(), 4).build();
+    let fixture = fixture().await;
+    longshore_testkit::conformance::run_permits("permits_chaos::bounded", &fixture).await;
+    let pool = BoundedPool::builder(fixture.permits.clone(), name(), 4).build();
     let held = pool.request().weight(3).acquire().await.unwrap();
     assert!(pool.request().weight(2).try_acquire().await.unwrap().is_none());
     assert!(pool.try_acquire().await.unwrap().is_some());

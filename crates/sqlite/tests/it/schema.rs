@@ -4,13 +4,13 @@ use longshore::Error;
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
-use crate::helpers::world_at;
+use crate::helpers::fixture_at;
 
 /// `crates/sqlite/schema.sql` is the schema of a new database. To change it on purpose, run the
 /// test with `LONGSHORE_WRITE_SCHEMA=1` and review the difference.
 #[tokio::test]
 async fn the_schema_is_the_one_in_the_snapshot() {
-    let (_world, path) = world_at().await;
+    let (_fixture, path) = fixture_at().await;
     let db = Connection::open(path).unwrap();
     let mut statement = db
         .prepare(
@@ -29,7 +29,7 @@ async fn the_schema_is_the_one_in_the_snapshot() {
 
 #[tokio::test]
 async fn a_database_of_a_newer_version_is_refused() {
-    let (_world, path) = world_at().await;
+    let (_fixture, path) = fixture_at().await;
     let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
     assert_eq!(store.migrate().await.unwrap(), store.migrate().await.unwrap());
     let db = Connection::open(&path).unwrap();
@@ -41,7 +41,7 @@ async fn a_database_of_a_newer_version_is_refused() {
 
 #[tokio::test]
 async fn a_database_of_a_changed_migration_is_refused() {
-    let (_world, path) = world_at().await;
+    let (_fixture, path) = fixture_at().await;
     let db = Connection::open(&path).unwrap();
     db.execute("UPDATE longshore_migration SET checksum = 'other'", []).unwrap();
     let error = SqliteStore::open(&path, SqliteOptions::default()).unwrap_err();

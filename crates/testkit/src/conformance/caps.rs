@@ -11,52 +11,52 @@ fn capped(key: &str, limit: u32) -> NewUnit {
     NewUnit { cap: Some(ConcurrencyCap { key: key.to_owned(), limit }), ..unit() }
 }
 
-pub(super) async fn units_of_a_key_at_its_limit_are_passed_over(world: &StoreFixture) {
+pub(super) async fn units_of_a_key_at_its_limit_are_passed_over(fixture: &StoreFixture) {
     for _ in 0..3 {
-        world.send(capped("host", 2)).await;
+        fixture.send(capped("host", 2)).await;
     }
-    let other = world.send(capped("elsewhere", 1)).await;
-    let plain = world.send(unit()).await;
-    let session = world.session().await;
-    let held = world.claim(session, 9).await;
+    let other = fixture.send(capped("elsewhere", 1)).await;
+    let plain = fixture.send(unit()).await;
+    let session = fixture.session().await;
+    let held = fixture.claim(session, 9).await;
     assert_eq!(held.len(), 4);
     assert!(ids(&held).contains(&other) && ids(&held).contains(&plain));
-    let other = world.session().await;
-    assert!(world.claim(other, 9).await.is_empty(), "the limit is the store's, not a worker's");
+    let other = fixture.session().await;
+    assert!(fixture.claim(other, 9).await.is_empty(), "the limit is the store's, not a worker's");
 }
 
-pub(super) async fn every_end_of_a_lease_frees_its_key(world: &StoreFixture) {
+pub(super) async fn every_end_of_a_lease_frees_its_key(fixture: &StoreFixture) {
     for _ in 0..5 {
-        world.send(capped("host", 1)).await;
+        fixture.send(capped("host", 1)).await;
     }
-    let session = world.session().await;
+    let session = fixture.session().await;
     for outcome in [done(), failed(), retry_after(secs(60)), Outcome::Snooze(secs(60))] {
-        let held = world.claim_one(session).await;
-        assert!(world.claim(session, 9).await.is_empty());
-        world.finish(session, held.lease, outcome).await;
+        let held = fixture.claim_one(session).await;
+        assert!(fixture.claim(session, 9).await.is_empty());
+        fixture.finish(session, held.lease, outcome).await;
     }
-    world.claim_one(session).await;
-    world.kill(session).await;
-    let session = world.session().await;
-    world.claim_one(session).await;
+    fixture.claim_one(session).await;
+    fixture.kill(session).await;
+    let session = fixture.session().await;
+    fixture.claim_one(session).await;
 }
 
-pub(super) async fn capped_units_are_never_claimed_ahead(world: &StoreFixture) {
-    let first = world.send(unit()).await;
-    let capped = world.send(capped("host", 5)).await;
-    let last = world.send(unit()).await;
-    let session = world.session().await;
-    let ahead = world.claim_with(ClaimRequest { prefetch: 5, ..claim(session, 0) }).await;
+pub(super) async fn capped_units_are_never_claimed_ahead(fixture: &StoreFixture) {
+    let first = fixture.send(unit()).await;
+    let capped = fixture.send(capped("host", 5)).await;
+    let last = fixture.send(unit()).await;
+    let session = fixture.session().await;
+    let ahead = fixture.claim_with(ClaimRequest { prefetch: 5, ..claim(session, 0) }).await;
     assert_eq!(ids(&ahead.units), [first], "else a worker with a full buffer would pass it over for ever");
     assert!(ahead.heavy_waiting);
-    let held = world.claim_with(ClaimRequest { prefetch: 5, ..claim(session, 1) }).await.units;
+    let held = fixture.claim_with(ClaimRequest { prefetch: 5, ..claim(session, 1) }).await.units;
     assert_eq!((ids(&held), held[0].started, held[1].started), (vec![capped, last], true, false));
 }
 
-pub(super) async fn keys_of_tenants_and_queues_are_counted_apart(world: &StoreFixture) {
-    world.send(capped("host", 1)).await;
-    world.send(NewUnit { tenant: tenant("acme"), ..capped("host", 1) }).await;
-    world.send(NewUnit { queue: queue("other"), ..capped("host", 1) }).await;
-    let session = world.session().await;
-    assert_eq!(world.claim(session, 9).await.len(), 3);
+pub(super) async fn keys_of_tenants_and_queues_are_counted_apart(fixture: &StoreFixture) {
+    fixture.send(capped("host", 1)).await;
+    fixture.send(NewUnit { tenant: tenant("acme"), ..capped("host", 1) }).await;
+    fixture.send(NewUnit { queue: queue("other"), ..capped("host", 1) }).await;
+    let session = fixture.session().await;
+    assert_eq!(fixture.claim(session, 9).await.len(), 3);
 }

@@ -10,76 +10,76 @@ fn unit_with_priority(priority: Priority) -> NewUnit {
     NewUnit { priority, ..unit() }
 }
 
-pub(super) async fn units_of_one_sender_go_in_the_order_of_sending(world: &StoreFixture) {
-    let sent = world.send_many(20).await;
-    let session = world.session().await;
-    let mut got = ids(&world.claim(session, 7).await);
-    got.extend(ids(&world.claim(session, 100).await));
+pub(super) async fn units_of_one_sender_go_in_the_order_of_sending(fixture: &StoreFixture) {
+    let sent = fixture.send_many(20).await;
+    let session = fixture.session().await;
+    let mut got = ids(&fixture.claim(session, 7).await);
+    got.extend(ids(&fixture.claim(session, 100).await));
     assert_eq!(got, sent);
 }
 
-pub(super) async fn older_units_go_before_newer_ones(world: &StoreFixture) {
+pub(super) async fn older_units_go_before_newer_ones(fixture: &StoreFixture) {
     let mut newest_id_first = units(3);
     newest_id_first.reverse();
     let mut sent = vec![];
     for unit in newest_id_first {
-        sent.push(world.send(unit).await);
-        world.clock.advance(secs(1));
+        sent.push(fixture.send(unit).await);
+        fixture.clock.advance(secs(1));
     }
-    let session = world.session().await;
-    assert_eq!(ids(&world.claim(session, 3).await), sent);
+    let session = fixture.session().await;
+    assert_eq!(ids(&fixture.claim(session, 3).await), sent);
 }
 
-pub(super) async fn high_goes_before_normal_before_low(world: &StoreFixture) {
-    let low = world.send(unit_with_priority(Priority::LOW)).await;
-    let normal = world.send(unit_with_priority(Priority::NORMAL)).await;
-    let high = world.send(unit_with_priority(Priority::HIGH)).await;
-    let session = world.session().await;
-    assert_eq!(ids(&world.claim(session, 3).await), [high, normal, low]);
+pub(super) async fn high_goes_before_normal_before_low(fixture: &StoreFixture) {
+    let low = fixture.send(unit_with_priority(Priority::LOW)).await;
+    let normal = fixture.send(unit_with_priority(Priority::NORMAL)).await;
+    let high = fixture.send(unit_with_priority(Priority::HIGH)).await;
+    let session = fixture.session().await;
+    assert_eq!(ids(&fixture.claim(session, 3).await), [high, normal, low]);
 }
 
-pub(super) async fn a_low_unit_that_has_aged_passes_a_new_high_one(world: &StoreFixture) {
-    let low = world.send(unit_with_priority(Priority::LOW)).await;
-    world.clock.advance(secs(7 * 3600));
-    let early = world.send(unit_with_priority(Priority::HIGH)).await;
-    world.clock.advance(secs(2 * 3600));
-    let late = world.send(unit_with_priority(Priority::HIGH)).await;
-    let session = world.session().await;
-    assert_eq!(ids(&world.claim(session, 3).await), [early, low, late]);
+pub(super) async fn a_low_unit_that_has_aged_passes_a_new_high_one(fixture: &StoreFixture) {
+    let low = fixture.send(unit_with_priority(Priority::LOW)).await;
+    fixture.clock.advance(secs(7 * 3600));
+    let early = fixture.send(unit_with_priority(Priority::HIGH)).await;
+    fixture.clock.advance(secs(2 * 3600));
+    let late = fixture.send(unit_with_priority(Priority::HIGH)).await;
+    let session = fixture.session().await;
+    assert_eq!(ids(&fixture.claim(session, 3).await), [early, low, late]);
 }
 
-pub(super) async fn a_unit_ranks_by_when_it_became_ready(world: &StoreFixture) {
-    let scheduled = world.send(NewUnit { not_before: Some(world.now() + secs(60)), ..unit() }).await;
-    world.clock.advance(secs(30));
-    let sent_later = world.send(unit()).await;
-    world.clock.advance(secs(60));
-    world.promote().await;
-    let session = world.session().await;
-    assert_eq!(ids(&world.claim(session, 2).await), [sent_later, scheduled]);
+pub(super) async fn a_unit_ranks_by_when_it_became_ready(fixture: &StoreFixture) {
+    let scheduled = fixture.send(NewUnit { not_before: Some(fixture.now() + secs(60)), ..unit() }).await;
+    fixture.clock.advance(secs(30));
+    let sent_later = fixture.send(unit()).await;
+    fixture.clock.advance(secs(60));
+    fixture.promote().await;
+    let session = fixture.session().await;
+    assert_eq!(ids(&fixture.claim(session, 2).await), [sent_later, scheduled]);
 }
 
-pub(super) async fn only_the_asked_kinds_are_claimed(world: &StoreFixture) {
+pub(super) async fn only_the_asked_kinds_are_claimed(fixture: &StoreFixture) {
     let other = Kind::new("other").unwrap();
-    let theirs = world.send(NewUnit { kind: other.clone(), ..unit() }).await;
-    let ours = world.send(unit()).await;
-    let session = world.session().await;
-    assert_eq!(ids(&world.claim(session, 10).await), [ours]);
+    let theirs = fixture.send(NewUnit { kind: other.clone(), ..unit() }).await;
+    let ours = fixture.send(unit()).await;
+    let session = fixture.session().await;
+    assert_eq!(ids(&fixture.claim(session, 10).await), [ours]);
     let both = ClaimRequest { kinds: vec![kind(), other], ..claim(session, 10) };
-    assert_eq!(ids(&world.claim_with(both).await.units), [theirs]);
+    assert_eq!(ids(&fixture.claim_with(both).await.units), [theirs]);
 }
 
-pub(super) async fn only_the_asked_queues_are_claimed(world: &StoreFixture) {
-    let mail = world.send(NewUnit { queue: queue("mail"), ..unit() }).await;
-    let own = world.send(NewUnit { queue: queue("default/x"), ..unit() }).await;
-    let plain = world.send(unit()).await;
-    let session = world.session().await;
+pub(super) async fn only_the_asked_queues_are_claimed(fixture: &StoreFixture) {
+    let mail = fixture.send(NewUnit { queue: queue("mail"), ..unit() }).await;
+    let own = fixture.send(NewUnit { queue: queue("default/x"), ..unit() }).await;
+    let plain = fixture.send(unit()).await;
+    let session = fixture.session().await;
     let named = |names: &[&str]| {
         let names = names.iter().map(queue_of).collect();
         ClaimRequest { queues: Queues::Named(names), ..claim(session, 10) }
     };
-    assert!(world.claim_with(named(&["nothing"])).await.units.is_empty());
-    assert_eq!(ids(&world.claim_with(named(&["mail"])).await.units), [mail]);
-    let rest = ids(&world.claim_with(named(&["default", "default/x"])).await.units);
+    assert!(fixture.claim_with(named(&["nothing"])).await.units.is_empty());
+    assert_eq!(ids(&fixture.claim_with(named(&["mail"])).await.units), [mail]);
+    let rest = ids(&fixture.claim_with(named(&["default", "default/x"])).await.units);
     assert_eq!(rest.len(), 2);
     assert!(rest.contains(&own) && rest.contains(&plain));
 }
@@ -88,19 +88,19 @@ fn queue_of(name: &&str) -> longshore_core::QueueName {
     queue(name)
 }
 
-pub(super) async fn only_the_asked_batch_is_claimed(world: &StoreFixture) {
-    world.send(unit()).await;
-    let a = world.send_sealed_batch(NewBatch::new(batch_id("a")), 2).await;
-    world.send_sealed_batch(NewBatch::new(batch_id("b")), 2).await;
-    let session = world.session().await;
+pub(super) async fn only_the_asked_batch_is_claimed(fixture: &StoreFixture) {
+    fixture.send(unit()).await;
+    let a = fixture.send_sealed_batch(NewBatch::new(batch_id("a")), 2).await;
+    fixture.send_sealed_batch(NewBatch::new(batch_id("b")), 2).await;
+    let session = fixture.session().await;
     let only = ClaimRequest { batch: Some(batch_id("a")), ..claim(session, 10) };
-    assert_eq!(ids(&world.claim_with(only).await.units), a);
+    assert_eq!(ids(&fixture.claim_with(only).await.units), a);
 }
 
-pub(super) async fn a_claim_for_nothing_gets_nothing(world: &StoreFixture) {
-    world.send_many(3).await;
-    let session = world.session().await;
-    assert!(world.claim(session, 0).await.is_empty());
+pub(super) async fn a_claim_for_nothing_gets_nothing(fixture: &StoreFixture) {
+    fixture.send_many(3).await;
+    let session = fixture.session().await;
+    assert!(fixture.claim(session, 0).await.is_empty());
     let no_kinds = ClaimRequest { kinds: vec![], ..claim(session, 5) };
-    assert!(world.claim_with(no_kinds).await.units.is_empty());
+    assert!(fixture.claim_with(no_kinds).await.units.is_empty());
 }

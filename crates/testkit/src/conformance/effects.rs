@@ -20,14 +20,14 @@ fn add_to_amount(amount: i64) -> Effect {
 }
 
 async fn finish(
-    world: &StoreFixture,
+    fixture: &StoreFixture,
     session: SessionId,
     lease: Lease,
     outcome: Outcome,
     effects: Vec<Effect>,
 ) -> FinishResult {
     let finish = FinishRequest { effects, ..FinishRequest::new(lease, outcome) };
-    world.store.finish(session, vec![finish]).await.unwrap().remove(0)
+    fixture.store.finish(session, vec![finish]).await.unwrap().remove(0)
 }
 
 fn amount(sql: &dyn SqlStoreFixture) -> i64 {
@@ -35,81 +35,81 @@ fn amount(sql: &dyn SqlStoreFixture) -> i64 {
 }
 
 pub(super) async fn effects_exactly_once(sql: &dyn SqlStoreFixture) {
-    let world = sql.fixture();
-    let id = world.send(unit()).await;
-    let session = world.session().await;
-    let lease = world.claim_one(session).await.lease;
+    let fixture = sql.fixture();
+    let id = fixture.send(unit()).await;
+    let session = fixture.session().await;
+    let lease = fixture.claim_one(session).await.lease;
     for _ in 0..3 {
-        let answer = finish(world, session, lease, done(), vec![add_to_amount(5), add_to_amount(2)]).await;
+        let answer = finish(fixture, session, lease, done(), vec![add_to_amount(5), add_to_amount(2)]).await;
         assert_eq!(answer, FinishResult::Recorded(UnitState::Done));
     }
-    assert_eq!(world.state(id).await, UnitState::Done);
+    assert_eq!(fixture.state(id).await, UnitState::Done);
     assert_eq!(amount(sql), 107, "repeated finishes have no effects");
 }
 
 pub(super) async fn a_stale_holders_effects_do_not_happen(sql: &dyn SqlStoreFixture) {
-    let world = sql.fixture();
-    world.send(unit()).await;
-    let session = world.session().await;
-    let lease = world.claim_one(session).await.lease;
-    world.kill(session).await;
-    let answer = finish(world, session, lease, done(), vec![add_to_amount(5)]).await;
+    let fixture = sql.fixture();
+    fixture.send(unit()).await;
+    let session = fixture.session().await;
+    let lease = fixture.claim_one(session).await.lease;
+    fixture.kill(session).await;
+    let answer = finish(fixture, session, lease, done(), vec![add_to_amount(5)]).await;
     assert_eq!((answer, amount(sql)), (FinishResult::LeaseLost, 100));
 }
 
 pub(super) async fn a_failing_effect_undoes_those_before_it(sql: &dyn SqlStoreFixture) {
-    let world = sql.fixture();
-    let id = world.send(unit()).await;
-    let session = world.session().await;
-    let lease = world.claim_one(session).await.lease;
+    let fixture = sql.fixture();
+    let id = fixture.send(unit()).await;
+    let session = fixture.session().await;
+    let lease = fixture.claim_one(session).await.lease;
     let broken = effect("UPDATE nothing SET x = 1", vec![], None);
-    let answer = finish(world, session, lease, done(), vec![add_to_amount(5), broken]).await;
+    let answer = finish(fixture, session, lease, done(), vec![add_to_amount(5), broken]).await;
     assert!(matches!(answer, FinishResult::EffectFailed(_)), "{answer:?}");
-    assert_eq!((amount(sql), world.state(id).await), (100, UnitState::Leased));
-    let answer = finish(world, session, lease, done(), vec![add_to_amount(1)]).await;
+    assert_eq!((amount(sql), fixture.state(id).await), (100, UnitState::Leased));
+    let answer = finish(fixture, session, lease, done(), vec![add_to_amount(1)]).await;
     assert_eq!(answer, FinishResult::Recorded(UnitState::Done), "it was still held");
     assert_eq!(amount(sql), 101);
 }
 
 pub(super) async fn another_number_of_rows_undoes_the_effects(sql: &dyn SqlStoreFixture) {
-    let world = sql.fixture();
-    world.send(unit()).await;
-    let session = world.session().await;
-    let lease = world.claim_one(session).await.lease;
+    let fixture = sql.fixture();
+    fixture.send(unit()).await;
+    let session = fixture.session().await;
+    let lease = fixture.claim_one(session).await.lease;
     let missing = effect("UPDATE account SET amount = 0 WHERE id = 99", vec![], Some(1));
-    let answer = finish(world, session, lease, done(), vec![add_to_amount(5), missing]).await;
+    let answer = finish(fixture, session, lease, done(), vec![add_to_amount(5), missing]).await;
     assert!(matches!(answer, FinishResult::EffectFailed(_)), "{answer:?}");
     assert_eq!(amount(sql), 100);
     let unasked = effect("UPDATE account SET amount = 0 WHERE id = 99", vec![], None);
-    let answer = finish(world, session, lease, done(), vec![add_to_amount(5), unasked]).await;
+    let answer = finish(fixture, session, lease, done(), vec![add_to_amount(5), unasked]).await;
     assert_eq!((answer, amount(sql)), (FinishResult::Recorded(UnitState::Done), 105));
 }
 
 pub(super) async fn a_failing_unit_does_not_undo_its_neighbours(sql: &dyn SqlStoreFixture) {
-    let world = sql.fixture();
-    world.send_sealed_batch(NewBatch::new(batch_id("b")), 3).await;
-    let session = world.session().await;
-    let held = world.claim(session, 3).await;
+    let fixture = sql.fixture();
+    fixture.send_sealed_batch(NewBatch::new(batch_id("b")), 3).await;
+    let session = fixture.session().await;
+    let held = fixture.claim(session, 3).await;
     let broken = effect("no sql at all", vec![], None);
     let effects = [vec![add_to_amount(1)], vec![add_to_amount(10), broken], vec![add_to_amount(100)]];
     let finishes = held
         .iter()
         .zip(effects)
         .map(|(held, effects)| FinishRequest { effects, ..FinishRequest::new(held.lease, done()) });
-    let answers = world.store.finish(session, finishes.collect()).await.unwrap();
+    let answers = fixture.store.finish(session, finishes.collect()).await.unwrap();
     let recorded = FinishResult::Recorded(UnitState::Done);
     assert_eq!((&answers[0], &answers[2]), (&recorded, &recorded));
     assert!(matches!(answers[1], FinishResult::EffectFailed(_)), "{answers:?}");
     assert_eq!(amount(sql), 201);
-    let counts = world.batch(&batch_id("b")).await.counts;
+    let counts = fixture.batch(&batch_id("b")).await.counts;
     assert_eq!((counts.done, counts.leased), (2, 1));
 }
 
 pub(super) async fn values_are_bound_and_never_pasted(sql: &dyn SqlStoreFixture) {
-    let world = sql.fixture();
-    world.send(unit()).await;
-    let session = world.session().await;
-    let lease = world.claim_one(session).await.lease;
+    let fixture = sql.fixture();
+    fixture.send(unit()).await;
+    let session = fixture.session().await;
+    let lease = fixture.claim_one(session).await.lease;
     let text = "'); DELETE FROM account; --";
     sql.execute("CREATE TABLE note (a INTEGER, b TEXT, c REAL, d BLOB, e TEXT)");
     let values = vec![
@@ -120,7 +120,7 @@ pub(super) async fn values_are_bound_and_never_pasted(sql: &dyn SqlStoreFixture)
         SqlValue::Null,
     ];
     let insert = effect("INSERT INTO note VALUES (?1, ?2, ?3, ?4, ?5)", values, Some(1));
-    let answer = finish(world, session, lease, done(), vec![insert]).await;
+    let answer = finish(fixture, session, lease, done(), vec![insert]).await;
     assert_eq!(answer, FinishResult::Recorded(UnitState::Done));
     assert_eq!(amount(sql), 100);
     let length = i64::try_from(text.len()).unwrap();
@@ -130,42 +130,42 @@ pub(super) async fn values_are_bound_and_never_pasted(sql: &dyn SqlStoreFixture)
 }
 
 pub(super) async fn values_are_bound_by_name_and_unused_ones_ignored(sql: &dyn SqlStoreFixture) {
-    let world = sql.fixture();
-    world.send(unit()).await;
-    let session = world.session().await;
-    let lease = world.claim_one(session).await.lease;
+    let fixture = sql.fixture();
+    fixture.send(unit()).await;
+    let session = fixture.session().await;
+    let lease = fixture.claim_one(session).await.lease;
     let named = |name: &str, value| (name.to_owned(), SqlValue::Int(value));
     let by_name = Effect {
         sql: "UPDATE account SET amount = :amount WHERE id = :id".into(),
         params: Params::Named(vec![named("amount", 7), named("unused", 8), named("id", 1)]),
         expected_rows: Some(1),
     };
-    finish(world, session, lease, done(), vec![by_name]).await;
+    finish(fixture, session, lease, done(), vec![by_name]).await;
     assert_eq!(amount(sql), 7);
 }
 
 pub(super) async fn effects_go_with_any_outcome(sql: &dyn SqlStoreFixture) {
-    let world = sql.fixture();
-    let session = world.session().await;
+    let fixture = sql.fixture();
+    let session = fixture.session().await;
     for outcome in [failed(), retry_after(secs(60)), Outcome::Snooze(secs(60))] {
-        world.send(unit()).await;
-        let lease = world.claim_one(session).await.lease;
-        finish(world, session, lease, outcome, vec![add_to_amount(1)]).await;
+        fixture.send(unit()).await;
+        let lease = fixture.claim_one(session).await.lease;
+        finish(fixture, session, lease, outcome, vec![add_to_amount(1)]).await;
     }
     assert_eq!(amount(sql), 103);
 }
 
 pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlStoreFixture) {
-    let world = sql.fixture();
-    world.send(unit()).await;
-    let session = world.session().await;
-    let lease = world.claim_one(session).await.lease;
+    let fixture = sql.fixture();
+    fixture.send(unit()).await;
+    let session = fixture.session().await;
+    let lease = fixture.claim_one(session).await.lease;
     for statement in ["COMMIT", "ROLLBACK", "BEGIN"] {
         let ending = effect(statement, vec![], None);
         let broken = effect("UPDATE nothing SET x = 1", vec![], None);
         let effects = vec![add_to_amount(5), ending, broken];
         let finishes = vec![FinishRequest { effects, ..FinishRequest::new(lease, done()) }];
-        match world.store.finish(session, finishes).await {
+        match fixture.store.finish(session, finishes).await {
             Ok(answers) => {
                 assert!(matches!(answers[0], FinishResult::EffectFailed(_)), "{answers:?}");
             }
@@ -173,7 +173,7 @@ pub(super) async fn an_effect_cannot_end_the_stores_transaction(sql: &dyn SqlSto
         }
         assert_eq!(amount(sql), 100, "{statement} let a part of the effects through");
     }
-    let answer = finish(world, session, lease, done(), vec![add_to_amount(1)]).await;
+    let answer = finish(fixture, session, lease, done(), vec![add_to_amount(1)]).await;
     assert_eq!((answer, amount(sql)), (FinishResult::Recorded(UnitState::Done), 101));
 }
 
@@ -209,24 +209,24 @@ fn is_recorded(answer: &Result<Vec<FinishResult>>) -> bool {
 
 /// Asserts that nineteen cards exist, and that the invalid unit can still be finished differently.
 async fn assert_only_invalid_left(sql: &dyn SqlStoreFixture, session: SessionId, held: &[LeasedUnit]) {
-    let world = sql.fixture();
+    let fixture = sql.fixture();
     assert_eq!(sql.query_i64("SELECT count(*) FROM card WHERE account = 1"), 19);
     assert_eq!(sql.query_i64("SELECT count(*) FROM card"), 19);
-    let counts = world.batch(&batch_id("b")).await.counts;
+    let counts = fixture.batch(&batch_id("b")).await.counts;
     assert_eq!((counts.done, counts.leased), (19, 1));
-    let answer = finish(world, session, held[INVALID_INDEX].lease, failed(), vec![add_to_amount(1)]).await;
+    let answer = finish(fixture, session, held[INVALID_INDEX].lease, failed(), vec![add_to_amount(1)]).await;
     assert_eq!((answer, amount(sql)), (FinishResult::Recorded(UnitState::Failed), 101));
 }
 
 pub(super) async fn a_broken_deferred_key_costs_its_own_unit_only(sql: &dyn SqlStoreFixture) {
-    let world = sql.fixture();
+    let fixture = sql.fixture();
     sql.execute(CREATE_CARD_TABLE);
-    world.send_sealed_batch(NewBatch::new(batch_id("b")), 20).await;
-    let session = world.session().await;
-    let held = world.claim(session, 20).await;
+    fixture.send_sealed_batch(NewBatch::new(batch_id("b")), 20).await;
+    let session = fixture.session().await;
+    let held = fixture.claim(session, 20).await;
     let mut calls = JoinSet::new();
     for (index, finish) in card_finishes(&held).into_iter().enumerate() {
-        let store = world.store.clone();
+        let store = fixture.store.clone();
         calls.spawn(async move { (index, is_recorded(&store.finish(session, vec![finish]).await)) });
     }
     for (index, recorded) in calls.join_all().await {
@@ -236,13 +236,13 @@ pub(super) async fn a_broken_deferred_key_costs_its_own_unit_only(sql: &dyn SqlS
 }
 
 pub(super) async fn a_broken_deferred_key_does_not_stop_the_store(sql: &dyn SqlStoreFixture) {
-    let world = sql.fixture();
+    let fixture = sql.fixture();
     sql.execute(CREATE_CARD_TABLE);
-    world.send_sealed_batch(NewBatch::new(batch_id("b")), 20).await;
-    let session = world.session().await;
-    let held = world.claim(session, 20).await;
+    fixture.send_sealed_batch(NewBatch::new(batch_id("b")), 20).await;
+    let session = fixture.session().await;
+    let held = fixture.claim(session, 20).await;
     // All in one call: the store reports the invalid finish, or rejects all of them.
-    match world.store.finish(session, card_finishes(&held)).await {
+    match fixture.store.finish(session, card_finishes(&held)).await {
         Ok(answers) => {
             assert!(matches!(answers[INVALID_INDEX], FinishResult::EffectFailed(_)), "{answers:?}");
         }
@@ -252,7 +252,7 @@ pub(super) async fn a_broken_deferred_key_does_not_stop_the_store(sql: &dyn SqlS
         }
     }
     for (index, finish) in card_finishes(&held).into_iter().enumerate() {
-        let answer = world.store.finish(session, vec![finish]).await;
+        let answer = fixture.store.finish(session, vec![finish]).await;
         assert_eq!(is_recorded(&answer), index != INVALID_INDEX, "number {index}");
     }
     assert_only_invalid_left(sql, session, &held).await;

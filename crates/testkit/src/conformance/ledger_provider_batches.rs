@@ -81,89 +81,89 @@ impl StoreFixture {
     }
 }
 
-pub(super) async fn parked_questions_wait_in_their_order(world: &StoreFixture) {
-    let items = world.park(&["b", "a"]).await;
-    world.park_in_other_batch().await;
+pub(super) async fn parked_questions_wait_in_their_order(fixture: &StoreFixture) {
+    let items = fixture.park(&["b", "a"]).await;
+    fixture.park_in_other_batch().await;
     // A repeat changes nothing.
-    world.park(&["a", "c"]).await;
-    let waiting = world.waiting().await;
+    fixture.park(&["a", "c"]).await;
+    let waiting = fixture.waiting().await;
     assert_eq!(ids(&waiting), ["b", "a", "c"]);
     assert_eq!(waiting[1].new, items[1]);
-    assert_eq!((waiting[0].parked_at, waiting[0].tries), (world.now(), 0));
-    assert_eq!(world.ledger.pending_requests(&batch(), &PendingFilter::Waiting, 2).await.unwrap().len(), 2);
+    assert_eq!((waiting[0].parked_at, waiting[0].tries), (fixture.now(), 0));
+    assert_eq!(fixture.ledger.pending_requests(&batch(), &PendingFilter::Waiting, 2).await.unwrap().len(), 2);
 }
 
-pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(world: &StoreFixture) {
-    world.park(&["a", "b", "c"]).await;
-    world.seal("m-1", &["a", "b"]).await;
-    world.seal("m-2", &["b", "c", "unknown"]).await;
+pub(super) async fn a_shipment_holds_what_waited_when_it_was_sealed(fixture: &StoreFixture) {
+    fixture.park(&["a", "b", "c"]).await;
+    fixture.seal("m-1", &["a", "b"]).await;
+    fixture.seal("m-2", &["b", "c", "unknown"]).await;
     // A repeat, also with other ids, changes nothing.
-    world.seal("m-1", &["c"]).await;
-    assert!(world.waiting().await.is_empty());
-    assert_eq!(ids(&world.contents("m-1").await), ["a", "b"]);
-    assert_eq!(ids(&world.contents("m-2").await), ["c"]);
+    fixture.seal("m-1", &["c"]).await;
+    assert!(fixture.waiting().await.is_empty());
+    assert_eq!(ids(&fixture.contents("m-1").await), ["a", "b"]);
+    assert_eq!(ids(&fixture.contents("m-2").await), ["c"]);
     for _ in 0..2 {
-        world.change_provider_batch("m-2", ProviderBatchChange::SetProviderId("ticket".to_owned())).await;
+        fixture.change_provider_batch("m-2", ProviderBatchChange::SetProviderId("ticket".to_owned())).await;
     }
-    let (provider_batches, _) = world.provider_batches().await;
+    let (provider_batches, _) = fixture.provider_batches().await;
     let actual: Vec<_> =
         provider_batches.iter().map(|one| (one.name.as_str(), one.provider_id.as_deref())).collect();
     assert_eq!(actual, [("m-1", None), ("m-2", Some("ticket"))]);
-    assert_eq!(provider_batches[0].sealed_at, world.now());
+    assert_eq!(provider_batches[0].sealed_at, fixture.now());
 }
 
-pub(super) async fn the_first_answer_to_a_question_stays(world: &StoreFixture) {
-    let items = world.park(&["a", "b"]).await;
-    world.seal("m-1", &["a", "b"]).await;
-    let woken = world.deliver(&[("a", "one"), ("nobody", "x"), ("a", "two")]).await;
+pub(super) async fn the_first_answer_to_a_question_stays(fixture: &StoreFixture) {
+    let items = fixture.park(&["a", "b"]).await;
+    fixture.seal("m-1", &["a", "b"]).await;
+    let woken = fixture.deliver(&[("a", "one"), ("nobody", "x"), ("a", "two")]).await;
     assert_eq!(woken, [items[0].unit, items[0].unit]);
-    let again = world.deliver(&[("a", "three")]).await;
+    let again = fixture.deliver(&[("a", "three")]).await;
     assert_eq!(again, [items[0].unit], "the waiting unit may have missed the first wake-up");
-    assert_eq!(world.reply_to("a").await, Some(Some(Payload::from(b"one".to_vec()))));
-    assert_eq!(ids(&world.contents("m-1").await), ["b"]);
-    assert_eq!(world.reply_to("b").await, Some(None));
+    assert_eq!(fixture.reply_to("a").await, Some(Some(Payload::from(b"one".to_vec()))));
+    assert_eq!(ids(&fixture.contents("m-1").await), ["b"]);
+    assert_eq!(fixture.reply_to("b").await, Some(None));
 }
 
-pub(super) async fn what_a_closed_shipment_leaves_waits_again(world: &StoreFixture) {
-    world.park(&["a", "b", "c"]).await;
-    world.seal("m-1", &["a", "b"]).await;
-    world.deliver(&[("a", "one")]).await;
+pub(super) async fn what_a_closed_shipment_leaves_waits_again(fixture: &StoreFixture) {
+    fixture.park(&["a", "b", "c"]).await;
+    fixture.seal("m-1", &["a", "b"]).await;
+    fixture.deliver(&[("a", "one")]).await;
     for _ in 0..2 {
-        world.change_provider_batch("m-1", ProviderBatchChange::Close(CloseReason::NoAnswer)).await;
+        fixture.change_provider_batch("m-1", ProviderBatchChange::Close(CloseReason::NoAnswer)).await;
     }
-    assert!(world.provider_batches().await.0.is_empty());
-    let waiting = world.waiting().await;
+    assert!(fixture.provider_batches().await.0.is_empty());
+    let waiting = fixture.waiting().await;
     assert_eq!(ids(&waiting), ["b", "c"], "an answered request is not waiting");
     assert_eq!((waiting[0].tries, waiting[1].tries), (1, 0));
-    world.seal("m-2", &["b"]).await;
-    world.change_provider_batch("m-2", ProviderBatchChange::Close(CloseReason::NotProcessed)).await;
-    assert_eq!(world.waiting().await[0].tries, 1);
+    fixture.seal("m-2", &["b"]).await;
+    fixture.change_provider_batch("m-2", ProviderBatchChange::Close(CloseReason::NotProcessed)).await;
+    assert_eq!(fixture.waiting().await[0].tries, 1);
 }
 
-pub(super) async fn an_unparked_question_is_forgotten(world: &StoreFixture) {
-    world.park(&["a"]).await;
-    world.deliver(&[("a", "one")]).await;
+pub(super) async fn an_unparked_question_is_forgotten(fixture: &StoreFixture) {
+    fixture.park(&["a"]).await;
+    fixture.deliver(&[("a", "one")]).await;
     for _ in 0..2 {
-        world.unpark("a").await;
+        fixture.unpark("a").await;
     }
-    assert_eq!(world.reply_to("a").await, None);
-    assert!(world.deliver(&[("a", "x")]).await.is_empty());
+    assert_eq!(fixture.reply_to("a").await, None);
+    assert!(fixture.deliver(&[("a", "x")]).await.is_empty());
 }
 
-pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(world: &StoreFixture) {
-    let items = world.park(&["a", "b", "c", "d"]).await;
-    world.park_in_other_batch().await;
-    world.seal("m-1", &["b", "c", "d"]).await;
-    world.deliver(&[("d", "four"), ("b", "two")]).await;
-    let (_, counts) = world.provider_batches().await;
+pub(super) async fn what_is_parked_is_counted_and_what_was_answered_is_listed(fixture: &StoreFixture) {
+    let items = fixture.park(&["a", "b", "c", "d"]).await;
+    fixture.park_in_other_batch().await;
+    fixture.seal("m-1", &["b", "c", "d"]).await;
+    fixture.deliver(&[("d", "four"), ("b", "two")]).await;
+    let (_, counts) = fixture.provider_batches().await;
     assert_eq!((counts.waiting, counts.out, counts.answered, counts.total()), (1, 1, 2, 4));
-    let answered = world.parked(PendingFilter::Answered).await;
+    let answered = fixture.parked(PendingFilter::Answered).await;
     let reply = |parked: &PendingRequest| parked.reply.as_ref().unwrap().as_bytes().to_vec();
     let actual: Vec<_> = answered.iter().map(|parked| (&parked.new, reply(parked))).collect();
     assert_eq!(actual, [(&items[1], b"two".to_vec()), (&items[3], b"four".to_vec())]);
-    let first = world.ledger.pending_requests(&batch(), &PendingFilter::Answered, 1).await.unwrap();
+    let first = fixture.ledger.pending_requests(&batch(), &PendingFilter::Answered, 1).await.unwrap();
     assert_eq!(first.len(), 1);
-    world.unpark("b").await;
-    assert_eq!(world.parked(PendingFilter::Answered).await.len(), 1);
-    assert_eq!(world.ledger.provider_batches(&batch_id("none")).await.unwrap().1.total(), 0);
+    fixture.unpark("b").await;
+    assert_eq!(fixture.parked(PendingFilter::Answered).await.len(), 1);
+    assert_eq!(fixture.ledger.provider_batches(&batch_id("none")).await.unwrap().1.total(), 0);
 }

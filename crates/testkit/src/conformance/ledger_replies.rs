@@ -36,123 +36,123 @@ impl StoreFixture {
     }
 }
 
-pub(super) async fn a_reply_queue_is_one_sessions(world: &StoreFixture) {
-    let (one, two) = (world.session().await, world.session().await);
-    assert!(!world.are_open().await);
-    world.open_replies(one).await.unwrap();
-    world.open_replies(one).await.unwrap();
-    let taken = world.open_replies(two).await;
+pub(super) async fn a_reply_queue_is_one_sessions(fixture: &StoreFixture) {
+    let (one, two) = (fixture.session().await, fixture.session().await);
+    assert!(!fixture.are_open().await);
+    fixture.open_replies(one).await.unwrap();
+    fixture.open_replies(one).await.unwrap();
+    let taken = fixture.open_replies(two).await;
     assert!(matches!(taken, Err(Error::Invalid(_))), "{taken:?}");
-    assert!(world.are_open().await);
+    assert!(fixture.are_open().await);
     for _ in 0..2 {
-        world.close_replies().await;
+        fixture.close_replies().await;
     }
-    assert!(!world.are_open().await);
-    world.open_replies(two).await.unwrap();
+    assert!(!fixture.are_open().await);
+    fixture.open_replies(two).await.unwrap();
 }
 
-pub(super) async fn what_is_left_in_a_closed_reply_queue_is_cancelled(world: &StoreFixture) {
-    let session = world.session().await;
-    world.open_replies(session).await.unwrap();
-    let (left, elsewhere) = (world.reply().await, world.send(unit()).await);
-    world.close_replies().await;
-    assert_eq!(world.state(left).await, UnitState::Cancelled);
-    assert_eq!(world.state(elsewhere).await, UnitState::Ready);
+pub(super) async fn what_is_left_in_a_closed_reply_queue_is_cancelled(fixture: &StoreFixture) {
+    let session = fixture.session().await;
+    fixture.open_replies(session).await.unwrap();
+    let (left, elsewhere) = (fixture.reply().await, fixture.send(unit()).await);
+    fixture.close_replies().await;
+    assert_eq!(fixture.state(left).await, UnitState::Cancelled);
+    assert_eq!(fixture.state(elsewhere).await, UnitState::Ready);
 }
 
-pub(super) async fn a_reply_to_a_queue_that_nobody_reads_is_not_taken(world: &StoreFixture) {
+pub(super) async fn a_reply_to_a_queue_that_nobody_reads_is_not_taken(fixture: &StoreFixture) {
     let reply = || NewUnit { tenant: acme(), queue: replies(), ..unit() };
-    assert_eq!(world.ledger.send_reply(&ALL, reply()).await.unwrap(), None);
-    let session = world.session().await;
-    world.open_replies(session).await.unwrap();
+    assert_eq!(fixture.ledger.send_reply(&ALL, reply()).await.unwrap(), None);
+    let session = fixture.session().await;
+    fixture.open_replies(session).await.unwrap();
     let (taken, elsewhere) = (reply(), tenant_scope("other"));
     for _ in 0..2 {
-        let sent = world.ledger.send_reply(&tenant_scope("acme"), taken.clone()).await.unwrap();
+        let sent = fixture.ledger.send_reply(&tenant_scope("acme"), taken.clone()).await.unwrap();
         assert_eq!(sent, Some(SendResult::Created(taken.id)));
     }
-    world.ledger.send_reply(&elsewhere, reply()).await.unwrap_err();
-    world.close_replies().await;
-    let (state, late) = (world.state(taken.id).await, reply());
+    fixture.ledger.send_reply(&elsewhere, reply()).await.unwrap_err();
+    fixture.close_replies().await;
+    let (state, late) = (fixture.state(taken.id).await, reply());
     assert_eq!(
-        (state, world.ledger.send_reply(&ALL, late.clone()).await.unwrap()),
+        (state, fixture.ledger.send_reply(&ALL, late.clone()).await.unwrap()),
         (UnitState::Cancelled, None)
     );
-    let found = world.store.unit(&ALL, late.id).await;
+    let found = fixture.store.unit(&ALL, late.id).await;
     assert!(matches!(found, Err(Error::NotFound { .. })), "{found:?}");
 }
 
-pub(super) async fn no_reply_is_left_in_a_queue_that_was_closed_meanwhile(world: &StoreFixture) {
+pub(super) async fn no_reply_is_left_in_a_queue_that_was_closed_meanwhile(fixture: &StoreFixture) {
     for _ in 0..20 {
-        let session = world.session().await;
-        world.open_replies(session).await.unwrap();
+        let session = fixture.session().await;
+        fixture.open_replies(session).await.unwrap();
         let mut senders = JoinSet::new();
         for _ in 0..4 {
-            let ledger = Arc::clone(&world.ledger);
+            let ledger = Arc::clone(&fixture.ledger);
             senders.spawn(async move {
                 let reply = NewUnit { tenant: acme(), queue: replies(), ..unit() };
                 let id = reply.id;
                 ledger.send_reply(&ALL, reply).await.unwrap().map(|_| id)
             });
         }
-        world.store.close_session(session).await.unwrap();
+        fixture.store.close_session(session).await.unwrap();
         for id in senders.join_all().await.into_iter().flatten() {
-            assert_eq!(world.state(id).await, UnitState::Cancelled);
+            assert_eq!(fixture.state(id).await, UnitState::Cancelled);
         }
     }
 }
 
-pub(super) async fn a_reply_queue_goes_with_its_session(world: &StoreFixture) {
-    let (dead, closed) = (world.session().await, world.session().await);
+pub(super) async fn a_reply_queue_goes_with_its_session(fixture: &StoreFixture) {
+    let (dead, closed) = (fixture.session().await, fixture.session().await);
     for session in [dead, closed] {
-        world.open_replies(session).await.unwrap();
-        let (held, left) = (world.reply().await, world.reply().await);
-        let taken = world.claim_one(session).await;
+        fixture.open_replies(session).await.unwrap();
+        let (held, left) = (fixture.reply().await, fixture.reply().await);
+        let taken = fixture.claim_one(session).await;
         assert_eq!(taken.unit.id, held);
         if session == dead {
-            world.kill(session).await;
+            fixture.kill(session).await;
         } else {
-            world.store.close_session(session).await.unwrap();
+            fixture.store.close_session(session).await.unwrap();
         }
-        assert!(!world.are_open().await);
-        assert_eq!(world.state(left).await, UnitState::Cancelled);
+        assert!(!fixture.are_open().await);
+        assert_eq!(fixture.state(left).await, UnitState::Cancelled);
         assert_eq!(
-            world.state(held).await,
+            fixture.state(held).await,
             UnitState::Cancelled,
             "a released reply without a queue is cancelled"
         );
     }
 }
 
-pub(super) async fn a_reply_queue_goes_over_to_the_next_life(world: &StoreFixture) {
-    let (former, session) = (world.session().await, world.session().await);
-    world.open_replies(former).await.unwrap();
-    let waiting = world.reply().await;
-    world.store.adopt(former, session).await.unwrap();
-    assert!(world.are_open().await);
-    world.open_replies(session).await.unwrap();
-    assert_eq!(world.state(waiting).await, UnitState::Ready, "the reply queue stays open");
-    world.store.close_session(session).await.unwrap();
-    assert!(!world.are_open().await);
+pub(super) async fn a_reply_queue_goes_over_to_the_next_life(fixture: &StoreFixture) {
+    let (former, session) = (fixture.session().await, fixture.session().await);
+    fixture.open_replies(former).await.unwrap();
+    let waiting = fixture.reply().await;
+    fixture.store.adopt(former, session).await.unwrap();
+    assert!(fixture.are_open().await);
+    fixture.open_replies(session).await.unwrap();
+    assert_eq!(fixture.state(waiting).await, UnitState::Ready, "the reply queue stays open");
+    fixture.store.close_session(session).await.unwrap();
+    assert!(!fixture.are_open().await);
 }
 
-pub(super) async fn a_session_that_has_ended_opens_no_reply_queue(world: &StoreFixture) {
-    let session = world.session().await;
-    world.store.close_session(session).await.unwrap();
-    let answer = world.open_replies(session).await;
+pub(super) async fn a_session_that_has_ended_opens_no_reply_queue(fixture: &StoreFixture) {
+    let session = fixture.session().await;
+    fixture.store.close_session(session).await.unwrap();
+    let answer = fixture.open_replies(session).await;
     assert!(matches!(answer, Err(Error::SessionGone(_))), "{answer:?}");
-    assert!(!world.are_open().await);
+    assert!(!fixture.are_open().await);
 }
 
-pub(super) async fn another_tenants_reply_queue_does_not_exist(world: &StoreFixture) {
-    let session = world.session().await;
-    world.open_replies(session).await.unwrap();
+pub(super) async fn another_tenants_reply_queue_does_not_exist(fixture: &StoreFixture) {
+    let session = fixture.session().await;
+    fixture.open_replies(session).await.unwrap();
     let (other, other_tenant) = (tenant_scope("other"), tenant("other"));
-    let (ledger, queue) = (&world.ledger, replies());
+    let (ledger, queue) = (&fixture.ledger, replies());
     for tenant in [&acme(), &other_tenant] {
         for session in [Some(session), None] {
             let answer = ledger.assign_reply_queue(&other, tenant, &queue, session).await;
             assert!(matches!(answer, Err(Error::NotFound { .. })), "{answer:?}");
         }
     }
-    assert!(world.are_open().await);
+    assert!(fixture.are_open().await);
 }

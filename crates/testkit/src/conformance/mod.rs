@@ -58,15 +58,15 @@ use std::pin::Pin;
 use crate::{PermitsFixture, SqlStoreFixture, StoreFixture};
 
 macro_rules! dispatcher {
-    ($(#[$doc:meta])* $list:ident, $find:ident, $world:ty;
+    ($(#[$doc:meta])* $list:ident, $find:ident, $fixture:ty;
         $($topic:ident { $($case:ident)* })*) => {
         $(#[$doc])*
         pub const $list: &[&str] = &[$($(concat!(stringify!($topic), "::", stringify!($case))),*),*];
 
-        fn $find<'a>(name: &str, world: &'a $world) -> Case<'a> {
+        fn $find<'a>(name: &str, fixture: &'a $fixture) -> Case<'a> {
             match name {
                 $($(concat!(stringify!($topic), "::", stringify!($case)) => {
-                    Box::pin($topic::$case(world))
+                    Box::pin($topic::$case(fixture))
                 })*)*
                 other => unreachable!("there is no case `{other}`"),
             }
@@ -89,9 +89,9 @@ __with_permit_cases!(dispatcher,
 );
 
 /// Runs one case by its name in [`CASES`], then checks the store with `verify`.
-pub async fn run(name: &str, world: &StoreFixture) {
-    find(name, world).await;
-    verify(world).await;
+pub async fn run(name: &str, fixture: &StoreFixture) {
+    find(name, fixture).await;
+    verify(fixture).await;
 }
 
 /// Runs one case by its name in [`SQL_CASES`], on a table `account` that it creates first.
@@ -103,16 +103,16 @@ pub async fn run_sql(name: &str, sql: &dyn SqlStoreFixture) {
 }
 
 /// Runs one case by its name in [`PERMIT_CASES`].
-pub async fn run_permits(name: &str, world: &PermitsFixture) {
-    find_permits(name, world).await;
+pub async fn run_permits(name: &str, fixture: &PermitsFixture) {
+    find_permits(name, fixture).await;
 }
 
-async fn verify(world: &StoreFixture) {
-    let violations = world.store.verify().await.unwrap();
+async fn verify(fixture: &StoreFixture) {
+    let violations = fixture.store.verify().await.unwrap();
     assert!(violations.is_empty(), "verify found {violations:#?}");
 }
 
-/// Generates a `#[tokio::test]` for every case. `$make` is an `async fn() -> World`.
+/// Generates a `#[tokio::test]` for every case. `$make` is an `async fn() -> StoreFixture`.
 #[macro_export]
 macro_rules! conformance_suite {
     ($make:path) => {
@@ -121,7 +121,7 @@ macro_rules! conformance_suite {
 }
 
 /// Generates a `#[tokio::test]` for every case with SQL effects. `$make` is an
-/// `async fn() -> impl SqlWorld`.
+/// `async fn() -> impl SqlStoreFixture`.
 #[macro_export]
 macro_rules! effects_suite {
     ($make:path) => {
@@ -130,7 +130,7 @@ macro_rules! effects_suite {
 }
 
 /// Generates a `#[tokio::test]` for every case of bounded pools. `$make` is an
-/// `async fn() -> PermitsWorld`.
+/// `async fn() -> PermitsFixture`.
 #[macro_export]
 macro_rules! permits_suite {
     ($make:path) => {
@@ -147,9 +147,9 @@ macro_rules! __suite {
             use super::*;
             $(#[tokio::test]
             async fn $case() {
-                let world = $make().await;
+                let fixture = $make().await;
                 let name = concat!(stringify!($topic), "::", stringify!($case));
-                $crate::conformance::$run(name, &world).await;
+                $crate::conformance::$run(name, &fixture).await;
             })*
         })*
     };

@@ -30,50 +30,50 @@ impl HoldCounter {
     }
 }
 
-pub(super) async fn bounded(world: &PermitsFixture) {
+pub(super) async fn bounded(fixture: &PermitsFixture) {
     let counter = Arc::new(HoldCounter::default());
     let mut tasks = JoinSet::new();
     for n in 0..24_u32 {
-        let (mut world, counter) = (world.clone(), Arc::clone(&counter));
+        let (mut fixture, counter) = (fixture.clone(), Arc::clone(&counter));
         if n % 2 == 1 {
-            std::mem::swap(&mut world.permits, &mut world.second_process);
+            std::mem::swap(&mut fixture.permits, &mut fixture.second_process);
         }
         tasks.spawn(async move {
             for round in 0..6 {
-                use_permit(&world, &counter, n * 7 + round).await;
+                use_permit(&fixture, &counter, n * 7 + round).await;
             }
         });
     }
     tasks.join_all().await;
-    let (peak, stats) = (counter.peak.load(Ordering::SeqCst), world.stats().await);
+    let (peak, stats) = (counter.peak.load(Ordering::SeqCst), fixture.stats().await);
     assert!(peak <= MAX, "weight {peak} was held, the maximum is {MAX}");
     assert!(peak == MAX, "the pool was never full: at most {peak} of {MAX} were held");
     assert_eq!((stats.in_use, stats.waiting.len(), stats.expired), (0, 0, 0));
 }
 
 /// Acquires, holds and releases a permit. Some variants give up, some do not wait, some release twice.
-async fn use_permit(world: &PermitsFixture, counter: &HoldCounter, variant: u32) {
+async fn use_permit(fixture: &PermitsFixture, counter: &HoldCounter, variant: u32) {
     let ask = weighted_request(variant % 3 + 1, MAX);
     match variant % 5 {
         0 => {
             let wait_limit = Duration::from_micros(u64::from(variant) * 10);
-            if tokio::time::timeout(wait_limit, world.wait_and_acquire(&ask)).await.is_err() {
-                return world.time_out(ask.id).await;
+            if tokio::time::timeout(wait_limit, fixture.wait_and_acquire(&ask)).await.is_err() {
+                return fixture.time_out(ask.id).await;
             }
         }
         1 => {
-            let AcquireResult::Granted(_) = world.request(&without_waiting(&ask)).await else {
+            let AcquireResult::Granted(_) = fixture.request(&without_waiting(&ask)).await else {
                 return;
             };
         }
         _ => {
-            world.wait_and_acquire(&ask).await;
+            fixture.wait_and_acquire(&ask).await;
         }
     }
     counter.add(ask.weight);
     tokio::time::sleep(Duration::from_micros(u64::from(variant % 4) * 200)).await;
     counter.remove(ask.weight);
     for _ in 0..=variant % 2 {
-        world.release(ask.id).await;
+        fixture.release(ask.id).await;
     }
 }

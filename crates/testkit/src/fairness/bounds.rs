@@ -35,8 +35,8 @@ pub enum BoundScope {
 /// without a worker: the store admits exactly as many units as fit, and lists these and no others. Then
 /// a worker makes room while the senders retry: the bound is never exceeded, and at the end all units
 /// were admitted.
-pub async fn thirty_two_senders_never_exceed_a_bound(world: &StoreFixture, limit: BoundScope) {
-    let senders = Arc::new(SenderGroup::new(world, limit).await);
+pub async fn thirty_two_senders_never_exceed_a_bound(fixture: &StoreFixture, limit: BoundScope) {
+    let senders = Arc::new(SenderGroup::new(fixture, limit).await);
     let sent = senders.send_all(false).await;
     let bound = usize::try_from(senders.bound()).unwrap();
     assert_eq!(sent.len(), bound, "the store admits as many units as fit");
@@ -46,29 +46,29 @@ pub async fn thirty_two_senders_never_exceed_a_bound(world: &StoreFixture, limit
     assert_eq!(resent.len(), SENDERS * UNITS_PER_SENDER);
     assert_eq!(worked, bound + SENDERS * UNITS_PER_SENDER, "all units ran");
     assert_eq!(senders.live().await, 0);
-    verify(world).await;
+    verify(fixture).await;
 }
 
 struct SenderGroup {
-    world: StoreFixture,
+    fixture: StoreFixture,
     limit: BoundScope,
     tenant_id: TenantId,
     queues: [QueueName; 2],
 }
 
 impl SenderGroup {
-    async fn new(world: &StoreFixture, limit: BoundScope) -> Self {
+    async fn new(fixture: &StoreFixture, limit: BoundScope) -> Self {
         let tenant_id = tenant("acme");
         let other = if limit == BoundScope::Tenant { "two" } else { "one" };
         let queues = [queue("one"), queue(other)];
-        let senders = Self { world: world.clone(), limit, tenant_id, queues };
+        let senders = Self { fixture: fixture.clone(), limit, tenant_id, queues };
         senders.configure().await;
         senders
     }
 
     async fn configure(&self) {
         let Self { tenant_id, queues: [one, _], .. } = self;
-        let store = &self.world.store;
+        let store = &self.fixture.store;
         let units = Some(Capacity { units: Some(1_000), bytes: None });
         let bytes = Some(Capacity { units: None, bytes: Some(50_000) });
         let (paused, of_lane) = (None, LaneChange { capacity: units, ..LaneChange::default() });
@@ -110,20 +110,20 @@ impl SenderGroup {
         while !left.is_empty() {
             let chunk_size = left.len().min(1 + nth % 7);
             let chunk: Vec<NewUnit> = left.drain(..chunk_size).collect();
-            let answers = self.world.store.send(&ALL, chunk.clone()).await.unwrap();
+            let answers = self.fixture.store.send(&ALL, chunk.clone()).await.unwrap();
             self.assert_within_bound().await;
             let mut rejected = Vec::new();
             for (unit, answer) in chunk.into_iter().zip(answers) {
                 match answer {
                     SendResult::Created(id) => admitted.push(id),
-                    SendResult::Refused(SendRejection::Full { .. }) => rejected.push(unit),
+                    SendResult::Rejected(SendRejection::Full { .. }) => rejected.push(unit),
                     other => unreachable!("{other:?}"),
                 }
             }
             if retry_rejected && !rejected.is_empty() {
                 left.append(&mut rejected);
                 let retry_pause = Duration::from_millis(50);
-                self.world.store.changes(&ALL, u64::MAX, retry_pause).await.unwrap();
+                self.fixture.store.changes(&ALL, u64::MAX, retry_pause).await.unwrap();
             }
         }
         admitted
@@ -135,7 +135,7 @@ impl SenderGroup {
     }
 
     async fn live(&self) -> u64 {
-        let lanes = self.world.store.queues(&ALL).await.unwrap();
+        let lanes = self.fixture.store.queues(&ALL).await.unwrap();
         lanes.iter().map(|lane| lane.counts.live()).sum()
     }
 
@@ -149,7 +149,7 @@ impl SenderGroup {
         let mut after = None;
         loop {
             let filter = UnitFilter::default();
-            let store = &self.world.store;
+            let store = &self.fixture.store;
             let page = store.units(&ALL, &filter, after.as_deref(), 500).await.unwrap();
             found.extend(page.items.iter().map(|unit| unit.id));
             let Some(next) = page.next else { return found };
@@ -159,15 +159,15 @@ impl SenderGroup {
 
     /// Runs units until all that will be sent have run, and returns their number.
     async fn run_all_units(&self) -> usize {
-        let session = session(&self.world).await;
+        let session = session(&self.fixture).await;
         let (mut ran, mut version) = (0, 0);
         let all = usize::try_from(self.bound()).unwrap() + SENDERS * UNITS_PER_SENDER;
         while ran < all {
-            let held = claim(&self.world, session, 40).await;
+            let held = claim(&self.fixture, session, 40).await;
             if held.is_empty() {
-                version = self.world.store.wait_for_ready(version, Duration::from_millis(100)).await;
+                version = self.fixture.store.wait_for_ready(version, Duration::from_millis(100)).await;
             }
-            finish(&self.world, session, &held, &Outcome::Done(None)).await;
+            finish(&self.fixture, session, &held, &Outcome::Done(None)).await;
             ran += held.len();
         }
         ran

@@ -19,24 +19,24 @@ const CLAIM_SIZES: [u32; 6] = [1, 2, 5, 1, 16, 33];
 /// growing by a constant factor. Over 10,000 claimed units each tenant gets its share within 5 % of its
 /// weight among the tenants with units left. No tenant waits for a larger one: its last unit is claimed
 /// as soon as its weight allows.
-pub async fn shares_follow_weights(world: &StoreFixture, largest: u64) {
+pub async fn shares_follow_weights(fixture: &StoreFixture, largest: u64) {
     let mut check = ShareCheck::new(largest);
-    check.fill(world).await;
-    let session = session(world).await;
+    check.fill(fixture).await;
+    let session = session(fixture).await;
     for claim_size in CLAIM_SIZES.iter().cycle() {
         if check.claimed == TOTAL_UNITS {
             break;
         }
         let claim_size = u64::from(*claim_size).min(TOTAL_UNITS - check.claimed);
-        let held = claim(world, session, u32::try_from(claim_size).unwrap()).await;
+        let held = claim(fixture, session, u32::try_from(claim_size).unwrap()).await;
         assert_eq!(held.len() as u64, claim_size, "there are enough units for every claim");
         for one in &held {
             check.record_claim(&one.unit.tenant);
         }
-        finish(world, session, &held, &Outcome::Done(None)).await;
+        finish(fixture, session, &held, &Outcome::Done(None)).await;
     }
     check.assert_shares();
-    verify(world).await;
+    verify(fixture).await;
 }
 
 struct TenantShare {
@@ -65,16 +65,16 @@ impl ShareCheck {
         Self { shares: shares.collect(), claimed: 0 }
     }
 
-    async fn fill(&self, world: &StoreFixture) {
+    async fn fill(&self, fixture: &StoreFixture) {
         let queue_name = queue("shared");
         for (id, share) in &self.shares {
             let weight = TenantChange { weight: Some(share.weight), ..TenantChange::default() };
-            world.store.put_tenant(&ALL, id, weight).await.unwrap();
+            fixture.store.put_tenant(&ALL, id, weight).await.unwrap();
             let mut left = usize::try_from(share.size).unwrap();
             while left > 0 {
                 let chunk = left.min(1_000);
                 let units = (0..chunk).map(|_| unit(id, &queue_name)).collect();
-                world.store.send(&ALL, units).await.unwrap();
+                fixture.store.send(&ALL, units).await.unwrap();
                 left -= chunk;
             }
         }

@@ -40,13 +40,13 @@ pub(super) async fn compare(
     assert_eq!(expected, actual, "tenants after {step:?}");
 }
 
-async fn batch(world: &StoreFixture, id: &BatchId) -> Option<Batch> {
-    world.store.batch(&Scope::All, id).await.ok()
+async fn batch(fixture: &StoreFixture, id: &BatchId) -> Option<Batch> {
+    fixture.store.batch(&Scope::All, id).await.ok()
 }
 
 /// A unit without the fields that stores may set differently in its state.
-async fn unit(world: &StoreFixture, id: UnitId) -> Option<Unit> {
-    let mut unit = world.store.unit(&Scope::All, id).await.ok()?;
+async fn unit(fixture: &StoreFixture, id: UnitId) -> Option<Unit> {
+    let mut unit = fixture.store.unit(&Scope::All, id).await.ok()?;
     unit.fence = 0;
     if unit.state != UnitState::Leased {
         (unit.started_at, unit.cancel_requested) = (None, false);
@@ -62,19 +62,19 @@ async fn unit(world: &StoreFixture, id: UnitId) -> Option<Unit> {
 }
 
 /// Lanes with live units. How long a store counts ended units is its own choice.
-async fn lanes(world: &StoreFixture) -> Vec<(String, [u64; 4], u64, bool)> {
+async fn lanes(fixture: &StoreFixture) -> Vec<(String, [u64; 4], u64, bool)> {
     let comparable = |lane: QueueInfo| {
         let counts = lane.counts;
         let live = [counts.blocked, counts.scheduled, counts.ready, counts.leased];
         (format!("{}/{}", lane.queue, lane.tenant), live, lane.bytes, lane.paused)
     };
-    let lanes = world.store.queues(&Scope::All).await.unwrap();
+    let lanes = fixture.store.queues(&Scope::All).await.unwrap();
     lanes.into_iter().filter(|lane| lane.counts.live() > 0).map(comparable).collect()
 }
 
 /// The settings of tenants, and the counts of their live units.
-async fn tenants(world: &StoreFixture) -> Vec<Tenant> {
-    let tenants = world.store.tenants(&Scope::All).await.unwrap();
+async fn tenants(fixture: &StoreFixture) -> Vec<Tenant> {
+    let tenants = fixture.store.tenants(&Scope::All).await.unwrap();
     tenants.into_iter().map(with_live_counts_only).collect()
 }
 
@@ -85,7 +85,7 @@ pub(super) fn with_live_counts_only(tenant: Tenant) -> Tenant {
 }
 
 fn is_full(sent: &SendResult) -> bool {
-    matches!(sent, SendResult::Refused(SendRejection::Full { .. }))
+    matches!(sent, SendResult::Rejected(SendRejection::Full { .. }))
 }
 
 /// Replaces rejections for a full queue with `None`: their text differs by store.

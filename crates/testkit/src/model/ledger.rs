@@ -88,8 +88,8 @@ async fn run_history(oracle: &StoreFixture, subject: &StoreFixture, history: &[L
 }
 
 /// Applies a step and returns the answer; `None` is an error, whatever its text.
-async fn apply(world: &StoreFixture, ids: &HistoryIds, step: &LedgerStep) -> Option<String> {
-    let StoreFixture { store, ledger, clock, .. } = world;
+async fn apply(fixture: &StoreFixture, ids: &HistoryIds, step: &LedgerStep) -> Option<String> {
+    let StoreFixture { store, ledger, clock, .. } = fixture;
     let session = |n: &u8| pick(&ids.sessions, *n);
     match step {
         LedgerStep::Admit(calls) => {
@@ -132,8 +132,8 @@ fn debug_if_ok<T: std::fmt::Debug>(answer: longshore_core::Result<T>) -> Option<
 }
 
 /// All readable data of the ledger.
-async fn snapshot(world: &StoreFixture) -> String {
-    let (ledger, all) = (&world.ledger, UsageFilter::default());
+async fn snapshot(fixture: &StoreFixture) -> String {
+    let (ledger, all) = (&fixture.ledger, UsageFilter::default());
     let mut text = format!("{:#?}", ledger.calls(&Scope::All, &all, None, 100).await.unwrap());
     for tenant in [tenant_of(false), tenant_of(true)] {
         text += &format!("\n{:?}", ledger.budget(&Scope::All, &tenant).await.unwrap());
@@ -141,7 +141,7 @@ async fn snapshot(world: &StoreFixture) -> String {
     for by in [UsageBy::Tenant, UsageBy::Model, UsageBy::Day, UsageBy::Profile] {
         text += &format!("\n{:?}", ledger.usage(&Scope::All, &all, by).await.unwrap());
     }
-    assert_eq!(world.store.verify().await.unwrap(), []);
+    assert_eq!(fixture.store.verify().await.unwrap(), []);
     text
 }
 

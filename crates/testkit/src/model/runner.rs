@@ -43,8 +43,8 @@ pub async fn histories_agree(oracle: StoreFixture, subject: StoreFixture, histor
         run.promote().await;
         compare(&run.oracle, &run.subject, &run.units, run.batches.keys(), step).await;
     }
-    for world in [&run.oracle, &run.subject] {
-        let violations = world.store.verify().await.unwrap();
+    for fixture in [&run.oracle, &run.subject] {
+        let violations = fixture.store.verify().await.unwrap();
         assert!(violations.is_empty(), "{violations:#?}\nafter {history:#?}");
     }
 }
@@ -124,8 +124,8 @@ impl HistoryRunner {
                 assert_same("remove tenant", both!(self, remove_tenant(&ALL, &tenant_of(*tenant))));
             }
             StoreStep::Advance { seconds } => {
-                for world in [&self.oracle, &self.subject] {
-                    world.clock.advance(duration(*seconds));
+                for fixture in [&self.oracle, &self.subject] {
+                    fixture.clock.advance(duration(*seconds));
                 }
             }
             StoreStep::Prune { seconds } => self.prune(*seconds).await,
@@ -137,8 +137,8 @@ impl HistoryRunner {
         let idle = |promoted: PromoteResult| {
             promoted == PromoteResult { next_due: promoted.next_due, ..PromoteResult::default() }
         };
-        for world in [&self.oracle, &self.subject] {
-            while !idle(world.store.promote(1000).await.unwrap()) {}
+        for fixture in [&self.oracle, &self.subject] {
+            while !idle(fixture.store.promote(1000).await.unwrap()) {}
         }
     }
 

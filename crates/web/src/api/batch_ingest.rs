@@ -196,7 +196,7 @@ impl ChunkResult {
             match answer {
                 SendResult::Created(_) => result.created += 1,
                 SendResult::Existing(unit) => result.recognised.push(ExistingLine { line, unit }),
-                SendResult::Refused(refusal) => result.refused.push(RefusedLine { line, refusal }),
+                SendResult::Rejected(refusal) => result.refused.push(RefusedLine { line, refusal }),
             }
         }
         result

@@ -115,7 +115,7 @@ impl BulkSubmitReport {
                         self.recognised.push(ExistingLine { line: *line, unit });
                     }
                 }
-                SendResult::Refused(refusal) => {
+                SendResult::Rejected(refusal) => {
                     self.refused.push(*line);
                     first.get_or_insert(refusal);
                 }

@@ -182,7 +182,7 @@ pub(super) async fn one(mut ctx: RequestContext) -> ApiResult {
         Some(SendResult::Existing(unit)) => {
             json_with(StatusCode::OK, &SubmitResponse { unit, status: Status::Existing })
         }
-        Some(SendResult::Refused(refusal)) => Err(Problem::from_refusal(&refusal)),
+        Some(SendResult::Rejected(refusal)) => Err(Problem::from_refusal(&refusal)),
         None => Err(Problem::unavailable("the store returned no result")),
     }
 }
@@ -196,7 +196,7 @@ pub(super) fn client(ctx: &RequestContext) -> Client {
 /// What to do when the queue is full.
 pub(super) fn when_full(ctx: &RequestContext) -> Result<WhenFull, Problem> {
     Ok(match ctx.query::<u64>("room")? {
-        None | Some(0) => WhenFull::Refuse,
+        None | Some(0) => WhenFull::Reject,
         Some(seconds) => WhenFull::WaitFor(Duration::from_secs(seconds)),
     })
 }

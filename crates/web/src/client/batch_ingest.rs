@@ -74,7 +74,7 @@ impl ChunkResult {
         let mut results: Vec<SendResult> =
             chunk.units.iter().map(|unit| SendResult::Created(unit.id)).collect();
         let existing = self.recognised.into_iter().map(|one| (one.line, SendResult::Existing(one.unit)));
-        let refused = self.refused.into_iter().map(|one| (one.line, SendResult::Refused(one.refusal)));
+        let refused = self.refused.into_iter().map(|one| (one.line, SendResult::Rejected(one.refusal)));
         for (line, result) in existing.chain(refused) {
             let at = usize::try_from(line).ok().and_then(|line| line.checked_sub(1));
             if let Some(slot) = at.and_then(|at| results.get_mut(at)) {
@@ -89,7 +89,7 @@ impl ChunkResult {
 fn rejected_chunk(error: ApiError, chunk: &BatchChunk) -> Result<AddChunkResult, ApiError> {
     let ApiError::Problem { problem, .. } = &error else { return Err(error) };
     if let Some(refusal) = &problem.refusal {
-        let refused = |_| SendResult::Refused(refusal.clone());
+        let refused = |_| SendResult::Rejected(refusal.clone());
         return Ok(AddChunkResult::Committed(chunk.units.iter().map(refused).collect()));
     }
     let cursor = problem.so_far.as_ref().and_then(|so_far| so_far["cursor"].as_str());

@@ -33,7 +33,7 @@ impl ApiClient {
         match self.send::<SubmitResponse>(request).await {
             Ok(SubmitResponse { unit, status: Status::Created }) => Ok(SendResult::Created(unit)),
             Ok(SubmitResponse { unit, status: Status::Existing }) => Ok(SendResult::Existing(unit)),
-            Err(error) => refusal(error).map(SendResult::Refused),
+            Err(error) => refusal(error).map(SendResult::Rejected),
         }
     }
 
@@ -54,7 +54,7 @@ impl ApiClient {
             let left = &units[results.len()..];
             let stopped = self.submit_chunk(left, scope, &mut results).await?;
             if let Some(refusal) = stopped.filter(SendRejection::rejects_chunk) {
-                results.resize(units.len(), SendResult::Refused(refusal));
+                results.resize(units.len(), SendResult::Rejected(refusal));
             }
         }
         Ok(results)
@@ -106,7 +106,7 @@ impl ApiClient {
         }
         match refusal.filter(|_| report.refused.contains(&line)) {
             None => Ok(SendResult::Created(unit.id)),
-            Some(full) if full.rejects_chunk() => Ok(SendResult::Refused(full.clone())),
+            Some(full) if full.rejects_chunk() => Ok(SendResult::Rejected(full.clone())),
             Some(_) => self.submit_as(unit, explicit_tenant(unit, scope), None).await,
         }
     }

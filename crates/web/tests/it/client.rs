@@ -204,7 +204,7 @@ async fn every_unit_has_its_own_answer_and_a_second_sending_is_recognised() {
         (&response[0], &response[2]),
         (&SendResult::Created(mixed[0].id), &SendResult::Created(mixed[2].id))
     );
-    assert!(matches!(response[1], SendResult::Refused(SendRejection::UnknownDependency(_))), "{response:?}");
+    assert!(matches!(response[1], SendResult::Rejected(SendRejection::UnknownDependency(_))), "{response:?}");
     drop(far);
     server.stop().await;
 }
@@ -222,10 +222,10 @@ async fn a_full_queue_refuses_at_once_and_who_waits_gets_in_when_there_is_room()
     let far: Arc<dyn Store> = Arc::new(RemoteStore::new(server.api(None)));
     let client = Client::new(far);
     let units: Vec<NewUnit> = (1..=5).map(|n| unit(n, None)).collect();
-    let response = client.send_many(units.clone(), WhenFull::Refuse).await.unwrap();
-    let full = |sent: &&SendResult| matches!(sent, SendResult::Refused(SendRejection::Full { .. }));
+    let response = client.send_many(units.clone(), WhenFull::Reject).await.unwrap();
+    let full = |sent: &&SendResult| matches!(sent, SendResult::Rejected(SendRejection::Full { .. }));
     assert_eq!(response.iter().filter(full).count(), 2, "{response:?}");
-    let lone = client.send_many(vec![unit(6, None)], WhenFull::Refuse).await.unwrap();
+    let lone = client.send_many(vec![unit(6, None)], WhenFull::Reject).await.unwrap();
     assert_eq!(lone.iter().filter(full).count(), 1, "{lone:?}");
     let make_room = site.store.change_queue(&Scope::All, &queue, bound(10));
     let (sent, made) = tokio::join!(client.send_many(units, WhenFull::Wait), make_room);

@@ -27,7 +27,7 @@ fn an_unknown_key_is_refused_with_the_one_that_was_meant() {
         ("prompt_file =", "promptfile =", "`promptfile` in [pre]", "did you mean `prompt_file`?"),
         ("max_tokens =", "max_token =", "in [ai]", "did you mean `max_tokens`?"),
         ("delay =", "dealy =", "in [profiles.reviewer]", "did you mean `delay`?"),
-        ("attempts =", "zzz =", "in [retry]", "there are: attempts, base, cap"),
+        ("attempts =", "zzz =", "in [retry]", "expected one of: attempts, base, cap"),
         ("rows = 1", "row = 1", "`row` in [post.success[1]]", "did you mean `rows`?"),
         ("after =", "aftr =", "in [post.rules[0]]", "did you mean `after`?"),
         ("no_progress =", "noprogress =", "in [alerts]", "did you mean `no_progress`?"),
@@ -145,7 +145,7 @@ fn what_is_missing_is_named() {
         ("sql = \"SELECT id FROM t\"", "`candidates.sql` is missing", ""),
         ("sql = \"SELECT * FROM t WHERE id = :key\"", "`pre.sql` is missing", ""),
         ("prompt = \"{{ id }}?\"", "`pre.prompt` is missing", "`prompt_file`"),
-        ("profile = \"echo\"", "`ai.profile` is missing", "there are: echo"),
+        ("profile = \"echo\"", "`ai.profile` is missing", "expected one of: echo"),
         ("[ai]\nprofile = \"echo\"", "section [ai] is missing", ""),
         ("[candidates]\nsql = \"SELECT id FROM t\"\nkey = \"id\"", "[candidates] is missing", ""),
     ] {

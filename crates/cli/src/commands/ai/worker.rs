@@ -91,7 +91,7 @@ fn build(
         named => named.to_vec(),
     };
     let slots = match typed.in_flight {
-        InFlightLimit::Auto => typed.most.0,
+        InFlightLimit::Auto => typed.max_in_flight.0,
         InFlightLimit::Fixed(n) => n,
     };
     // Inference has already retried until the deadline: another run would only be later.
@@ -127,18 +127,18 @@ async fn reload_on_hangup(inference: &Inference) -> std::io::Error {
 
 async fn adapt_in_flight(typed: &AiWorkerArgs, gauge: Arc<Gauge>, control: &WorkerControl) -> Infallible {
     if typed.in_flight == InFlightLimit::Auto {
-        AdaptiveConcurrency::new(gauge).run(control, INITIAL_IN_FLIGHT, typed.most.0).await;
+        AdaptiveConcurrency::new(gauge).run(control, INITIAL_IN_FLIGHT, typed.max_in_flight.0).await;
     }
     std::future::pending().await
 }
 
 /// Drains after `recycle_after` requests.
 async fn drain_after_limit(typed: &AiWorkerArgs, stats: &WorkerStats, control: &WorkerControl) -> Infallible {
-    let Some(most) = typed.recycle_after else { return std::future::pending().await };
-    while stats.ran() < most {
+    let Some(max) = typed.recycle_after else { return std::future::pending().await };
+    while stats.ran() < max {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
-    tracing::info!(most, "draining: the limit of --recycle-after is reached");
+    tracing::info!(max, "draining: the limit of --recycle-after is reached");
     control.drain();
     std::future::pending().await
 }

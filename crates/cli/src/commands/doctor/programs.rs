@@ -17,7 +17,7 @@ pub(super) fn check(settings: &Settings) -> Vec<CheckResult> {
     let supervised = settings.supervise.workers.iter().filter_map(|worker| match &worker.run {
         SupervisedCommand::Longshore(_) => None,
         SupervisedCommand::Command(words) => {
-            let key = format!("supervise.workers.{}.command", worker.shape.name);
+            let key = format!("supervise.workers.{}.command", worker.spec.name);
             Some((key, words.first(), &worker.dir))
         }
     });

@@ -34,8 +34,8 @@ struct PoolStatus {
 /// The bounds of an adaptive maximum, and the process that adjusts it.
 #[derive(Serialize)]
 struct AdaptiveStatus {
-    least: u32,
-    most: u32,
+    min: u32,
+    max: u32,
     window_ms: u64,
     by: Option<String>,
 }
@@ -156,7 +156,7 @@ async fn adaptive_status(
     let stats = permits.stats(&AdaptiveMax::controller_pool(name)?).await?;
     let by = stats.and_then(|stats| stats.holders.into_iter().next());
     let window_ms = u64::try_from(window.as_millis()).unwrap_or(u64::MAX);
-    Ok(AdaptiveStatus { least: min, most: max, window_ms, by: by.map(|holder| holder.owner) })
+    Ok(AdaptiveStatus { min, max, window_ms, by: by.map(|holder| holder.owner) })
 }
 
 fn print(typed: &Typed, shown: &[PoolStatus], settings: &Settings) -> anyhow::Result<()> {
@@ -208,9 +208,7 @@ fn table(shown: &[PoolStatus]) -> Table {
     };
     for PoolStatus { pool, stats, available, utilization, adaptive, .. } in shown {
         let max = match adaptive {
-            Some(AdaptiveStatus { least, most, .. }) => {
-                format!("{} ({least} to {most})", stats.max)
-            }
+            Some(AdaptiveStatus { min, max, .. }) => format!("{} ({min} to {max})", stats.max),
             None => stats.max.to_string(),
         };
         table.row([

@@ -13,17 +13,17 @@ pub(super) enum SupervisorRequest {
     /// Replace all processes.
     Refresh,
     /// Add a process to each section.
-    More,
+    ScaleUp,
     /// Remove a process from each section.
-    Fewer,
+    ScaleDown,
 }
 
 pub(super) struct SupervisorSignals {
     terminate: unix::Signal,
     interrupt: unix::Signal,
     hang_up: unix::Signal,
-    more: unix::Signal,
-    fewer: unix::Signal,
+    scale_up: unix::Signal,
+    scale_down: unix::Signal,
 }
 
 impl SupervisorSignals {
@@ -33,8 +33,8 @@ impl SupervisorSignals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
             hang_up: signal(SignalKind::hangup())?,
-            more: raw(Signal::TTIN)?,
-            fewer: raw(Signal::TTOU)?,
+            scale_up: raw(Signal::TTIN)?,
+            scale_down: raw(Signal::TTOU)?,
         })
     }
 
@@ -43,8 +43,8 @@ impl SupervisorSignals {
             _ = self.terminate.recv() => SupervisorRequest::End,
             _ = self.interrupt.recv() => SupervisorRequest::End,
             _ = self.hang_up.recv() => SupervisorRequest::Refresh,
-            _ = self.more.recv() => SupervisorRequest::More,
-            _ = self.fewer.recv() => SupervisorRequest::Fewer,
+            _ = self.scale_up.recv() => SupervisorRequest::ScaleUp,
+            _ = self.scale_down.recv() => SupervisorRequest::ScaleDown,
         }
     }
 }

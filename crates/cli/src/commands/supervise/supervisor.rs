@@ -26,7 +26,7 @@ use crate::supervise::process::{self, ProcessCommand, ProcessHandle, SupervisedE
 use crate::supervise::scale::{ScaleDecision, SectionScaler};
 use crate::supervise::sd_notify::SdNotify;
 use crate::supervise::version_file::{VersionTracker, first_line};
-use crate::supervise::{AfterEnd, ProcessId, Reconciler, StopReason, SupervisorAction};
+use crate::supervise::{ExitDecision, ProcessId, Reconciler, StopReason, SupervisorAction};
 
 /// Interval between two checks of memory and version.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -71,7 +71,7 @@ pub(super) struct Supervisor<'a> {
 struct RunningProcess {
     handle: ProcessHandle,
     name: String,
-    most: Option<u64>,
+    max_memory: Option<u64>,
     is_large: bool,
 }
 
@@ -79,13 +79,13 @@ impl<'a> Supervisor<'a> {
     /// Starts nothing yet.
     pub(super) fn new(all: &'a Settings, notify: SdNotify) -> anyhow::Result<Self> {
         let settings = Rc::new(all.supervise.clone());
-        let shapes = settings.workers.iter().map(|worker| worker.shape.clone());
+        let specs = settings.workers.iter().map(|worker| worker.spec.clone());
         let reaper = OrphanReaper::shared();
         // A program that leaves its process group (a daemon) is terminated with us.
         reaper.sweep();
         Ok(Self {
             all,
-            reconciler: Reconciler::new(settings.rules.clone(), shapes),
+            reconciler: Reconciler::new(settings.rules.clone(), specs),
             notify,
             line_format: line_format(all.log.format, &settings),
             reaper,
@@ -143,17 +143,17 @@ impl<'a> Supervisor<'a> {
     fn step(&mut self) {
         for action in self.reconciler.step(self.now()) {
             match action {
-                SupervisorAction::Start { id, group, number } => self.start(id, group, number),
-                SupervisorAction::Ask(id, why) => self.stop(id, why),
+                SupervisorAction::Start { id, section, number } => self.start(id, section, number),
+                SupervisorAction::Terminate(id, why) => self.stop(id, why),
                 SupervisorAction::Kill(id) => self.kill(id),
             }
         }
     }
 
-    fn start(&mut self, id: ProcessId, group: usize, number: u32) {
+    fn start(&mut self, id: ProcessId, section: usize, number: u32) {
         let settings = Rc::clone(&self.settings);
-        let Some(worker) = settings.workers.get(group) else { return };
-        let name = format!("{}.{number}", worker.shape.name);
+        let Some(worker) = settings.workers.get(section) else { return };
+        let name = format!("{}.{number}", worker.spec.name);
         let plan = self.plan(worker);
         if let Err(error) = self.run(id, name.clone(), &plan, worker.max_memory) {
             let program = plan.program.display();
@@ -167,11 +167,11 @@ impl<'a> Supervisor<'a> {
         id: ProcessId,
         name: String,
         plan: &ProcessCommand,
-        most: Option<u64>,
+        max_memory: Option<u64>,
     ) -> std::io::Result<()> {
         let (handle, process_run) = process::start(plan, name.clone(), self.line_format, &self.reaper)?;
         tracing::info!("{name} started: process {}", handle.pid);
-        self.running.insert(id, RunningProcess { handle, name, most, is_large: false });
+        self.running.insert(id, RunningProcess { handle, name, max_memory, is_large: false });
         self.process_runs.push(Box::pin(async move { (id, process_run.await) }));
         Ok(())
     }
@@ -213,7 +213,7 @@ impl<'a> Supervisor<'a> {
         let why = match why {
             StopReason::Replaced => "it was replaced",
             StopReason::TooMany => "the section was scaled down",
-            StopReason::RemoteSupport => "the supervisor is stopping",
+            StopReason::ShuttingDown => "the supervisor is stopping",
         };
         tracing::info!("{} is told to stop: {why}", running.name);
         running.handle.send(Signal::TERM);
@@ -241,17 +241,17 @@ impl<'a> Supervisor<'a> {
     /// Handles the end of a process.
     fn handle_end(&mut self, id: ProcessId, name: &str, last: &str) {
         match self.reconciler.ended(id, self.now()) {
-            AfterEnd::Expected => {}
-            AfterEnd::Restart(wait) => {
+            ExitDecision::Expected => {}
+            ExitDecision::Restart(wait) => {
                 tracing::warn!("{name} ended unexpectedly; restarting in {}", duration::format(wait));
             }
-            AfterEnd::GivenUp => {
+            ExitDecision::GivenUp => {
                 let rules = &self.settings.rules;
                 let (failures, window) = (rules.start_failures, duration::format(rules.start_window));
-                let group = name.rsplit_once('.').map_or(name, |(group, _)| group);
+                let section = name.rsplit_once('.').map_or(name, |(section, _)| section);
                 let last = if last.is_empty() { "nothing" } else { last };
                 tracing::error!(
-                    "{group} failed to start {failures} times within {window} and is given up; its last \
+                    "{section} failed to start {failures} times within {window} and is given up; its last \
                      line of output: {last}. `longshore workers refresh` tries it again"
                 );
             }
@@ -277,10 +277,10 @@ impl<'a> Supervisor<'a> {
                 }
             }
             SupervisorRequest::Refresh => self.reload(),
-            SupervisorRequest::More => self.reconciler.more(),
-            SupervisorRequest::Fewer => self.reconciler.fewer(),
+            SupervisorRequest::ScaleUp => self.reconciler.scale_up_all(),
+            SupervisorRequest::ScaleDown => self.reconciler.scale_down_all(),
         }
-        if matches!(request, SupervisorRequest::More | SupervisorRequest::Fewer) {
+        if matches!(request, SupervisorRequest::ScaleUp | SupervisorRequest::ScaleDown) {
             tracing::info!("now {} processes in all", self.reconciler.count().1);
         }
     }
@@ -304,8 +304,8 @@ impl<'a> Supervisor<'a> {
         for line in self.settings.changes(&settings) {
             tracing::info!("{line}");
         }
-        let shapes = settings.workers.iter().map(|worker| worker.shape.clone());
-        self.reconciler.reshape(settings.rules.clone(), shapes);
+        let specs = settings.workers.iter().map(|worker| worker.spec.clone());
+        self.reconciler.update_sections(settings.rules.clone(), specs);
         self.scales.resize_with(settings.workers.len(), SectionScaler::default);
         self.depth_poller.update_sections(&settings);
         self.line_format = line_format(self.all.log.format, &settings);
@@ -340,7 +340,7 @@ impl<'a> Supervisor<'a> {
         }
         for (id, running) in &mut self.running {
             let used = resident_memory(running.handle.pid).unwrap_or(0);
-            if !running.is_large && running.most.is_some_and(|most| used > most) {
+            if !running.is_large && running.max_memory.is_some_and(|max| used > max) {
                 running.is_large = true;
                 let (name, used) = (&running.name, byte_size::format(used));
                 tracing::info!("{name} uses {used} of memory, more than allowed");
@@ -353,21 +353,21 @@ impl<'a> Supervisor<'a> {
     fn scale(&mut self, queues: &[QueueInfo]) {
         let now = self.now();
         let settings = Rc::clone(&self.settings);
-        for (group, worker) in settings.workers.iter().enumerate() {
+        for (section, worker) in settings.workers.iter().enumerate() {
             let Some(load) = worker.load.as_ref().filter(|_| worker.can_scale()) else { continue };
             let is_ours = |lane: &&QueueInfo| load.queues.is_empty() || load.queues.contains(&lane.queue);
             let running: u64 = queues.iter().filter(is_ours).map(|lane| lane.counts.leased).sum();
             let open = queues.iter().filter(is_ours).filter(|lane| !lane.paused && !lane.suspended);
             let ready: u64 = open.map(|lane| lane.counts.ready).sum();
-            let slots = u64::from(load.slots) * u64::from(self.reconciler.wanted(group));
-            let (name, changed) = match self.scales[group].decide(ready, running, slots, now) {
-                ScaleDecision::More => ("more", self.reconciler.more_of(group)),
-                ScaleDecision::Fewer => ("fewer", self.reconciler.fewer_of(group)),
+            let slots = u64::from(load.slots) * u64::from(self.reconciler.wanted(section));
+            let (change, changed) = match self.scales[section].decide(ready, running, slots, now) {
+                ScaleDecision::Up => ("more", self.reconciler.scale_up(section)),
+                ScaleDecision::Down => ("fewer", self.reconciler.scale_down(section)),
                 ScaleDecision::Same => continue,
             };
             if changed {
-                let (section, wanted) = (&worker.shape.name, self.reconciler.wanted(group));
-                tracing::info!("{section}: {ready} units are ready; one process {name}, {wanted} in all");
+                let (name, wanted) = (&worker.spec.name, self.reconciler.wanted(section));
+                tracing::info!("{name}: {ready} units are ready; one process {change}, {wanted} in all");
             }
         }
     }
@@ -385,7 +385,7 @@ impl<'a> Supervisor<'a> {
 
 /// How lines of output begin: the prefix is as wide as the longest name.
 fn line_format(format: LogFormat, settings: &SuperviseSettings) -> LineFormat {
-    let names = settings.workers.iter().map(|worker| worker.shape.name.chars().count());
+    let names = settings.workers.iter().map(|worker| worker.spec.name.chars().count());
     match format {
         LogFormat::Json => LineFormat::Json,
         LogFormat::Human => LineFormat::Prefix(names.max().unwrap_or(0) + 2),

@@ -126,7 +126,7 @@ pub fn units(count: usize) -> Vec<NewUnit> {
 /// Sends many units, a thousand at a time.
 pub async fn send(store: &Arc<dyn Store>, units: Vec<NewUnit>) {
     let client = longshore::Client::new(Arc::clone(store));
-    let sent = client.send_many(units, longshore::WhenFull::Refuse).await.unwrap();
+    let sent = client.send_many(units, longshore::WhenFull::Reject).await.unwrap();
     assert!(sent.iter().all(|sent| matches!(sent, longshore::store::SendResult::Created(_))));
 }
 

@@ -41,7 +41,7 @@ impl WorkerPair {
 
     async fn send(&mut self, store: &Arc<dyn Store>) {
         let client = Client::new(Arc::clone(store));
-        client.send_many(units(UNITS_PER_STEP), WhenFull::Refuse).await.unwrap();
+        client.send_many(units(UNITS_PER_STEP), WhenFull::Reject).await.unwrap();
         self.sent += UNITS_PER_STEP;
     }
 

@@ -49,7 +49,7 @@ async fn assert_long_units_run_once(fixture: &StoreFixture) {
     sent.extend((0..20).map(|_| unit("short")));
     sent.extend((0..20).map(|_| delayed(unit("short"))));
     let all = sent.len();
-    Client::new(store.clone()).send_many(sent, WhenFull::Refuse).await.unwrap();
+    Client::new(store.clone()).send_many(sent, WhenFull::Reject).await.unwrap();
     let (first, second) =
         (worker_for_long_units(fixture, &runs).await, worker_for_long_units(fixture, &runs).await);
     let work = async { tokio::join!(first.run(), second.run()) };
@@ -100,7 +100,7 @@ async fn assert_one_at_a_time(fixture: &StoreFixture) {
         .collect();
     let all = sent.len();
     let client = Client::new(store.clone());
-    client.send_many(sent, WhenFull::Refuse).await.unwrap();
+    client.send_many(sent, WhenFull::Reject).await.unwrap();
     let mut workers = JoinSet::new();
     for _ in 0..3 {
         workers.spawn(run_with_kills(fixture.open().await, Arc::clone(&runs)));

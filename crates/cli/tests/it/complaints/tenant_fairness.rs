@@ -61,8 +61,8 @@ async fn complaint_06_a_full_queue_refuses_or_keeps_senders_waiting_and_never_it
         let mut writer = client.open_batch(batch).await.unwrap();
         writer.add(units(5), "all".to_owned()).await.unwrap();
         writer.seal().await.unwrap();
-        let sent = client.send_many(units(6), WhenFull::Refuse).await.unwrap();
-        let full = |sent: &&SendResult| matches!(sent, SendResult::Refused(SendRejection::Full { .. }));
+        let sent = client.send_many(units(6), WhenFull::Reject).await.unwrap();
+        let full = |sent: &&SendResult| matches!(sent, SendResult::Rejected(SendRejection::Full { .. }));
         assert_eq!(sent.iter().filter(full).count(), 1, "{}", fixture.name());
 
         // The queue is above its limit: no unit may be added, yet the batch's five units are retried

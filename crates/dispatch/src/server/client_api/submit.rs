@@ -21,7 +21,7 @@ impl ClientApi {
             Items::Each { .. } => self.submit_array(script, &submission).await,
         };
         match result {
-            Err(SubmitError::Send(SendError::Refused(refusal))) => Ok(ServerReply::NotTaken(refusal)),
+            Err(SubmitError::Send(SendError::Rejected(rejection))) => Ok(ServerReply::NotTaken(rejection)),
             Err(SubmitError::Send(error)) => Err(error.to_string()),
             Err(SubmitError::Message(message)) => Err(message),
             Ok(reply) => Ok(reply),
@@ -36,7 +36,7 @@ impl ClientApi {
     ) -> Result<ServerReply, SubmitError> {
         let key = submission.conditions.key.clone();
         let unit = NewUnit { id, dedup: key, ..unit_template(submission, script)? };
-        let when_full = submission.conditions.full_timeout.map_or(WhenFull::Refuse, WhenFull::WaitFor);
+        let when_full = submission.conditions.full_timeout.map_or(WhenFull::Reject, WhenFull::WaitFor);
         match self.client.send_many(vec![unit], when_full).await?.pop() {
             Some(SendResult::Created(_)) => Ok(ServerReply::Submitted { units: 1, existing: None }),
             Some(SendResult::Existing(existing_id)) => {
@@ -44,7 +44,7 @@ impl ClientApi {
                 let existing = Some(existing_id).filter(|existing_id| *existing_id != id);
                 Ok(ServerReply::Submitted { units: 1, existing })
             }
-            Some(SendResult::Refused(refusal)) => Err(SendError::Refused(refusal).into()),
+            Some(SendResult::Rejected(rejection)) => Err(SendError::Rejected(rejection).into()),
             None => Err("the store gave no answer".to_owned().into()),
         }
     }

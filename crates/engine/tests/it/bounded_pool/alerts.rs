@@ -102,7 +102,7 @@ async fn a_maximum_finds_itself() {
     use_up(&processes, 30, CallOutcome::Ok).await;
     let grown = pool_stats(&processes[0]).await.max;
     assert!(grown > 8, "{grown}");
-    use_up(&processes, 30, CallOutcome::Refused).await;
+    use_up(&processes, 30, CallOutcome::Rejected).await;
     let shrunk = pool_stats(&processes[0]).await.max;
     assert!(shrunk < grown / 2, "{grown} then {shrunk}");
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::{StopRequest, Worker};
 use crate::error::ErrorKind;
-use crate::job::CallResult;
+use crate::job::{CallFailure, CallResult};
 use crate::protocol::{Decoded, FromWorker};
 use crate::scheduler::{EndCause, NextAction};
 use crate::shared::Shared;
@@ -27,7 +27,7 @@ impl Worker {
                     other => other,
                 };
                 let worker = self.reference(&self.state());
-                self.on_answer(shared, id, Err((error, worker)));
+                self.on_answer(shared, id, Err(CallFailure { kind: error, worker }));
             }
             Decoded::Message(FromWorker::Progress { id, value }) => {
                 let state = self.state();

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use longshore::{exponential_delay, half_jitter};
 
-use super::reconciler::{AfterEnd, ProcessId, RestartRules, SectionSpec, StopReason, SupervisorAction};
+use super::reconciler::{ExitDecision, ProcessId, RestartRules, SectionSpec, StopReason, SupervisorAction};
 
 /// The processes of one section.
 #[derive(Debug)]
 pub(super) struct SectionState {
-    pub(super) shape: SectionSpec,
+    pub(super) spec: SectionSpec,
     pub(super) wanted: u32,
     pub(super) processes: Vec<SupervisedProcess>,
     pub(super) given_up: bool,
@@ -40,9 +40,9 @@ pub(super) struct SupervisedProcess {
 /// The state of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProcessState {
-    /// Not yet up for `start_time`.
+    /// Not yet up for `min_uptime`.
     Starting,
-    /// Up for at least `start_time`.
+    /// Up for at least `min_uptime`.
     Up,
     /// Told to stop; killed at `until`.
     Ending { until: Duration, killed: bool },
@@ -58,8 +58,8 @@ impl SupervisedProcess {
     }
 
     pub(super) fn stop(&mut self, why: StopReason, now: Duration, rules: &RestartRules) -> SupervisorAction {
-        self.state = ProcessState::Ending { until: now + rules.drain, killed: false };
-        SupervisorAction::Ask(self.id, why)
+        self.state = ProcessState::Ending { until: now + rules.drain_timeout, killed: false };
+        SupervisorAction::Terminate(self.id, why)
     }
 
     fn is_old(&self, generation: u64) -> bool {
@@ -68,10 +68,10 @@ impl SupervisedProcess {
 }
 
 impl SectionState {
-    pub(super) fn new(shape: SectionSpec) -> Self {
+    pub(super) fn new(spec: SectionSpec) -> Self {
         Self {
-            wanted: shape.begin,
-            shape,
+            wanted: spec.begin,
+            spec,
             processes: Vec::new(),
             given_up: false,
             round: 0,
@@ -83,30 +83,30 @@ impl SectionState {
 
     /// Sets another size. A number that was changed by hand stays unless the configured one
     /// changed.
-    pub(super) fn reshape(&mut self, shape: SectionSpec) {
-        if shape.begin != self.shape.begin {
-            self.wanted = shape.begin;
+    pub(super) fn set_spec(&mut self, spec: SectionSpec) {
+        if spec.begin != self.spec.begin {
+            self.wanted = spec.begin;
         }
-        self.wanted = self.wanted.clamp(shape.min, shape.max);
-        self.shape = shape;
+        self.wanted = self.wanted.clamp(spec.min, spec.max);
+        self.spec = spec;
     }
 
-    pub(super) fn more(&mut self) {
-        self.wanted = (self.wanted + 1).min(self.shape.max);
+    pub(super) fn scale_up(&mut self) {
+        self.wanted = (self.wanted + 1).min(self.spec.max);
     }
 
-    pub(super) fn fewer(&mut self) {
-        self.wanted = self.wanted.saturating_sub(1).max(self.shape.min);
+    pub(super) fn scale_down(&mut self) {
+        self.wanted = self.wanted.saturating_sub(1).max(self.spec.min);
     }
 
     /// Updates states by age: a process becomes up, and later stale.
     pub(super) fn update_ages(&mut self, now: Duration, rules: &RestartRules) {
         for process in &mut self.processes {
             let age = now.saturating_sub(process.since);
-            if process.state == ProcessState::Starting && age >= rules.start_time {
+            if process.state == ProcessState::Starting && age >= rules.min_uptime {
                 process.state = ProcessState::Up;
             }
-            process.stale |= self.shape.max_age.is_some_and(|most| age >= most);
+            process.stale |= self.spec.max_age.is_some_and(|max_age| age >= max_age);
         }
     }
 
@@ -184,27 +184,27 @@ impl SectionState {
         process: &SupervisedProcess,
         now: Duration,
         rules: &RestartRules,
-    ) -> AfterEnd {
+    ) -> ExitDecision {
         if process.is_ending() {
-            return AfterEnd::Expected;
+            return ExitDecision::Expected;
         }
-        let again = |group: &Self| AfterEnd::Restart(group.not_before.saturating_sub(now));
+        let again = |section: &Self| ExitDecision::Restart(section.not_before.saturating_sub(now));
         if process.round < self.round {
-            return if self.given_up { AfterEnd::GivenUp } else { again(self) };
+            return if self.given_up { ExitDecision::GivenUp } else { again(self) };
         }
         self.round += 1;
         let age = now.saturating_sub(process.since);
-        if age >= rules.restart_most {
+        if age >= rules.restart_max {
             self.streak = 0;
         }
         self.streak += 1;
         self.not_before = now + self.wait(rules);
-        if age < rules.start_time {
+        if age < rules.min_uptime {
             self.failures.push(now);
             self.failures.retain(|at| now.saturating_sub(*at) <= rules.start_window);
             if self.failures.len() >= rules.start_failures as usize {
                 self.given_up = true;
-                return AfterEnd::GivenUp;
+                return ExitDecision::GivenUp;
             }
         }
         again(self)
@@ -214,9 +214,9 @@ impl SectionState {
     /// that sections which failed together do not restart together.
     fn wait(&self, rules: &RestartRules) -> Duration {
         let doublings = self.streak.saturating_sub(1);
-        let wait = exponential_delay(rules.restart_after, rules.restart_most, doublings);
+        let wait = exponential_delay(rules.restart_base, rules.restart_max, doublings);
         let mut hasher = DefaultHasher::new();
-        (&self.shape.name, self.round, std::process::id()).hash(&mut hasher);
+        (&self.spec.name, self.round, std::process::id()).hash(&mut hasher);
         half_jitter(wait, hasher.finish() as f64 / u64::MAX as f64)
     }
 
@@ -237,9 +237,9 @@ impl SectionState {
     /// The times at which processes change their states by themselves.
     pub(super) fn next_changes(&self, rules: &RestartRules) -> impl Iterator<Item = Duration> {
         self.processes.iter().filter_map(|process| match process.state {
-            ProcessState::Starting => Some(process.since + rules.start_time),
+            ProcessState::Starting => Some(process.since + rules.min_uptime),
             ProcessState::Up if process.stale => None,
-            ProcessState::Up => Some(process.since + self.shape.max_age?),
+            ProcessState::Up => Some(process.since + self.spec.max_age?),
             ProcessState::Ending { killed: true, .. } => None,
             ProcessState::Ending { until, .. } => Some(until),
         })
