@@ -138,7 +138,8 @@ async fn four_processes_keep_exact_books_while_sessions_die() {
     assert_eq!(model_usage.open, 0, "no session is left that could end a call");
     let month = stores[0].budget(&Scope::All, &tenant("a")).await.unwrap();
     assert_eq!(month.reserved_tokens, 0);
-    assert!((591..=600).contains(&month.spent_tokens), "{month:?}");
+    // Less than the budget if the last calls were rejected because of others' reservations.
+    assert!((400..=600).contains(&month.spent_tokens), "{month:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
