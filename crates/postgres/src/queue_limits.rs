@@ -116,7 +116,8 @@ impl QueueLimits {
                FROM longshore_capacity_reservation r
                WHERE r.lane IN (SELECT num FROM lanes) AND {reserved})
              SELECT l.num, l.queue, l.tenant, sum(t.units)::bigint, sum(t.bytes)::bigint,
-               sum(t.stored)::bigint FROM lanes l JOIN taken t ON t.lane = l.num GROUP BY l.num, l.queue, l.tenant"
+               (sum(t.stored) FILTER (WHERE l.tenant = ANY($3)))::bigint
+             FROM lanes l JOIN taken t ON t.lane = l.num GROUP BY l.num, l.queue, l.tenant"
         );
         for row in tx.query(&sql, &[&lanes, &queues, &tenants, &tx.now.as_micros()]).await? {
             let names = [

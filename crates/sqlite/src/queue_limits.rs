@@ -146,7 +146,9 @@ impl LimitScope {
             return Ok(usage);
         }
         let stored = match usage.stored {
-            Some(_) => &format!("(SELECT sum(stored_bytes) FROM longshore_stream WHERE lane {lanes})"),
+            Some(_) => {
+                &format!("(SELECT coalesce(sum(stored_bytes), 0) FROM longshore_stream WHERE lane {lanes})")
+            }
             None => "NULL",
         };
         let sql = format!(
@@ -154,13 +156,12 @@ impl LimitScope {
              FROM longshore_stream INDEXED BY longshore_stream_live
              WHERE blocked + scheduled + ready + leased > 0 AND lane {lanes}"
         );
-        let (live, bytes, stored): (u64, u64, Option<u64>) = tx
+        let (live, bytes, stored) = tx
             .db
             .prepare_cached(&sql)
             .or_translate()?
             .query_row([num], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
             .or_translate()?;
-        let stored = usage.stored.map(|_| stored.unwrap_or(0));
         Ok(LimitUsage { live, bytes, stored, ..usage })
     }
 }
