@@ -43,7 +43,8 @@ def _pip(product):
 
 def _cargo(product):
     manifest = tomllib.loads((HERE / "rust" / product.program / "Cargo.toml").read_text())
-    return manifest["dependencies"][product.package].removeprefix("=")
+    pin = manifest["dependencies"][product.package]
+    return (pin["version"] if isinstance(pin, dict) else pin).removeprefix("=")
 
 
 def _our(_):
@@ -61,6 +62,8 @@ PRODUCTS = [
             "graphile_worker", "500 at a time, local queue 5000, completion every 5 ms"),
     Product("pg-boss", "pg-boss", POSTGRES, "node", "pg-boss.cjs",
             "pg-boss", "4 loops of fetch and complete, 1000 each"),
+    Product("river-postgres", "River (Rust)", POSTGRES, "rust", "river",
+            "riverqueue", "1000 at a time, a fetch each millisecond"),
     Product("apalis-postgres", "apalis", POSTGRES, "rust", "apalis-postgres",
             "apalis-postgres", "batches of 1000"),
     Product("awa", "awa", POSTGRES, "rust", "awa",
@@ -71,6 +74,8 @@ PRODUCTS = [
             "", "WAL, FULL, 500 per claim", role=LIMIT),
     Product("ours-sqlite", "Longshore", SQLITE, "ours", "",
             "", "WAL, FULL, 256 slots", role=OURS),
+    Product("river-sqlite", "River (Rust)", SQLITE, "rust", "river",
+            "riverqueue", "WAL, FULL, 1000 at a time, a fetch each millisecond"),
     Product("apalis-sqlite", "apalis", SQLITE, "rust", "apalis-sqlite",
             "apalis-sqlite", "WAL, FULL, batches of 500"),
     Product("effectum", "effectum", SQLITE, "rust", "effectum",
