@@ -170,6 +170,14 @@ CREATE TABLE longshore_dependency_outbox (
     unit uuid NOT NULL,
     CONSTRAINT longshore_dependency_outbox_pkey PRIMARY KEY (num)
 ) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
+CREATE TABLE longshore_done_group (
+    stream bigint NOT NULL,
+    ended_at bigint NOT NULL,
+    fence bigint NOT NULL,
+    first_id uuid NOT NULL,
+    units uuid[] NOT NULL,
+    CONSTRAINT longshore_done_group_units_check CHECK ((cardinality(units) > 0))
+);
 CREATE TABLE longshore_failure (
     num bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
     unit uuid NOT NULL,
@@ -202,6 +210,17 @@ CREATE TABLE longshore_leader (
     expires_at bigint NOT NULL,
     CONSTRAINT longshore_leader_pkey PRIMARY KEY (role)
 );
+CREATE TABLE longshore_lease_group (
+    session bigint NOT NULL,
+    fence bigint NOT NULL,
+    stream bigint NOT NULL,
+    claimed_at bigint NOT NULL,
+    started boolean NOT NULL,
+    units uuid[] NOT NULL,
+    sizes integer[] NOT NULL,
+    CONSTRAINT longshore_lease_group_pkey PRIMARY KEY (session, fence),
+    CONSTRAINT longshore_lease_group_units_check CHECK ((cardinality(units) > 0))
+) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=1000);
 CREATE TABLE longshore_migration (
     version integer NOT NULL,
     name text NOT NULL,
@@ -309,6 +328,14 @@ CREATE TABLE longshore_queue (
     CONSTRAINT longshore_queue_name_key UNIQUE (name),
     CONSTRAINT longshore_queue_pkey PRIMARY KEY (num)
 );
+CREATE TABLE longshore_ready (
+    stream bigint NOT NULL,
+    sort_key bigint NOT NULL,
+    id uuid NOT NULL,
+    claim smallint NOT NULL,
+    CONSTRAINT longshore_ready_claim_check CHECK (((claim >= 0) AND (claim <= 2))),
+    CONSTRAINT longshore_ready_pkey PRIMARY KEY (stream, sort_key, id)
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_vacuum_cost_delay=1);
 CREATE TABLE longshore_reply_queue (
     tenant text NOT NULL,
     name text NOT NULL,
@@ -451,9 +478,10 @@ CREATE TABLE longshore_unit (
     CONSTRAINT longshore_unit_check CHECK (((state = 3) = (session IS NOT NULL))),
     CONSTRAINT longshore_unit_check1 CHECK (((state = 0) = (open_dependencies > 0))),
     CONSTRAINT longshore_unit_check2 CHECK (((started_at IS NULL) OR (state = 3))),
+    CONSTRAINT longshore_unit_check3 CHECK (((state <> 9) OR ((fence = 0) AND (attempt = 0) AND ((flags & ((~ 2048))::bigint) = 0) AND (deadline IS NULL) AND (cap_key IS NULL) AND (dedup_key IS NULL)))),
     CONSTRAINT longshore_unit_pkey PRIMARY KEY (id),
     CONSTRAINT longshore_unit_priority_check CHECK (((priority >= 1) AND (priority <= 9))),
-    CONSTRAINT longshore_unit_state_check CHECK (((state >= 0) AND (state <= 8)))
+    CONSTRAINT longshore_unit_state_check CHECK (((state >= 0) AND (state <= 9)))
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.2, autovacuum_vacuum_cost_delay=1);
 
 CREATE VIEW longshore_monthly_spend_total AS
@@ -509,6 +537,38 @@ CREATE VIEW longshore_stream_count AS
             sum(longshore_stream_delta.stored_bytes) AS stored_bytes
            FROM longshore_stream_delta
           GROUP BY longshore_stream_delta.stream) d ON ((d.stream = s.num)));
+CREATE VIEW longshore_unit_current AS
+ SELECT u.id,
+    u.stream,
+    COALESCE(b.state, u.state) AS state,
+    COALESCE(b.sort_key, u.sort_key) AS sort_key,
+    u.priority,
+    COALESCE(b.attempt, u.attempt) AS attempt,
+    u.lost,
+    COALESCE(b.fence, u.fence) AS fence,
+    COALESCE(b.session, u.session) AS session,
+    COALESCE(b.started_at, u.started_at) AS started_at,
+    u.created_at,
+    u.deadline,
+    u.flags,
+    u.bytes,
+    u.dedup_key,
+    u.cap_key,
+    u.spec,
+    u.failure,
+    u.progress,
+    u.payload,
+    u.checkpoint,
+    u.result
+   FROM (longshore_unit u
+     LEFT JOIN LATERAL ( SELECT b_1.state,
+            b_1.sort_key,
+            b_1.fence,
+            b_1.session,
+            b_1.started_at,
+            b_1.attempt
+           FROM longshore_bulk_state(u.id, u.stream, u.sort_key) b_1(state, sort_key, fence, session, started_at, attempt)
+          WHERE (u.state = 9)) b ON (true));
 
 CREATE INDEX longshore_audit_entry_tenant ON public.longshore_audit_entry USING btree (tenant, seq) WHERE (tenant IS NOT NULL);
 CREATE INDEX longshore_batch_age ON public.longshore_batch USING btree (initiated_at, name COLLATE "C");
@@ -522,6 +582,8 @@ CREATE INDEX longshore_call_request ON public.longshore_call USING btree (reques
 CREATE INDEX longshore_call_tenant ON public.longshore_call USING btree (tenant, opened_at, id);
 CREATE INDEX longshore_capacity_reservation_lane ON public.longshore_capacity_reservation USING btree (lane);
 CREATE INDEX longshore_dependency_unit ON public.longshore_dependency USING btree (unit);
+CREATE INDEX longshore_done_group_ended ON public.longshore_done_group USING btree (stream, ended_at);
+CREATE INDEX longshore_done_group_unit ON public.longshore_done_group USING btree (stream, first_id);
 CREATE INDEX longshore_failure_unit ON public.longshore_failure USING btree (unit);
 CREATE INDEX longshore_pending_request_sent ON public.longshore_pending_request USING btree (batch, provider_batch, num) WHERE (provider_batch IS NOT NULL);
 CREATE INDEX longshore_pending_request_waiting ON public.longshore_pending_request USING btree (batch, num) WHERE ((provider_batch IS NULL) AND (answer IS NULL));
@@ -536,7 +598,6 @@ CREATE INDEX longshore_unit_deadline ON public.longshore_unit USING btree (deadl
 CREATE UNIQUE INDEX longshore_unit_dedup ON public.longshore_unit USING btree (dedup_key) WHERE (dedup_key IS NOT NULL);
 CREATE INDEX longshore_unit_due ON public.longshore_unit USING btree (sort_key) WHERE (state = 1);
 CREATE INDEX longshore_unit_ended ON public.longshore_unit USING btree (stream, state, sort_key) WHERE (state = ANY (ARRAY[4, 5, 6]));
-CREATE INDEX longshore_unit_ready ON public.longshore_unit USING btree (stream, sort_key, id) WHERE (state = 2);
 CREATE INDEX longshore_unit_session ON public.longshore_unit USING btree (session) WHERE (session IS NOT NULL);
 CREATE INDEX longshore_unit_waiting ON public.longshore_unit USING btree (stream, state, sort_key) WHERE (state = ANY (ARRAY[0, 1, 7, 8]));
 
@@ -616,6 +677,33 @@ BEGIN
     FROM inserted i GROUP BY i.tenant;
 END $function$
 
+CREATE OR REPLACE FUNCTION public.longshore_bulk_state(unit uuid, unit_stream bigint, unit_rank bigint)
+ RETURNS TABLE(state smallint, sort_key bigint, fence bigint, session bigint, started_at bigint, attempt integer)
+ LANGUAGE plpgsql
+ STABLE
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET enable_sort TO 'off'
+ SET jit TO 'off'
+AS $function$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM longshore_ready r WHERE r.stream = $2 AND r.sort_key = $3 AND r.id = $1;
+    IF FOUND THEN
+        RETURN QUERY SELECT 2::smallint, $3, 0::bigint, NULL::bigint, NULL::bigint, 0;
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT 3::smallint, g.claimed_at, g.fence, g.session, CASE WHEN g.started THEN g.claimed_at END,
+      g.started::int FROM longshore_lease_group g WHERE g.stream = $2 AND $1 = ANY(g.units);
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 4::smallint, g.ended_at, g.fence, NULL::bigint, NULL::bigint, 1 FROM longshore_done_group g
+        WHERE g.stream = $2 AND g.first_id <= $1 AND $1 = ANY(g.units) ORDER BY g.first_id DESC LIMIT 1;
+    END IF;
+END $function$
+
 CREATE OR REPLACE FUNCTION public.longshore_candidate_streams(session uuid, kinds text[], queues text[], tenant text, batch text, resumed_streams bigint[], all_queues boolean, scan_mode integer)
  RETURNS TABLE(session_num bigint, scan_micros bigint, stream bigint, has_ready boolean, has_alone boolean, weight integer, cap integer, tenant_weight integer, tenant_cap integer, sort_key bigint)
  LANGUAGE plpgsql
@@ -634,18 +722,17 @@ BEGIN
     IF scan_mode = 0 THEN
         -- With the first unit of each stream, so that the claim does not search the index for it again.
         WITH RECURSIVE ready (stream, sort_key) AS (
-          (SELECT u.stream, u.sort_key FROM longshore_unit u WHERE u.state = 2
-            ORDER BY u.stream, u.sort_key LIMIT 1)
+          (SELECT u.stream, u.sort_key FROM longshore_ready u ORDER BY u.stream, u.sort_key LIMIT 1)
           UNION ALL SELECT n.stream, n.sort_key FROM ready r CROSS JOIN LATERAL (
-            SELECT u.stream, u.sort_key FROM longshore_unit u WHERE u.state = 2
-            AND u.stream > r.stream ORDER BY u.stream, u.sort_key LIMIT 1) n)
+            SELECT u.stream, u.sort_key FROM longshore_ready u WHERE u.stream > r.stream
+            ORDER BY u.stream, u.sort_key LIMIT 1) n)
         SELECT array_agg(r.stream), array_agg(r.sort_key) INTO streams, sort_keys FROM ready r;
     ELSIF scan_mode = 1 THEN
         -- A batch has few streams, so each one is checked.
         SELECT array_agg(s.num), array_agg(n.sort_key) INTO streams, sort_keys
         FROM longshore_batch b JOIN longshore_stream s ON s.batch = b.num
-        CROSS JOIN LATERAL (SELECT u.sort_key FROM longshore_unit u WHERE u.stream = s.num
-          AND u.state = 2 ORDER BY u.sort_key LIMIT 1) n WHERE b.name = $5;
+        CROSS JOIN LATERAL (SELECT u.sort_key FROM longshore_ready u WHERE u.stream = s.num
+          ORDER BY u.sort_key LIMIT 1) n WHERE b.name = $5;
     ELSE
         streams := $6;
         sort_keys := array_fill(NULL::bigint, ARRAY[cardinality($6)]);
@@ -683,7 +770,7 @@ BEGIN
     FROM claimer c LEFT JOIN claimable o ON true;
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_claim_fast(session uuid, kinds text[], queues text[], tenant text, batch text, resumed_streams bigint[], all_queues boolean, scan_mode integer, min_sort_key bigint, max_units bigint, starts bigint, now bigint)
+CREATE OR REPLACE FUNCTION public.longshore_claim_fast(session uuid, kinds text[], queues text[], tenant text, batch text, resumed_streams bigint[], all_queues boolean, scan_mode integer, min_sort_key bigint, max_units bigint, starts bigint, now bigint, first_fence bigint)
  RETURNS TABLE(id uuid, stream bigint, state smallint, sort_key bigint, priority smallint, attempt integer, lost integer, fence bigint, session_num bigint, started_at bigint, created_at bigint, deadline bigint, flags bigint, bytes integer, cap_key bytea, spec text, failure text, progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean, candidates integer, only_stream bigint, first_sort_key bigint, scan_micros bigint)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
@@ -715,38 +802,13 @@ BEGIN
     IF summary.candidates <> 1 THEN
         RETURN;
     END IF;
-    -- As in longshore_claim_units, but for one stream, and without copying each row twice.
     RETURN QUERY
-    WITH found AS MATERIALIZED (
-      SELECT u.tid, u.sort_key, u.flags, row_number() OVER (ORDER BY u.sort_key, u.id) <= $11 AS starts
-      FROM (
-        SELECT u.sort_key, u.id, u.flags, u.ctid AS tid FROM longshore_unit u
-        WHERE u.stream = summary.stream AND u.state = 2
-        AND (u.sort_key, u.id) > (summary.sort_key, '00000000-0000-0000-0000-000000000000'::uuid)
-        ORDER BY u.sort_key, u.id LIMIT $10 FOR UPDATE SKIP LOCKED) u),
-    plain AS MATERIALIZED (
-      SELECT coalesce(bool_and(f.flags & 1 = 0), true) AS all FROM found f),
-    taken AS (
-      UPDATE longshore_unit u SET state = 3, sort_key = $12, session = summary.session_num,
-        fence = greatest(u.fence + 1, $12), attempt = u.attempt + f.starts::int,
-        started_at = CASE WHEN f.starts THEN $12 END
-      FROM found f WHERE u.ctid = f.tid AND (SELECT p.all FROM plain p)
-      RETURNING u.id, u.stream, u.state, u.sort_key, u.priority, u.attempt, u.lost, u.fence,
-        u.session, u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
-        u.failure, u.progress, u.payload, u.checkpoint, u.result, f.sort_key AS rank, true AS taken),
-    counted AS (
-      INSERT INTO longshore_stream_delta (stream, ready, leased)
-      SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
-    SELECT t.*, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint FROM taken t
-    UNION ALL
-    SELECT u.id, u.stream, u.state, u.sort_key, u.priority, u.attempt, u.lost, u.fence, u.session,
-      u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec, u.failure,
-      u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false, NULL, NULL, NULL, NULL
-    FROM (SELECT f.tid FROM found f WHERE NOT (SELECT p.all FROM plain p) LIMIT 1) f
-    JOIN longshore_unit u ON u.ctid = f.tid;
+    SELECT c.*, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint
+    FROM longshore_claim_units(ARRAY[summary.stream], ARRAY[$10], ARRAY[$11], ARRAY[summary.sort_key],
+      ARRAY['00000000-0000-0000-0000-000000000000'::uuid], $12, summary.session_num, $13, false) c;
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_claim_units(streams bigint[], max_units bigint[], starts bigint[], after_sort_keys bigint[], after_ids uuid[], now bigint, session_num bigint, only_lock boolean)
+CREATE OR REPLACE FUNCTION public.longshore_claim_units(streams bigint[], max_units bigint[], starts bigint[], after_sort_keys bigint[], after_ids uuid[], now bigint, session_num bigint, first_fence bigint, only_lock boolean)
  RETURNS TABLE(id uuid, stream bigint, state smallint, sort_key bigint, priority smallint, attempt integer, lost integer, fence bigint, session bigint, started_at bigint, created_at bigint, deadline bigint, flags bigint, bytes integer, cap_key bytea, spec text, failure text, progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
@@ -757,36 +819,78 @@ CREATE OR REPLACE FUNCTION public.longshore_claim_units(streams bigint[], max_un
  SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
+DECLARE
+    tids tid[];
+    ids uuid[];
+    locked uuid[];
+    how integer;
 BEGIN
+    SELECT array_agg(r.tid), array_agg(r.id), max(r.claim) INTO tids, ids, how
+    FROM unnest($1, $2, $4, $5) AS w (stream, max_units, sort_key, id)
+    CROSS JOIN LATERAL (
+      SELECT r.ctid AS tid, r.id, r.claim FROM longshore_ready r
+      WHERE r.stream = w.stream AND (r.sort_key, r.id) > (w.sort_key, w.id)
+      ORDER BY r.sort_key, r.id LIMIT w.max_units FOR UPDATE SKIP LOCKED) r;
+    IF tids IS NULL THEN
+        RETURN;
+    END IF;
+    IF how = 0 AND NOT only_lock THEN
+        RETURN QUERY
+        WITH gone AS (
+          DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids) RETURNING r.stream, r.sort_key, r.id),
+        numbered AS MATERIALIZED (
+          SELECT g.*, row_number() OVER (PARTITION BY g.stream ORDER BY g.sort_key, g.id) - 1 AS place
+          FROM gone g),
+        taken AS MATERIALIZED (
+          SELECT u.id, u.stream, n.sort_key AS rank, n.place < w.starts AS started,
+            $8 - 1 + dense_rank() OVER (ORDER BY n.stream, n.place >= w.starts, n.place / 64) AS fence,
+            u.priority, u.attempt, u.lost, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
+            u.failure, u.progress, u.payload, u.checkpoint, u.result
+          FROM numbered n JOIN longshore_unit u ON u.id = n.id
+          JOIN unnest($1, $3) AS w (stream, starts) ON w.stream = n.stream),
+        leased AS (
+          INSERT INTO longshore_lease_group (session, fence, stream, claimed_at, started, units, sizes)
+          SELECT $7, t.fence, t.stream, $6, t.started, array_agg(t.id), array_agg(t.bytes)
+          FROM (SELECT t.* FROM (SELECT t.fence, t.stream, t.started, t.id, t.bytes FROM taken t) t ORDER BY t.id) t
+          GROUP BY t.fence, t.stream, t.started),
+        counted AS (
+          INSERT INTO longshore_stream_delta (stream, ready, leased)
+          SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
+        SELECT t.id, t.stream, 3::smallint, $6, t.priority, t.attempt + t.started::int, t.lost, t.fence, $7,
+          CASE WHEN t.started THEN $6 END, t.created_at, t.deadline, t.flags, t.bytes, t.cap_key, t.spec,
+          t.failure, t.progress, t.payload, t.checkpoint, t.result, t.rank, true FROM taken t;
+        RETURN;
+    END IF;
+    locked := ARRAY(SELECT u.id FROM longshore_unit u WHERE u.id = ANY(ids) FOR UPDATE SKIP LOCKED);
+    IF how = 2 OR only_lock THEN
+        RETURN QUERY
+        SELECT u.id, u.stream, 2::smallint, u.sort_key, u.priority, u.attempt, u.lost, u.fence, u.session,
+          u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec, u.failure,
+          u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false
+        FROM longshore_unit u WHERE u.id = ANY(locked);
+        RETURN;
+    END IF;
+    IF cardinality(locked) < cardinality(ids) THEN
+        tids := ARRAY(SELECT r.tid FROM unnest(tids, ids) AS r (tid, id) WHERE r.id = ANY(locked));
+    END IF;
     RETURN QUERY
-    WITH found AS MATERIALIZED (
-      SELECT u.*, row_number() OVER (PARTITION BY u.stream ORDER BY u.sort_key, u.id)
-        <= w.started AS starts
-      FROM unnest($1, $2, $3, $4, $5) AS w (stream, max_units, started, sort_key, id)
-      CROSS JOIN LATERAL (
-        SELECT u.stream, u.sort_key, u.id, u.flags, u.ctid AS tid FROM longshore_unit u
-        WHERE u.stream = w.stream AND u.state = 2 AND (u.sort_key, u.id) > (w.sort_key, w.id)
-        ORDER BY u.sort_key, u.id LIMIT w.max_units FOR UPDATE SKIP LOCKED) u),
-    plain AS MATERIALIZED (
-      SELECT NOT $8 AND coalesce(bool_and(f.flags & 1 = 0), true) AS all FROM found f),
+    WITH gone AS (
+      DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids) RETURNING r.stream, r.sort_key, r.id),
+    found AS MATERIALIZED (
+      SELECT g.*, row_number() OVER (PARTITION BY g.stream ORDER BY g.sort_key, g.id) <= w.starts AS starts
+      FROM gone g JOIN unnest($1, $3) AS w (stream, starts) ON w.stream = g.stream),
     taken AS (
       -- A crash of the server can undo a claim. The new fence is larger than any that was lost with it.
-      UPDATE longshore_unit u SET state = 3, sort_key = $6, session = $7,
-        fence = greatest(u.fence + 1, $6), attempt = u.attempt + f.starts::int,
-        started_at = CASE WHEN f.starts THEN $6 END
-      FROM found f WHERE u.ctid = f.tid AND (SELECT p.all FROM plain p)
+      UPDATE longshore_unit u SET state = 3, sort_key = $6, session = $7, fence = greatest(u.fence + 1, $8),
+        attempt = u.attempt + f.starts::int, started_at = CASE WHEN f.starts THEN $6 END
+      FROM found f WHERE u.id = f.id
       RETURNING u.id, u.stream, u.state, u.sort_key, u.priority, u.attempt, u.lost, u.fence,
         u.session, u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
         u.failure, u.progress, u.payload, u.checkpoint, u.result, f.sort_key AS rank),
     counted AS (
       INSERT INTO longshore_stream_delta (stream, ready, leased)
       SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
-    SELECT t.*, true FROM taken t
-    UNION ALL
-    SELECT u.id, u.stream, u.state, u.sort_key, u.priority, u.attempt, u.lost, u.fence, u.session,
-      u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec, u.failure,
-      u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false
-    FROM found f JOIN longshore_unit u ON u.ctid = f.tid WHERE NOT (SELECT p.all FROM plain p);
+    SELECT t.*, true FROM taken t;
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_clamp_bigint(amount numeric)
@@ -846,16 +950,20 @@ BEGIN
         bytes, dedup_key, cap_key, spec, payload, created_at)
       SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
       WHERE NOT EXISTS (SELECT 1 FROM bounded)
-      ON CONFLICT (id) DO NOTHING RETURNING stream, state, bytes),
+      ON CONFLICT (id) DO NOTHING RETURNING id, stream, state, sort_key, flags, bytes),
+    ready AS (
+      INSERT INTO longshore_ready (stream, sort_key, id, claim)
+      SELECT i.stream, i.sort_key, i.id, CASE WHEN i.state = 9 THEN 0 ELSE 1 + (i.flags & 1) END
+      FROM inserted i WHERE i.state IN (2, 9)),
     counted AS (
       INSERT INTO longshore_stream_delta (stream, scheduled, ready, bytes, stored_bytes)
-      SELECT i.stream, count(*) FILTER (WHERE i.state = 1), count(*) FILTER (WHERE i.state = 2),
+      SELECT i.stream, count(*) FILTER (WHERE i.state = 1), count(*) FILTER (WHERE i.state IN (2, 9)),
         sum(i.bytes)::bigint, sum(i.bytes + 256)::bigint FROM inserted i GROUP BY i.stream)
-    SELECT DISTINCT i.stream, i.state FROM inserted i
+    SELECT DISTINCT i.stream, least(i.state, 2::smallint) FROM inserted i
     UNION ALL SELECT 0::bigint, 0::smallint WHERE (SELECT count(*) FROM inserted) < cardinality($1);
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_finish_fast(ids uuid[], fences bigint[], results bytea[], now bigint, session uuid, single_statement boolean)
+CREATE OR REPLACE FUNCTION public.longshore_finish_fast(ids uuid[], fences bigint[], results bytea[], group_ends integer[], now bigint, session uuid, single_statement boolean)
  RETURNS TABLE(stream bigint, units bigint, id uuid, fence bigint)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
@@ -866,26 +974,131 @@ CREATE OR REPLACE FUNCTION public.longshore_finish_fast(ids uuid[], fences bigin
  SET jit TO 'off'
 AS $function$
 #variable_conflict use_column
+DECLARE
+    holder bigint;
+    leased record;
+    first integer;
+    last integer;
+    slice uuid[];
+    written uuid[] := '{}';  -- bulk units with a result: their rows are written first
+    written_ends integer[] := '{}';
+    own_written uuid[] := '{}';
+    ended uuid[];
+    ended_bytes bigint;
+    left_units uuid[];
+    left_sizes integer[];
+    others integer[] := '{}';  -- positions of units that are not in a lease group
+    streams bigint[] := '{}';
+    counts bigint[] := '{}';
+    sizes bigint[] := '{}';
+    all_ended uuid[] := '{}';
+    all_fences bigint[] := '{}';
+    has_results boolean := cardinality(array_remove(results, NULL)) > 0;
 BEGIN
     IF single_statement THEN
         PERFORM set_config('lock_timeout', '10s', true);
     END IF;
+    SELECT s.num INTO holder FROM longshore_session s WHERE s.id = $6;
+    IF holder IS NULL THEN
+        RETURN;
+    END IF;
+    IF has_results THEN
+        -- Rows before lease groups, in the order in which every operation locks them.
+        first := 1;
+        FOREACH last IN ARRAY group_ends LOOP
+            WITH w AS (
+              UPDATE longshore_unit u SET state = 4, sort_key = $5, fence = f.fence, attempt = 1, result = f.result
+              FROM unnest($1[first:last], $2[first:last], $3[first:last]) AS f (id, fence, result)
+              WHERE f.result IS NOT NULL AND u.id = f.id AND u.state = 9 AND EXISTS (
+                SELECT 1 FROM longshore_lease_group g WHERE g.session = holder AND g.fence = f.fence
+                AND f.id = ANY(g.units)) RETURNING u.id)
+            SELECT written || coalesce(array_agg(w.id), '{}') INTO written FROM w;
+            written_ends := written_ends || cardinality(written);
+            first := last + 1;
+        END LOOP;
+    END IF;
+    first := 1;
+    FOR at IN 1 .. cardinality(group_ends) LOOP
+        last := group_ends[at];
+        slice := $1[first:last];
+        ended := '{}';
+        SELECT g.stream, g.units, g.sizes INTO leased FROM longshore_lease_group g
+        WHERE g.session = holder AND g.fence = $2[first] FOR UPDATE;
+        IF FOUND AND leased.units = slice THEN
+            ended := slice;
+            left_units := NULL;
+            ended_bytes := (SELECT sum(s.size) FROM unnest(leased.sizes) AS s (size));
+        ELSIF FOUND THEN
+            SELECT coalesce(array_agg(u.id) FILTER (WHERE u.ended), '{}'), sum(u.size) FILTER (WHERE u.ended),
+              array_agg(u.id) FILTER (WHERE NOT u.ended), array_agg(u.size) FILTER (WHERE NOT u.ended)
+            INTO ended, ended_bytes, left_units, left_sizes
+            FROM (SELECT u.id, u.size, u.id = ANY(slice) AS ended
+              FROM unnest(leased.units, leased.sizes) AS u (id, size)) u;
+        END IF;
+        IF has_results THEN
+            own_written := written[coalesce(written_ends[at - 1], 0) + 1 : written_ends[at]];
+            IF EXISTS (SELECT 1 FROM generate_series(first, last) AS i WHERE $3[i] IS NOT NULL
+              AND ($1[i] = ANY(ended)) <> ($1[i] = ANY(own_written))) THEN
+                RAISE EXCEPTION 'a lease changed while it was finished' USING ERRCODE = 'serialization_failure';
+            END IF;
+        END IF;
+        IF cardinality(ended) < cardinality(slice) THEN
+            others := others || ARRAY(SELECT i FROM generate_series(first, last) AS i WHERE $1[i] <> ALL(ended));
+        END IF;
+        IF cardinality(ended) > 0 THEN
+            IF left_units IS NULL THEN
+                DELETE FROM longshore_lease_group g WHERE g.session = holder AND g.fence = $2[first];
+            ELSE
+                UPDATE longshore_lease_group g SET units = left_units, sizes = left_sizes
+                WHERE g.session = holder AND g.fence = $2[first];
+            END IF;
+            streams := streams || leased.stream;
+            counts := counts || cardinality(ended)::bigint;
+            sizes := sizes || ended_bytes;
+            all_ended := all_ended || ended;
+            all_fences := all_fences || array_fill($2[first], ARRAY[cardinality(ended)]);
+            IF cardinality(own_written) > 0 THEN
+                ended := ARRAY(SELECT e.id FROM unnest(ended) AS e (id) WHERE e.id <> ALL(own_written));
+            END IF;
+            IF cardinality(ended) > 0 THEN
+                INSERT INTO longshore_done_group (stream, ended_at, fence, first_id, units)
+                VALUES (leased.stream, $5, $2[first], ended[1], ended);
+            END IF;
+        END IF;
+        first := last + 1;
+    END LOOP;
+    IF cardinality(others) > 0 THEN
+        FOR leased IN
+            WITH ended AS (
+              UPDATE longshore_unit u SET state = 4, sort_key = $5, session = NULL, started_at = NULL,
+                attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
+                failure = NULL, result = $3[i.at]
+              FROM unnest(others) AS i (at)
+              WHERE u.id = $1[i.at] AND u.fence = $2[i.at] AND u.flags & ~2048 = 0
+              AND coalesce(u.session, 0) = holder AND u.cap_key IS NULL
+              RETURNING u.id, u.fence, u.stream, u.bytes)
+            SELECT e.stream, count(*) AS units, sum(e.bytes)::bigint AS bytes, array_agg(e.id) AS ids,
+              array_agg(e.fence) AS fences FROM ended e GROUP BY e.stream
+        LOOP
+            streams := streams || leased.stream;
+            counts := counts || leased.units;
+            sizes := sizes || leased.bytes;
+            all_ended := all_ended || leased.ids;
+            all_fences := all_fences || leased.fences;
+        END LOOP;
+    END IF;
+    IF cardinality(all_ended) = 0 THEN
+        RETURN;
+    END IF;
+    INSERT INTO longshore_stream_delta (stream, leased, done, bytes)
+    SELECT e.stream, -sum(e.units), sum(e.units), -sum(e.bytes)
+    FROM unnest(streams, counts, sizes) AS e (stream, units, bytes) GROUP BY e.stream;
     RETURN QUERY
-    WITH ended AS (
-      UPDATE longshore_unit u SET state = 4, sort_key = $4, session = NULL, started_at = NULL,
-        attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
-        failure = NULL, result = f.result
-      FROM unnest($1, $2, $3) AS f (id, fence, result)
-      WHERE u.id = f.id AND u.fence = f.fence AND u.flags & ~2048 = 0
-      AND coalesce(u.session, 0) = (SELECT s.num FROM longshore_session s WHERE s.id = $5)
-      AND u.cap_key IS NULL RETURNING u.id, u.fence, u.stream, u.bytes),
-    counted AS (
-      INSERT INTO longshore_stream_delta (stream, leased, done, bytes)
-      SELECT e.stream, -count(*), count(*), -sum(e.bytes)::bigint FROM ended e GROUP BY e.stream)
-    SELECT e.stream, count(*), NULL::uuid, NULL::bigint FROM ended e GROUP BY e.stream
-    UNION ALL
-    SELECT e.stream, 0, e.id, e.fence FROM ended e
-    WHERE (SELECT count(*) FROM ended) < cardinality($1);
+    SELECT e.stream, sum(e.units)::bigint, NULL::uuid, NULL::bigint
+    FROM unnest(streams, counts) AS e (stream, units) GROUP BY e.stream;
+    IF cardinality(all_ended) < cardinality($1) THEN
+        RETURN QUERY SELECT streams[1], 0::bigint, e.* FROM unnest(all_ended, all_fences) AS e;
+    END IF;
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_has_ready_units(streams bigint[])
@@ -901,7 +1114,7 @@ CREATE OR REPLACE FUNCTION public.longshore_has_ready_units(streams bigint[])
 AS $function$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM unnest($1) AS w (stream) CROSS JOIN LATERAL (
-      SELECT 1 FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2 LIMIT 1) u);
+      SELECT 1 FROM longshore_ready u WHERE u.stream = w.stream LIMIT 1) u);
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_now_micros()
@@ -1297,6 +1510,168 @@ BEGIN
     FROM deleted d GROUP BY d.tenant, d.month;
 END $function$
 
+CREATE OR REPLACE FUNCTION public.longshore_settle_done_unit(unit uuid, unit_stream bigint)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET enable_sort TO 'off'
+ SET jit TO 'off'
+AS $function$
+DECLARE
+    ended record;
+BEGIN
+    SELECT g.ctid AS tid, g.ended_at, g.fence, g.units INTO ended FROM longshore_done_group g
+    WHERE g.stream = $2 AND g.first_id <= $1 AND $1 = ANY(g.units)
+    ORDER BY g.first_id DESC LIMIT 1 FOR UPDATE;
+    IF NOT FOUND THEN
+        -- Another transaction has just written the group without a neighbour of this unit.
+        RAISE EXCEPTION 'the done group of unit % changed', $1 USING ERRCODE = 'serialization_failure';
+    END IF;
+    UPDATE longshore_unit u SET state = 4, sort_key = ended.ended_at, fence = ended.fence, attempt = 1 WHERE u.id = $1;
+    IF cardinality(ended.units) = 1 THEN
+        DELETE FROM longshore_done_group g WHERE g.ctid = ended.tid;
+    ELSE
+        ended.units := array_remove(ended.units, $1);
+        UPDATE longshore_done_group g SET units = ended.units, first_id = ended.units[1] WHERE g.ctid = ended.tid;
+    END IF;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_settle_lease_group(session_num bigint, group_fence bigint, ids uuid[])
+ RETURNS uuid[]
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+DECLARE
+    leased record;
+    settled uuid[];
+    left_units uuid[];
+    left_sizes integer[];
+BEGIN
+    SELECT g.claimed_at, g.started, g.units, g.sizes INTO leased FROM longshore_lease_group g
+    WHERE g.session = $1 AND g.fence = $2 FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN '{}';
+    END IF;
+    SELECT array_agg(u.id) FILTER (WHERE u.settled), array_agg(u.id) FILTER (WHERE NOT u.settled),
+      array_agg(u.size) FILTER (WHERE NOT u.settled)
+    INTO settled, left_units, left_sizes
+    FROM (SELECT u.id, u.size, $3 IS NULL OR u.id = ANY($3) AS settled
+      FROM unnest(leased.units, leased.sizes) AS u (id, size)) u;
+    IF settled IS NULL THEN
+        RETURN '{}';
+    END IF;
+    UPDATE longshore_unit u SET state = 3, sort_key = leased.claimed_at, session = $1, fence = $2,
+      attempt = leased.started::int, started_at = CASE WHEN leased.started THEN leased.claimed_at END
+    WHERE u.id = ANY(settled);
+    IF left_units IS NULL THEN
+        DELETE FROM longshore_lease_group g WHERE g.session = $1 AND g.fence = $2;
+    ELSE
+        UPDATE longshore_lease_group g SET units = left_units, sizes = left_sizes
+        WHERE g.session = $1 AND g.fence = $2;
+    END IF;
+    RETURN settled;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_settle_leases(session uuid, ids uuid[], fences bigint[], single_statement boolean)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+DECLARE
+    holder bigint;
+    bulk uuid[];
+BEGIN
+    IF single_statement THEN
+        PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '10s', true);
+    END IF;
+    SELECT s.num INTO holder FROM longshore_session s WHERE s.id = $1;
+    bulk := ARRAY(
+      SELECT f.id FROM unnest($2, $3) AS f (id, fence) JOIN longshore_lease_group g
+      ON g.session = holder AND g.fence = f.fence AND f.id = ANY(g.units));
+    IF cardinality(bulk) > 0 THEN
+        PERFORM 1 FROM longshore_unit u WHERE u.id = ANY(bulk) ORDER BY u.id FOR UPDATE;
+        PERFORM longshore_settle_units(bulk, holder, $3);
+    END IF;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_settle_session(session_num bigint)
+ RETURNS void
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+DECLARE
+    found record;
+BEGIN
+    PERFORM 1 FROM longshore_unit u WHERE u.id = ANY(ARRAY(
+      SELECT unnest(g.units) FROM longshore_lease_group g WHERE g.session = $1)) ORDER BY u.id FOR UPDATE;
+    FOR found IN SELECT g.fence FROM longshore_lease_group g WHERE g.session = $1 ORDER BY g.fence LOOP
+        PERFORM longshore_settle_lease_group($1, found.fence, NULL);
+    END LOOP;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_settle_units(ids uuid[], session_num bigint, fences bigint[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+DECLARE
+    bulk uuid[] := ARRAY(SELECT u.id FROM longshore_unit u WHERE u.id = ANY($1) AND u.state = 9 ORDER BY u.id);
+    settled uuid[];
+    found record;
+BEGIN
+    IF cardinality(bulk) = 0 THEN
+        RETURN;
+    END IF;
+    WITH ready AS (
+      UPDATE longshore_ready r SET claim = 1 FROM longshore_unit u
+      WHERE u.id = ANY(bulk) AND r.stream = u.stream AND r.sort_key = u.sort_key AND r.id = u.id RETURNING r.id),
+    written AS (
+      UPDATE longshore_unit u SET state = 2 WHERE u.id = ANY(ARRAY(SELECT r.id FROM ready r)) RETURNING u.id)
+    SELECT array_agg(w.id) INTO settled FROM written w;
+    IF settled IS NOT NULL THEN
+        bulk := ARRAY(SELECT unnest(bulk) EXCEPT SELECT unnest(settled));
+    END IF;
+    FOR found IN SELECT DISTINCT f.fence FROM unnest($3) AS f (fence) WHERE $2 IS NOT NULL ORDER BY 1 LOOP
+        EXIT WHEN cardinality(bulk) = 0;
+        settled := longshore_settle_lease_group($2, found.fence, bulk);
+        bulk := ARRAY(SELECT unnest(bulk) EXCEPT SELECT unnest(settled));
+    END LOOP;
+    IF cardinality(bulk) > 0 THEN
+        FOR found IN SELECT DISTINCT g.session, g.fence FROM longshore_lease_group g
+          CROSS JOIN LATERAL unnest(g.units) AS u (id) JOIN unnest(bulk) AS b (id) ON b.id = u.id ORDER BY 1, 2
+        LOOP
+            settled := longshore_settle_lease_group(found.session, found.fence, bulk);
+            bulk := ARRAY(SELECT unnest(bulk) EXCEPT SELECT unnest(settled));
+        END LOOP;
+    END IF;
+    FOR found IN SELECT u.id, u.stream FROM longshore_unit u WHERE u.id = ANY(bulk) ORDER BY u.id LOOP
+        PERFORM longshore_settle_done_unit(found.id, found.stream);
+    END LOOP;
+END $function$
+
 CREATE OR REPLACE FUNCTION public.longshore_start_units(session uuid, ids uuid[], fences bigint[], now bigint, cancel_flag bigint)
  RETURNS TABLE(all_started boolean, id uuid, fence bigint, started_at bigint)
  LANGUAGE plpgsql
@@ -1313,13 +1688,24 @@ BEGIN
     RETURN QUERY
     WITH holder AS MATERIALIZED (
       SELECT s.num FROM longshore_session s WHERE s.id = $1 FOR KEY SHARE),
+    asked AS MATERIALIZED (SELECT f.id, f.fence FROM unnest($2, $3) AS f (id, fence)),
+    leased AS MATERIALIZED (
+      SELECT g.fence, g.stream, g.units, CASE WHEN g.started THEN g.claimed_at END AS started_at
+      FROM longshore_lease_group g WHERE g.session = (SELECT h.num FROM holder h)
+      AND g.fence = ANY(ARRAY(SELECT DISTINCT a.fence FROM asked a))),
+    bulk AS MATERIALIZED (
+      SELECT a.id, a.fence, g.stream, g.started_at FROM leased g
+      JOIN asked a ON a.fence = g.fence AND a.id = ANY(g.units)),
+    by_row AS MATERIALIZED (
+      SELECT u.id, u.fence, u.stream, u.started_at FROM asked a
+      JOIN longshore_unit u ON u.id = a.id AND u.fence = a.fence
+      WHERE (SELECT count(*) FROM bulk) < cardinality($2)
+      AND coalesce(u.session, 0) = (SELECT h.num FROM holder h)
+      AND (u.started_at IS NOT NULL
+        OR (u.flags & $5 = 0 AND (u.deadline IS NULL OR u.deadline > $4)))),
     started AS MATERIALIZED (
-      SELECT u.id, u.fence, u.started_at FROM unnest($2, $3) AS f (id, fence)
-      JOIN longshore_unit u ON u.id = f.id AND u.fence = f.fence
-      WHERE coalesce(u.session, 0) = (SELECT h.num FROM holder h)
-      AND (u.started_at IS NOT NULL OR (u.flags & $5 = 0
-        AND (u.deadline IS NULL OR u.deadline > $4)
-        AND u.stream <> ALL ((SELECT longshore_paused_streams())::bigint[])))),
+      SELECT u.id, u.fence, u.started_at FROM (SELECT * FROM bulk UNION ALL SELECT * FROM by_row) u
+      WHERE u.started_at IS NOT NULL OR u.stream <> ALL ((SELECT longshore_paused_streams())::bigint[])),
     logged AS (
       INSERT INTO longshore_start_log (session, started_at, units, fences)
       SELECT h.num, $4, array_agg(s.id), array_agg(s.fence) FROM holder h

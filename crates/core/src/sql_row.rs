@@ -5,8 +5,8 @@ mod records;
 mod unit;
 
 pub use records::{
-    BATCH_COLUMNS, FAILURE_COLUMNS, SCHEDULE_COLUMNS, SESSION_COLUMNS, parse_kinds, read_batch, read_counts,
-    read_failure, read_queue, read_schedule, read_session, read_tenant,
+    BATCH_COLUMNS, FAILURE_COLUMNS, LEASED_ROWS, SCHEDULE_COLUMNS, parse_kinds, read_batch, read_counts,
+    read_failure, read_queue, read_schedule, read_session, read_tenant, session_columns,
 };
 pub use unit::{UnitNames, UnitParts, UnitRow};
 

@@ -195,10 +195,17 @@ CREATE TABLE longshore_start_log (
 
 -- state     0 blocked, 1 scheduled, 2 ready, 3 leased, 4 done, 5 failed, 6 cancelled.
 --           Also ready, but hidden from claims: 7 its cap is reached, 8 it must run alone.
--- sort_key  orders the units of a stream and state. Blocked: earliest start; scheduled: due time; ready: rank;
---           leased: time of the claim; ended: time of the end.
+--           9 bulk: its row does not say. See below.
+-- sort_key  orders the units of a stream and state. Blocked: earliest start; scheduled: due time; ready and bulk:
+--           rank; leased: time of the claim; ended: time of the end.
 -- flags     bits, listed in `sql_encoding` of the crate `longshore-core`.
 -- The columns are ordered by size, which saves padding.
+--
+-- To update a row costs more than everything else: PostgreSQL writes the whole row again, with an entry in every
+-- index. So a unit that only has to run once (no key, cap, deadline, dependant or waiting client) is inserted as bulk,
+-- and neither a claim nor a successful end without a result touches its row. Such a unit is in exactly one of
+-- longshore_ready, longshore_lease_group and longshore_done_group. An operation that needs more of it (a checkpoint,
+-- a retry, a cancellation, a dependant) first writes its state into its row: longshore_settle_units.
 CREATE TABLE longshore_unit (
     id                uuid PRIMARY KEY,
     stream            bigint NOT NULL,
@@ -213,7 +220,7 @@ CREATE TABLE longshore_unit (
     lost              integer NOT NULL DEFAULT 0,  -- consecutive runs that ended with the death of their worker
     open_dependencies integer NOT NULL DEFAULT 0,  -- how many rows of longshore_dependency block it
     bytes             integer NOT NULL,            -- length of the payload
-    state             smallint NOT NULL CHECK (state BETWEEN 0 AND 8),
+    state             smallint NOT NULL CHECK (state BETWEEN 0 AND 9),
     priority          smallint NOT NULL CHECK (priority BETWEEN 1 AND 9),
     dedup_key         bytea,                       -- bytes, because text cannot contain a zero byte
     cap_key           bytea,
@@ -225,11 +232,12 @@ CREATE TABLE longshore_unit (
     result            bytea,
     CHECK ((state = 3) = (session IS NOT NULL)),
     CHECK ((state = 0) = (open_dependencies > 0)),
-    CHECK (started_at IS NULL OR state = 3)
+    CHECK (started_at IS NULL OR state = 3),
+    CHECK (state <> 9 OR fence = 0 AND attempt = 0 AND flags & ~2048 = 0 AND deadline IS NULL AND cap_key IS NULL
+        AND dedup_key IS NULL)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.2,
         autovacuum_vacuum_cost_delay = 1);
--- Partial indexes: a claim reads only units that it may take, and neither ended nor waiting ones.
-CREATE INDEX longshore_unit_ready ON longshore_unit (stream, sort_key, id) WHERE state = 2;
+-- Partial indexes: they have no entry for most units.
 CREATE INDEX longshore_unit_alone ON longshore_unit (stream, sort_key) WHERE state = 8;
 CREATE INDEX longshore_unit_due ON longshore_unit (sort_key) WHERE state = 1;
 CREATE INDEX longshore_unit_waiting ON longshore_unit (stream, state, sort_key) WHERE state IN (0, 1, 7, 8);
@@ -240,6 +248,41 @@ CREATE INDEX longshore_unit_deadline ON longshore_unit (deadline)
     WHERE deadline IS NOT NULL AND state IN (0, 1, 2, 7, 8);
 CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, sort_key)
     WHERE cap_key IS NOT NULL AND state IN (3, 7);
+
+-- The units that claims may take, in the order in which they take them: bulk units and those of state 2. `sort_key` is
+-- that of the unit's row.
+CREATE TABLE longshore_ready (
+    stream   bigint NOT NULL,
+    sort_key bigint NOT NULL,
+    id       uuid NOT NULL,
+    claim    smallint NOT NULL CHECK (claim BETWEEN 0 AND 2),  -- 0 bulk, 1 by its row, 2 by its row after a check
+    PRIMARY KEY (stream, sort_key, id)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 1);
+
+-- Leases of bulk units: at most 64 units of a stream, which a session claimed together under one fence.
+CREATE TABLE longshore_lease_group (
+    session    bigint NOT NULL,
+    fence      bigint NOT NULL,
+    stream     bigint NOT NULL,
+    claimed_at bigint NOT NULL,
+    started    boolean NOT NULL,    -- at the claim. Later starts of prefetched units are in longshore_start_log
+    units      uuid[] NOT NULL CHECK (cardinality(units) > 0),  -- in ascending order
+    sizes      integer[] NOT NULL,  -- `bytes` of each of them
+    PRIMARY KEY (session, fence)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- Bulk units that are done: those that a finish ended of one lease group.
+CREATE TABLE longshore_done_group (
+    stream   bigint NOT NULL,
+    ended_at bigint NOT NULL,
+    fence    bigint NOT NULL,  -- of their lease
+    first_id uuid NOT NULL,    -- the lowest of `units`
+    units    uuid[] NOT NULL CHECK (cardinality(units) > 0)
+);
+-- Lists and pruning.
+CREATE INDEX longshore_done_group_ended ON longshore_done_group (stream, ended_at);
+-- To find the group of a unit. Ids ascend with time, and units are mostly claimed in that order, so the group is near.
+CREATE INDEX longshore_done_group_unit ON longshore_done_group (stream, first_id);
 
 -- `unit` stays blocked until `depends_on` has ended.
 CREATE TABLE longshore_dependency (

@@ -41,18 +41,17 @@ BEGIN
     IF scan_mode = 0 THEN
         -- With the first unit of each stream, so that the claim does not search the index for it again.
         WITH RECURSIVE ready (stream, sort_key) AS (
-          (SELECT u.stream, u.sort_key FROM longshore_unit u WHERE u.state = 2
-            ORDER BY u.stream, u.sort_key LIMIT 1)
+          (SELECT u.stream, u.sort_key FROM longshore_ready u ORDER BY u.stream, u.sort_key LIMIT 1)
           UNION ALL SELECT n.stream, n.sort_key FROM ready r CROSS JOIN LATERAL (
-            SELECT u.stream, u.sort_key FROM longshore_unit u WHERE u.state = 2
-            AND u.stream > r.stream ORDER BY u.stream, u.sort_key LIMIT 1) n)
+            SELECT u.stream, u.sort_key FROM longshore_ready u WHERE u.stream > r.stream
+            ORDER BY u.stream, u.sort_key LIMIT 1) n)
         SELECT array_agg(r.stream), array_agg(r.sort_key) INTO streams, sort_keys FROM ready r;
     ELSIF scan_mode = 1 THEN
         -- A batch has few streams, so each one is checked.
         SELECT array_agg(s.num), array_agg(n.sort_key) INTO streams, sort_keys
         FROM longshore_batch b JOIN longshore_stream s ON s.batch = b.num
-        CROSS JOIN LATERAL (SELECT u.sort_key FROM longshore_unit u WHERE u.stream = s.num
-          AND u.state = 2 ORDER BY u.sort_key LIMIT 1) n WHERE b.name = $5;
+        CROSS JOIN LATERAL (SELECT u.sort_key FROM longshore_ready u WHERE u.stream = s.num
+          ORDER BY u.sort_key LIMIT 1) n WHERE b.name = $5;
     ELSE
         streams := $6;
         sort_keys := array_fill(NULL::bigint, ARRAY[cardinality($6)]);
@@ -91,12 +90,15 @@ BEGIN
 END $$;
 
 -- Claims up to `max_units` of each stream for a session, and skips units that another transaction has locked. The
--- first `starts` of each stream start at once. If one of the units needs a check (flag 1), or `only_lock` is set, all
--- are locked and none is claimed. The update finds its rows by ctid: a row that was changed between the snapshot and
--- the lock has another ctid, and is not claimed this time.
+-- first `starts` of each stream start at once. If all of them are bulk units, they become lease groups with the fences
+-- from `first_fence` on. Else their rows are updated. If one of the units needs a check, or `only_lock` is set, all are
+-- locked and none is claimed.
+--
+-- Other operations lock a unit's row first, then its row of longshore_ready. A claim begins with the latter, so it
+-- waits for no lock of a unit's row: it leaves such a unit.
 CREATE FUNCTION longshore_claim_units(
     streams bigint[], max_units bigint[], starts bigint[], after_sort_keys bigint[], after_ids uuid[],
-    now bigint, session_num bigint, only_lock boolean)
+    now bigint, session_num bigint, first_fence bigint, only_lock boolean)
 RETURNS TABLE (
     id uuid, stream bigint, state smallint, sort_key bigint, priority smallint, attempt integer,
     lost integer, fence bigint, session bigint, started_at bigint, created_at bigint,
@@ -107,36 +109,78 @@ SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
+DECLARE
+    tids tid[];
+    ids uuid[];
+    locked uuid[];
+    how integer;
 BEGIN
+    SELECT array_agg(r.tid), array_agg(r.id), max(r.claim) INTO tids, ids, how
+    FROM unnest($1, $2, $4, $5) AS w (stream, max_units, sort_key, id)
+    CROSS JOIN LATERAL (
+      SELECT r.ctid AS tid, r.id, r.claim FROM longshore_ready r
+      WHERE r.stream = w.stream AND (r.sort_key, r.id) > (w.sort_key, w.id)
+      ORDER BY r.sort_key, r.id LIMIT w.max_units FOR UPDATE SKIP LOCKED) r;
+    IF tids IS NULL THEN
+        RETURN;
+    END IF;
+    IF how = 0 AND NOT only_lock THEN
+        RETURN QUERY
+        WITH gone AS (
+          DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids) RETURNING r.stream, r.sort_key, r.id),
+        numbered AS MATERIALIZED (
+          SELECT g.*, row_number() OVER (PARTITION BY g.stream ORDER BY g.sort_key, g.id) - 1 AS place
+          FROM gone g),
+        taken AS MATERIALIZED (
+          SELECT u.id, u.stream, n.sort_key AS rank, n.place < w.starts AS started,
+            $8 - 1 + dense_rank() OVER (ORDER BY n.stream, n.place >= w.starts, n.place / 64) AS fence,
+            u.priority, u.attempt, u.lost, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
+            u.failure, u.progress, u.payload, u.checkpoint, u.result
+          FROM numbered n JOIN longshore_unit u ON u.id = n.id
+          JOIN unnest($1, $3) AS w (stream, starts) ON w.stream = n.stream),
+        leased AS (
+          INSERT INTO longshore_lease_group (session, fence, stream, claimed_at, started, units, sizes)
+          SELECT $7, t.fence, t.stream, $6, t.started, array_agg(t.id), array_agg(t.bytes)
+          FROM (SELECT t.* FROM (SELECT t.fence, t.stream, t.started, t.id, t.bytes FROM taken t) t ORDER BY t.id) t
+          GROUP BY t.fence, t.stream, t.started),
+        counted AS (
+          INSERT INTO longshore_stream_delta (stream, ready, leased)
+          SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
+        SELECT t.id, t.stream, 3::smallint, $6, t.priority, t.attempt + t.started::int, t.lost, t.fence, $7,
+          CASE WHEN t.started THEN $6 END, t.created_at, t.deadline, t.flags, t.bytes, t.cap_key, t.spec,
+          t.failure, t.progress, t.payload, t.checkpoint, t.result, t.rank, true FROM taken t;
+        RETURN;
+    END IF;
+    locked := ARRAY(SELECT u.id FROM longshore_unit u WHERE u.id = ANY(ids) FOR UPDATE SKIP LOCKED);
+    IF how = 2 OR only_lock THEN
+        RETURN QUERY
+        SELECT u.id, u.stream, 2::smallint, u.sort_key, u.priority, u.attempt, u.lost, u.fence, u.session,
+          u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec, u.failure,
+          u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false
+        FROM longshore_unit u WHERE u.id = ANY(locked);
+        RETURN;
+    END IF;
+    IF cardinality(locked) < cardinality(ids) THEN
+        tids := ARRAY(SELECT r.tid FROM unnest(tids, ids) AS r (tid, id) WHERE r.id = ANY(locked));
+    END IF;
     RETURN QUERY
-    WITH found AS MATERIALIZED (
-      SELECT u.*, row_number() OVER (PARTITION BY u.stream ORDER BY u.sort_key, u.id)
-        <= w.started AS starts
-      FROM unnest($1, $2, $3, $4, $5) AS w (stream, max_units, started, sort_key, id)
-      CROSS JOIN LATERAL (
-        SELECT u.stream, u.sort_key, u.id, u.flags, u.ctid AS tid FROM longshore_unit u
-        WHERE u.stream = w.stream AND u.state = 2 AND (u.sort_key, u.id) > (w.sort_key, w.id)
-        ORDER BY u.sort_key, u.id LIMIT w.max_units FOR UPDATE SKIP LOCKED) u),
-    plain AS MATERIALIZED (
-      SELECT NOT $8 AND coalesce(bool_and(f.flags & 1 = 0), true) AS all FROM found f),
+    WITH gone AS (
+      DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids) RETURNING r.stream, r.sort_key, r.id),
+    found AS MATERIALIZED (
+      SELECT g.*, row_number() OVER (PARTITION BY g.stream ORDER BY g.sort_key, g.id) <= w.starts AS starts
+      FROM gone g JOIN unnest($1, $3) AS w (stream, starts) ON w.stream = g.stream),
     taken AS (
       -- A crash of the server can undo a claim. The new fence is larger than any that was lost with it.
-      UPDATE longshore_unit u SET state = 3, sort_key = $6, session = $7,
-        fence = greatest(u.fence + 1, $6), attempt = u.attempt + f.starts::int,
-        started_at = CASE WHEN f.starts THEN $6 END
-      FROM found f WHERE u.ctid = f.tid AND (SELECT p.all FROM plain p)
+      UPDATE longshore_unit u SET state = 3, sort_key = $6, session = $7, fence = greatest(u.fence + 1, $8),
+        attempt = u.attempt + f.starts::int, started_at = CASE WHEN f.starts THEN $6 END
+      FROM found f WHERE u.id = f.id
       RETURNING u.id, u.stream, u.state, u.sort_key, u.priority, u.attempt, u.lost, u.fence,
         u.session, u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
         u.failure, u.progress, u.payload, u.checkpoint, u.result, f.sort_key AS rank),
     counted AS (
       INSERT INTO longshore_stream_delta (stream, ready, leased)
       SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
-    SELECT t.*, true FROM taken t
-    UNION ALL
-    SELECT u.id, u.stream, u.state, u.sort_key, u.priority, u.attempt, u.lost, u.fence, u.session,
-      u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec, u.failure,
-      u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false
-    FROM found f JOIN longshore_unit u ON u.ctid = f.tid WHERE NOT (SELECT p.all FROM plain p);
+    SELECT t.*, true FROM taken t;
 END $$;
 
 -- A whole claim, for the case that needs no decision: one stream has units, no cap applies, no unit must run alone,
@@ -145,7 +189,8 @@ END $$;
 -- The other rows are units. A unit that is not `taken` needs a check: nothing was claimed.
 CREATE FUNCTION longshore_claim_fast(
     session uuid, kinds text[], queues text[], tenant text, batch text, resumed_streams bigint[],
-    all_queues boolean, scan_mode integer, min_sort_key bigint, max_units bigint, starts bigint, now bigint)
+    all_queues boolean, scan_mode integer, min_sort_key bigint, max_units bigint, starts bigint, now bigint,
+    first_fence bigint)
 RETURNS TABLE (
     id uuid, stream bigint, state smallint, sort_key bigint, priority smallint, attempt integer,
     lost integer, fence bigint, session_num bigint, started_at bigint, created_at bigint,
@@ -178,35 +223,10 @@ BEGIN
     IF summary.candidates <> 1 THEN
         RETURN;
     END IF;
-    -- As in longshore_claim_units, but for one stream, and without copying each row twice.
     RETURN QUERY
-    WITH found AS MATERIALIZED (
-      SELECT u.tid, u.sort_key, u.flags, row_number() OVER (ORDER BY u.sort_key, u.id) <= $11 AS starts
-      FROM (
-        SELECT u.sort_key, u.id, u.flags, u.ctid AS tid FROM longshore_unit u
-        WHERE u.stream = summary.stream AND u.state = 2
-        AND (u.sort_key, u.id) > (summary.sort_key, '00000000-0000-0000-0000-000000000000'::uuid)
-        ORDER BY u.sort_key, u.id LIMIT $10 FOR UPDATE SKIP LOCKED) u),
-    plain AS MATERIALIZED (
-      SELECT coalesce(bool_and(f.flags & 1 = 0), true) AS all FROM found f),
-    taken AS (
-      UPDATE longshore_unit u SET state = 3, sort_key = $12, session = summary.session_num,
-        fence = greatest(u.fence + 1, $12), attempt = u.attempt + f.starts::int,
-        started_at = CASE WHEN f.starts THEN $12 END
-      FROM found f WHERE u.ctid = f.tid AND (SELECT p.all FROM plain p)
-      RETURNING u.id, u.stream, u.state, u.sort_key, u.priority, u.attempt, u.lost, u.fence,
-        u.session, u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
-        u.failure, u.progress, u.payload, u.checkpoint, u.result, f.sort_key AS rank, true AS taken),
-    counted AS (
-      INSERT INTO longshore_stream_delta (stream, ready, leased)
-      SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
-    SELECT t.*, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint FROM taken t
-    UNION ALL
-    SELECT u.id, u.stream, u.state, u.sort_key, u.priority, u.attempt, u.lost, u.fence, u.session,
-      u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec, u.failure,
-      u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false, NULL, NULL, NULL, NULL
-    FROM (SELECT f.tid FROM found f WHERE NOT (SELECT p.all FROM plain p) LIMIT 1) f
-    JOIN longshore_unit u ON u.ctid = f.tid;
+    SELECT c.*, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint
+    FROM longshore_claim_units(ARRAY[summary.stream], ARRAY[$10], ARRAY[$11], ARRAY[summary.sort_key],
+      ARRAY['00000000-0000-0000-0000-000000000000'::uuid], $12, summary.session_num, $13, false) c;
 END $$;
 
 -- Whether these streams have ready units, also units that another transaction has locked.
@@ -216,7 +236,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM unnest($1) AS w (stream) CROSS JOIN LATERAL (
-      SELECT 1 FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2 LIMIT 1) u);
+      SELECT 1 FROM longshore_ready u WHERE u.stream = w.stream LIMIT 1) u);
 END $$;
 
 -- Logs that a session starts prefetched units, if they are still its own and may start. The lock keeps the session
@@ -235,13 +255,24 @@ BEGIN
     RETURN QUERY
     WITH holder AS MATERIALIZED (
       SELECT s.num FROM longshore_session s WHERE s.id = $1 FOR KEY SHARE),
+    asked AS MATERIALIZED (SELECT f.id, f.fence FROM unnest($2, $3) AS f (id, fence)),
+    leased AS MATERIALIZED (
+      SELECT g.fence, g.stream, g.units, CASE WHEN g.started THEN g.claimed_at END AS started_at
+      FROM longshore_lease_group g WHERE g.session = (SELECT h.num FROM holder h)
+      AND g.fence = ANY(ARRAY(SELECT DISTINCT a.fence FROM asked a))),
+    bulk AS MATERIALIZED (
+      SELECT a.id, a.fence, g.stream, g.started_at FROM leased g
+      JOIN asked a ON a.fence = g.fence AND a.id = ANY(g.units)),
+    by_row AS MATERIALIZED (
+      SELECT u.id, u.fence, u.stream, u.started_at FROM asked a
+      JOIN longshore_unit u ON u.id = a.id AND u.fence = a.fence
+      WHERE (SELECT count(*) FROM bulk) < cardinality($2)
+      AND coalesce(u.session, 0) = (SELECT h.num FROM holder h)
+      AND (u.started_at IS NOT NULL
+        OR (u.flags & $5 = 0 AND (u.deadline IS NULL OR u.deadline > $4)))),
     started AS MATERIALIZED (
-      SELECT u.id, u.fence, u.started_at FROM unnest($2, $3) AS f (id, fence)
-      JOIN longshore_unit u ON u.id = f.id AND u.fence = f.fence
-      WHERE coalesce(u.session, 0) = (SELECT h.num FROM holder h)
-      AND (u.started_at IS NOT NULL OR (u.flags & $5 = 0
-        AND (u.deadline IS NULL OR u.deadline > $4)
-        AND u.stream <> ALL ((SELECT longshore_paused_streams())::bigint[])))),
+      SELECT u.id, u.fence, u.started_at FROM (SELECT * FROM bulk UNION ALL SELECT * FROM by_row) u
+      WHERE u.started_at IS NOT NULL OR u.stream <> ALL ((SELECT longshore_paused_streams())::bigint[])),
     logged AS (
       INSERT INTO longshore_start_log (session, started_at, units, fences)
       SELECT h.num, $4, array_agg(s.id), array_agg(s.fence) FROM holder h
@@ -252,38 +283,146 @@ BEGIN
     LEFT JOIN started s ON NOT a.all_started;
 END $$;
 
--- Ends units as done if they need nothing else, as most do: no dependant, dedup key, cap or cancellation. `coalesce`
--- keeps the planner from the index by session, which under a long-running reader still has every unit that the
--- session ever held. Returns a row for each stream with the number of units, and, if not all given units were ended,
--- a row for each ended unit.
+-- Ends units as done if they need nothing else, as most do: no dependant, dedup key, cap or cancellation. The leases
+-- are in ascending order of fence and id; `group_ends` has the position of the last one of each fence. Bulk units
+-- without a result move from their lease group to a done group; of the others the row is written. `coalesce` keeps the
+-- planner from the index by session, which under a long-running reader still has every unit that the session ever held.
+-- Returns a row for each stream with the number of units, and, if not all given units were ended, a row for each ended
+-- unit.
 CREATE FUNCTION longshore_finish_fast(
-    ids uuid[], fences bigint[], results bytea[], now bigint, session uuid, single_statement boolean)
+    ids uuid[], fences bigint[], results bytea[], group_ends integer[], now bigint, session uuid,
+    single_statement boolean)
 RETURNS TABLE (stream bigint, units bigint, id uuid, fence bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
+DECLARE
+    holder bigint;
+    leased record;
+    first integer;
+    last integer;
+    slice uuid[];
+    written uuid[] := '{}';  -- bulk units with a result: their rows are written first
+    written_ends integer[] := '{}';
+    own_written uuid[] := '{}';
+    ended uuid[];
+    ended_bytes bigint;
+    left_units uuid[];
+    left_sizes integer[];
+    others integer[] := '{}';  -- positions of units that are not in a lease group
+    streams bigint[] := '{}';
+    counts bigint[] := '{}';
+    sizes bigint[] := '{}';
+    all_ended uuid[] := '{}';
+    all_fences bigint[] := '{}';
+    has_results boolean := cardinality(array_remove(results, NULL)) > 0;
 BEGIN
     IF single_statement THEN
         PERFORM set_config('lock_timeout', '10s', true);
     END IF;
+    SELECT s.num INTO holder FROM longshore_session s WHERE s.id = $6;
+    IF holder IS NULL THEN
+        RETURN;
+    END IF;
+    IF has_results THEN
+        -- Rows before lease groups, in the order in which every operation locks them.
+        first := 1;
+        FOREACH last IN ARRAY group_ends LOOP
+            WITH w AS (
+              UPDATE longshore_unit u SET state = 4, sort_key = $5, fence = f.fence, attempt = 1, result = f.result
+              FROM unnest($1[first:last], $2[first:last], $3[first:last]) AS f (id, fence, result)
+              WHERE f.result IS NOT NULL AND u.id = f.id AND u.state = 9 AND EXISTS (
+                SELECT 1 FROM longshore_lease_group g WHERE g.session = holder AND g.fence = f.fence
+                AND f.id = ANY(g.units)) RETURNING u.id)
+            SELECT written || coalesce(array_agg(w.id), '{}') INTO written FROM w;
+            written_ends := written_ends || cardinality(written);
+            first := last + 1;
+        END LOOP;
+    END IF;
+    first := 1;
+    FOR at IN 1 .. cardinality(group_ends) LOOP
+        last := group_ends[at];
+        slice := $1[first:last];
+        ended := '{}';
+        SELECT g.stream, g.units, g.sizes INTO leased FROM longshore_lease_group g
+        WHERE g.session = holder AND g.fence = $2[first] FOR UPDATE;
+        IF FOUND AND leased.units = slice THEN
+            ended := slice;
+            left_units := NULL;
+            ended_bytes := (SELECT sum(s.size) FROM unnest(leased.sizes) AS s (size));
+        ELSIF FOUND THEN
+            SELECT coalesce(array_agg(u.id) FILTER (WHERE u.ended), '{}'), sum(u.size) FILTER (WHERE u.ended),
+              array_agg(u.id) FILTER (WHERE NOT u.ended), array_agg(u.size) FILTER (WHERE NOT u.ended)
+            INTO ended, ended_bytes, left_units, left_sizes
+            FROM (SELECT u.id, u.size, u.id = ANY(slice) AS ended
+              FROM unnest(leased.units, leased.sizes) AS u (id, size)) u;
+        END IF;
+        IF has_results THEN
+            own_written := written[coalesce(written_ends[at - 1], 0) + 1 : written_ends[at]];
+            IF EXISTS (SELECT 1 FROM generate_series(first, last) AS i WHERE $3[i] IS NOT NULL
+              AND ($1[i] = ANY(ended)) <> ($1[i] = ANY(own_written))) THEN
+                RAISE EXCEPTION 'a lease changed while it was finished' USING ERRCODE = 'serialization_failure';
+            END IF;
+        END IF;
+        IF cardinality(ended) < cardinality(slice) THEN
+            others := others || ARRAY(SELECT i FROM generate_series(first, last) AS i WHERE $1[i] <> ALL(ended));
+        END IF;
+        IF cardinality(ended) > 0 THEN
+            IF left_units IS NULL THEN
+                DELETE FROM longshore_lease_group g WHERE g.session = holder AND g.fence = $2[first];
+            ELSE
+                UPDATE longshore_lease_group g SET units = left_units, sizes = left_sizes
+                WHERE g.session = holder AND g.fence = $2[first];
+            END IF;
+            streams := streams || leased.stream;
+            counts := counts || cardinality(ended)::bigint;
+            sizes := sizes || ended_bytes;
+            all_ended := all_ended || ended;
+            all_fences := all_fences || array_fill($2[first], ARRAY[cardinality(ended)]);
+            IF cardinality(own_written) > 0 THEN
+                ended := ARRAY(SELECT e.id FROM unnest(ended) AS e (id) WHERE e.id <> ALL(own_written));
+            END IF;
+            IF cardinality(ended) > 0 THEN
+                INSERT INTO longshore_done_group (stream, ended_at, fence, first_id, units)
+                VALUES (leased.stream, $5, $2[first], ended[1], ended);
+            END IF;
+        END IF;
+        first := last + 1;
+    END LOOP;
+    IF cardinality(others) > 0 THEN
+        FOR leased IN
+            WITH ended AS (
+              UPDATE longshore_unit u SET state = 4, sort_key = $5, session = NULL, started_at = NULL,
+                attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
+                failure = NULL, result = $3[i.at]
+              FROM unnest(others) AS i (at)
+              WHERE u.id = $1[i.at] AND u.fence = $2[i.at] AND u.flags & ~2048 = 0
+              AND coalesce(u.session, 0) = holder AND u.cap_key IS NULL
+              RETURNING u.id, u.fence, u.stream, u.bytes)
+            SELECT e.stream, count(*) AS units, sum(e.bytes)::bigint AS bytes, array_agg(e.id) AS ids,
+              array_agg(e.fence) AS fences FROM ended e GROUP BY e.stream
+        LOOP
+            streams := streams || leased.stream;
+            counts := counts || leased.units;
+            sizes := sizes || leased.bytes;
+            all_ended := all_ended || leased.ids;
+            all_fences := all_fences || leased.fences;
+        END LOOP;
+    END IF;
+    IF cardinality(all_ended) = 0 THEN
+        RETURN;
+    END IF;
+    INSERT INTO longshore_stream_delta (stream, leased, done, bytes)
+    SELECT e.stream, -sum(e.units), sum(e.units), -sum(e.bytes)
+    FROM unnest(streams, counts, sizes) AS e (stream, units, bytes) GROUP BY e.stream;
     RETURN QUERY
-    WITH ended AS (
-      UPDATE longshore_unit u SET state = 4, sort_key = $4, session = NULL, started_at = NULL,
-        attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
-        failure = NULL, result = f.result
-      FROM unnest($1, $2, $3) AS f (id, fence, result)
-      WHERE u.id = f.id AND u.fence = f.fence AND u.flags & ~2048 = 0
-      AND coalesce(u.session, 0) = (SELECT s.num FROM longshore_session s WHERE s.id = $5)
-      AND u.cap_key IS NULL RETURNING u.id, u.fence, u.stream, u.bytes),
-    counted AS (
-      INSERT INTO longshore_stream_delta (stream, leased, done, bytes)
-      SELECT e.stream, -count(*), count(*), -sum(e.bytes)::bigint FROM ended e GROUP BY e.stream)
-    SELECT e.stream, count(*), NULL::uuid, NULL::bigint FROM ended e GROUP BY e.stream
-    UNION ALL
-    SELECT e.stream, 0, e.id, e.fence FROM ended e
-    WHERE (SELECT count(*) FROM ended) < cardinality($1);
+    SELECT e.stream, sum(e.units)::bigint, NULL::uuid, NULL::bigint
+    FROM unnest(streams, counts) AS e (stream, units) GROUP BY e.stream;
+    IF cardinality(all_ended) < cardinality($1) THEN
+        RETURN QUERY SELECT streams[1], 0::bigint, e.* FROM unnest(all_ended, all_fences) AS e;
+    END IF;
 END $$;
 
 -- Inserts units without dedup keys, unless one of `lanes` is bounded or its tenant is suspended: then nothing is
@@ -314,11 +453,15 @@ BEGIN
         bytes, dedup_key, cap_key, spec, payload, created_at)
       SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
       WHERE NOT EXISTS (SELECT 1 FROM bounded)
-      ON CONFLICT (id) DO NOTHING RETURNING stream, state, bytes),
+      ON CONFLICT (id) DO NOTHING RETURNING id, stream, state, sort_key, flags, bytes),
+    ready AS (
+      INSERT INTO longshore_ready (stream, sort_key, id, claim)
+      SELECT i.stream, i.sort_key, i.id, CASE WHEN i.state = 9 THEN 0 ELSE 1 + (i.flags & 1) END
+      FROM inserted i WHERE i.state IN (2, 9)),
     counted AS (
       INSERT INTO longshore_stream_delta (stream, scheduled, ready, bytes, stored_bytes)
-      SELECT i.stream, count(*) FILTER (WHERE i.state = 1), count(*) FILTER (WHERE i.state = 2),
+      SELECT i.stream, count(*) FILTER (WHERE i.state = 1), count(*) FILTER (WHERE i.state IN (2, 9)),
         sum(i.bytes)::bigint, sum(i.bytes + 256)::bigint FROM inserted i GROUP BY i.stream)
-    SELECT DISTINCT i.stream, i.state FROM inserted i
+    SELECT DISTINCT i.stream, least(i.state, 2::smallint) FROM inserted i
     UNION ALL SELECT 0::bigint, 0::smallint WHERE (SELECT count(*) FROM inserted) < cardinality($1);
 END $$;

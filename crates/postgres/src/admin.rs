@@ -17,7 +17,7 @@ use crate::advisory_lock::{self, AdvisoryLock};
 use crate::error::{conflict, is_unique_violation};
 use crate::finish::{UnitChange, apply, lock_rows};
 use crate::queries::tenant;
-use crate::row::{Columns, UnitAttributes, UnitRow, flag, state_codes, value};
+use crate::row::{Columns, UnitAttributes, UnitRow, flag, state_code, state_codes, value};
 use crate::streams::{self, Stream};
 use crate::tenants::too_large;
 use crate::tx::Tx;
@@ -61,12 +61,24 @@ pub(crate) async fn units_in_queue(
     let mut ids = Vec::new();
     for code in state_codes(state) {
         // The code is part of the text, so that the planner can choose the partial index.
+        let rows = format!("SELECT u.id FROM longshore_unit u WHERE u.stream = s.num AND u.state = {code}");
+        let units = match state {
+            UnitState::Ready if *code == state_code(state) => {
+                "SELECT r.id FROM longshore_ready r WHERE r.stream = s.num".to_owned()
+            }
+            UnitState::Leased => format!(
+                "{rows} AND u.session IS NOT NULL
+                 UNION ALL SELECT unnest(g.units) FROM longshore_lease_group g WHERE g.stream = s.num"
+            ),
+            UnitState::Done => format!(
+                "{rows} UNION ALL SELECT unnest(g.units) FROM longshore_done_group g WHERE g.stream = s.num"
+            ),
+            _ => rows,
+        };
         let sql = format!(
             "SELECT u.id FROM longshore_queue q JOIN longshore_lane l ON l.queue = q.num
-             JOIN longshore_stream s ON s.lane = l.num
-             JOIN longshore_unit u ON u.stream = s.num AND u.state = {code}
-             WHERE q.name = $1 AND ($2 IS NULL OR l.tenant = $2){}",
-            if state == UnitState::Leased { " AND u.session IS NOT NULL" } else { "" }
+             JOIN longshore_stream s ON s.lane = l.num CROSS JOIN LATERAL ({units}) u
+             WHERE q.name = $1 AND ($2 IS NULL OR l.tenant = $2)"
         );
         for row in tx.query(&sql, &[&queue.as_str(), &tenant(scope)]).await? {
             ids.push(unit_id(value(&row, 0)?));

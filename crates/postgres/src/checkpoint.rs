@@ -3,10 +3,11 @@
 use longshore_core::batch::Sums;
 use longshore_core::store::CheckpointRequest;
 use longshore_core::worker_session::Lease;
-use longshore_core::{Result, SessionId};
+use longshore_core::{Payload, Result, SessionId};
 
 use crate::ledger::calls;
 use crate::row::{flag, value};
+use crate::session;
 use crate::tx::Tx;
 use crate::typed_params::{replace_nul, session_uuid, uuid};
 
@@ -19,20 +20,15 @@ pub(crate) async fn save(
     new: &CheckpointRequest,
 ) -> Result<bool> {
     let CheckpointRequest { state, sums, calls } = new;
-    let (unit, fence) = (uuid(lease.unit), lease.fence.cast_signed());
-    let holder = session_uuid(holder);
-    let saved = tx
-        .query_opt(
-            "UPDATE longshore_unit SET checkpoint = $4, flags = flags | $5
-             WHERE id = $1 AND fence = $2
-             AND session = (SELECT num FROM longshore_session WHERE id = $3)
-             AND checkpoint IS DISTINCT FROM $4 RETURNING stream",
-            &[&unit, &fence, &holder, &state.as_bytes(), &flag::CHECKPOINTED],
-        )
-        .await?;
-    if let Some(row) = saved {
+    let mut saved = write(tx, holder, lease, state).await?;
+    if saved.is_none() {
+        // The lease may be part of a lease group, and the row says nothing of it.
+        session::settle_leases_in(tx, holder, &[*lease]).await?;
+        saved = write(tx, holder, lease, state).await?;
+    }
+    if let Some(stream) = saved {
         if !sums.is_empty() {
-            tx.add_sums(value(&row, 0)?, &sanitise_names(sums));
+            tx.add_sums(stream, &sanitise_names(sums));
         }
         calls::record_with(tx, calls.iter());
         return Ok(true);
@@ -41,10 +37,31 @@ pub(crate) async fn save(
         .query_opt(
             "SELECT 1 FROM longshore_unit WHERE id = $1 AND fence = $2
              AND session = (SELECT num FROM longshore_session WHERE id = $3)",
-            &[&unit, &fence, &holder],
+            &[&uuid(lease.unit), &lease.fence.cast_signed(), &session_uuid(holder)],
         )
         .await?;
     Ok(held.is_some())
+}
+
+/// Writes a checkpoint into the row of a unit, and returns the unit's stream. Returns `None` if the row says neither
+/// that the session holds the unit nor that its checkpoint differs.
+async fn write(
+    tx: &mut Tx<'_>,
+    holder: SessionId,
+    lease: &Lease,
+    checkpoint: &Payload,
+) -> Result<Option<i64>> {
+    let (unit, fence) = (uuid(lease.unit), lease.fence.cast_signed());
+    let row = tx
+        .query_opt(
+            "UPDATE longshore_unit SET checkpoint = $4, flags = flags | $5
+             WHERE id = $1 AND fence = $2
+             AND session = (SELECT num FROM longshore_session WHERE id = $3)
+             AND checkpoint IS DISTINCT FROM $4 RETURNING stream",
+            &[&unit, &fence, &session_uuid(holder), &checkpoint.as_bytes(), &flag::CHECKPOINTED],
+        )
+        .await?;
+    row.map(|row| value(&row, 0)).transpose()
 }
 
 /// Replaces characters in names that PostgreSQL cannot hold.

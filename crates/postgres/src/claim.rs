@@ -96,6 +96,7 @@ async fn claim_rounds(
     lanes: &mut ClaimLanes,
     mode: &ScanMode,
 ) -> Result<()> {
+    let fences = &schedule.stride.fences;
     for round in 0..MAX_ROUNDS {
         let wanted = selection.budget.remaining().min(MAX_CLAIM);
         if wanted == 0 {
@@ -107,7 +108,7 @@ async fn claim_rounds(
         if plan.order.is_empty() {
             break;
         }
-        let rows = rows::claim(tx, &lanes.sources, &plan, selection.session, round > 0).await?;
+        let rows = rows::claim(tx, &lanes.sources, &plan, selection.session, fences, round > 0).await?;
         if round == 0 && *mode == ScanMode::Full {
             // There were ready units a moment ago, and other transactions hold them all: they may
             // be released.

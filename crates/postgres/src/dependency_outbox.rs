@@ -10,9 +10,10 @@ use std::collections::HashSet;
 use longshore_core::{Result, UnitId, UnitState};
 use uuid::Uuid;
 
+use crate::finish::lock_rows_where;
 use crate::row::{flag, value};
 use crate::tx::Tx;
-use crate::typed_params::{unit_id, uuids};
+use crate::typed_params::{unit_id, uuid, uuids};
 
 /// Rows drained in one transaction.
 const MAX_BATCH: i64 = 1_000;
@@ -40,16 +41,14 @@ pub(crate) async fn drain(tx: &mut Tx<'_>) -> Result<()> {
     let mut unlocked = queued.clone();
     let queued: Vec<Uuid> = queued.into_iter().collect();
     // A unit that another transaction has locked is requeued.
-    let sql = "SELECT id, state FROM longshore_unit WHERE id = ANY($1) ORDER BY id
-        FOR UPDATE SKIP LOCKED";
+    let which = "u.id = ANY($1) ORDER BY u.id FOR UPDATE SKIP LOCKED";
     let mut live = Vec::new();
-    for row in tx.query(sql, &[&queued]).await? {
-        let (id, state): (Uuid, i16) = (value(&row, 0)?, value(&row, 1)?);
-        unlocked.remove(&id);
-        let state = crate::row::state(state)?;
+    for row in lock_rows_where(tx, which, &[&queued]).await? {
+        unlocked.remove(&uuid(row.id));
+        let state = row.state()?;
         match state.is_final() {
-            true => tx.note_ended(unit_id(id), state == UnitState::Done),
-            false => live.push(id),
+            true => tx.note_ended(row.id, state == UnitState::Done),
+            false => live.push(uuid(row.id)),
         }
     }
     let sql = "UPDATE longshore_unit SET flags = flags | $2 WHERE id = ANY($1) AND flags & $2 = 0";

@@ -6,7 +6,9 @@ use longshore_accounts::CallRecord;
 use longshore_core::outcome::{KEPT_FAILURES, KeptFailures};
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::unit_state::{Event, Transition, transition};
+use longshore_core::worker_session::Lease;
 use longshore_core::{Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::advisory_lock::{self, AdvisoryLock};
@@ -15,11 +17,12 @@ use crate::effects;
 use crate::error::damaged;
 use crate::ledger::calls::record_with;
 use crate::row::{
-    Columns, READY_CAPPED, UnitAttributes, UnitRow, entry_code, flag, small, state_code, to_json, value,
+    BULK, Columns, READY_CAPPED, UnitAttributes, UnitRow, entry_code, flag, small, state_code, to_json, value,
 };
 use crate::session::{self, PolicyCache};
+use crate::store::StoreInner;
 use crate::tx::Tx;
-use crate::typed_params::{replace_nul, session_uuid, unit_id, uuid, uuids};
+use crate::typed_params::{SqlParam, replace_nul, session_uuid, unit_id, uuid, uuids};
 
 mod fast_path;
 
@@ -28,6 +31,19 @@ pub(crate) use fast_path::{EndedLeases, try_fast_path};
 /// Rejects calls with amounts that cannot be added up.
 pub(crate) fn check_calls(finishes: &[FinishRequest]) -> Result<()> {
     finishes.iter().flat_map(|end| &end.calls).try_for_each(CallRecord::check)
+}
+
+/// Settles the leases of finishes that the fast path does not handle, in a transaction of its own. Otherwise effects, or
+/// a caller's transaction, would keep other units of the same lease group from ending.
+pub(crate) async fn settle_slow(
+    inner: &StoreInner,
+    session: SessionId,
+    finishes: &[FinishRequest],
+    all: bool,
+) -> Result<()> {
+    let slow = finishes.iter().filter(|end| all || !fast_path::may_use_fast_path(end));
+    let leases: Vec<Lease> = slow.map(|end| end.lease).collect();
+    session::settle_leases(inner, session, &leases).await
 }
 
 /// Records finishes, each independently of the others.
@@ -164,12 +180,42 @@ pub(crate) async fn lock_rows<'u>(
     tx: &mut Tx<'_>,
     units: impl IntoIterator<Item = &'u UnitId>,
 ) -> Result<HashMap<UnitId, UnitRow>> {
-    let sql = format!(
-        "SELECT {} FROM longshore_unit u WHERE u.id = ANY($1) ORDER BY u.id FOR UPDATE",
-        UnitRow::COLUMNS
-    );
-    let rows = tx.query(&sql, &[&uuids(units)]).await?;
-    rows.iter().map(|row| UnitRow::read(&Columns(row)).map(|row| (row.id, row))).collect()
+    let rows = lock_rows_where(tx, "u.id = ANY($1) ORDER BY u.id FOR UPDATE", &[&uuids(units)]).await?;
+    Ok(rows.into_iter().map(|row| (row.id, row)).collect())
+}
+
+/// Reads the columns that decisions need of the units that `which` selects and locks. It settles bulk units first.
+pub(crate) async fn lock_rows_where(
+    tx: &mut Tx<'_>,
+    which: &str,
+    params: &[&dyn SqlParam],
+) -> Result<Vec<UnitRow>> {
+    let columns = UnitRow::COLUMNS;
+    let read = |row: &Row| UnitRow::read(&Columns(row));
+    let rows = tx.query(&format!("SELECT {columns} FROM longshore_unit u WHERE {which}"), params).await?;
+    let mut rows: Vec<UnitRow> = rows.iter().map(read).collect::<Result<_>>()?;
+    let bulk = |row: &&mut UnitRow| row.code == BULK;
+    let mut bulk: HashMap<UnitId, &mut UnitRow> =
+        rows.iter_mut().filter(bulk).map(|row| (row.id, row)).collect();
+    if bulk.is_empty() {
+        return Ok(rows);
+    }
+    let ids = uuids(bulk.keys());
+    settle(tx, &ids).await?;
+    let sql = format!("SELECT {columns} FROM longshore_unit u WHERE u.id = ANY($1)");
+    for row in tx.query(&sql, &[&ids]).await? {
+        let settled = read(&row)?;
+        if let Some(row) = bulk.remove(&settled.id) {
+            *row = settled;
+        }
+    }
+    Ok(rows)
+}
+
+/// Writes the state of the bulk units among `ids` into their rows, which must be locked.
+pub(crate) async fn settle(tx: &mut Tx<'_>, ids: &Vec<Uuid>) -> Result<()> {
+    tx.query("SELECT longshore_settle_units($1, NULL, NULL)", &[ids]).await?;
+    Ok(())
 }
 
 /// Writes transitions: the rows, their counts, and what depends on them. The rows must be locked.
@@ -196,10 +242,29 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
     for change in changes {
         columns.push(change)?;
     }
-    let ChangeColumns { id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint } =
-        &columns;
+    let ChangeColumns {
+        id,
+        state,
+        sort_key,
+        attempt,
+        lost,
+        fence,
+        flags,
+        failure,
+        free,
+        result,
+        checkpoint,
+        stream,
+        rank,
+    } = &columns;
+    // Claims find ready units in a table of their own.
+    let was_ready = if rank.iter().any(Option::is_some) { NOT_READY } else { "" };
+    let is_ready = if columns.is_ready() { READY } else { "" };
+    let with = [was_ready, is_ready].join(if was_ready.is_empty() || is_ready.is_empty() { "" } else { "," });
+    let with = if with.is_empty() { with } else { format!("WITH {with} ") };
     tx.query(
-        "UPDATE longshore_unit u SET state = f.state, sort_key = f.sort_key, attempt = f.attempt,
+        &format!(
+            "{with}UPDATE longshore_unit u SET state = f.state, sort_key = f.sort_key, attempt = f.attempt,
          lost = f.lost, fence = f.fence, session = NULL, started_at = NULL, open_dependencies = 0,
          progress = NULL, flags = f.flags,
          failure = CASE WHEN f.state = 4 THEN NULL ELSE coalesce(f.failure, u.failure) END,
@@ -207,12 +272,21 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
          result = coalesce(f.result, u.result), checkpoint = coalesce(f.checkpoint, u.checkpoint)
          FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
          AS f (id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint)
-         WHERE u.id = f.id",
-        &[id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint],
+         WHERE u.id = f.id"
+        ),
+        &[id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint, stream, rank],
     )
     .await?;
     Ok(())
 }
+
+const NOT_READY: &str =
+    "gone AS (DELETE FROM longshore_ready r USING unnest($1, $12, $13) AS f (id, stream, rank)
+    WHERE r.stream = f.stream AND r.sort_key = f.rank AND r.id = f.id)";
+
+const READY: &str = "entered AS (INSERT INTO longshore_ready (stream, sort_key, id, claim)
+    SELECT f.stream, f.sort_key, f.id, 1 + (f.flags & 1)
+    FROM unnest($1, $2, $3, $7, $12) AS f (id, state, sort_key, flags, stream) WHERE f.state = 2)";
 
 /// Changes as arrays, one per column.
 #[derive(Default)]
@@ -228,6 +302,9 @@ struct ChangeColumns<'c> {
     free: Vec<bool>,
     result: Vec<Option<&'c [u8]>>,
     checkpoint: Vec<Option<&'c [u8]>>,
+    stream: Vec<i64>,
+    /// The rank of a unit that was ready.
+    rank: Vec<Option<i64>>,
 }
 
 impl<'c> ChangeColumns<'c> {
@@ -245,7 +322,13 @@ impl<'c> ChangeColumns<'c> {
         self.free.push(step.state.is_final() && row.has(flag::KEY_WHILE_LIVE));
         self.result.push(change.result.as_ref().map(Payload::as_bytes));
         self.checkpoint.push(change.checkpoint.as_ref().map(Payload::as_bytes));
+        self.stream.push(row.stream);
+        self.rank.push((row.code == state_code(UnitState::Ready)).then_some(row.sort_key));
         Ok(())
+    }
+
+    fn is_ready(&self) -> bool {
+        self.state.contains(&i16::from(state_code(UnitState::Ready)))
     }
 }
 
@@ -340,12 +423,14 @@ pub(crate) async fn unpark_counted(tx: &mut Tx<'_>, leaving: &BTreeMap<Vec<u8>, 
     let keys: Vec<&[u8]> = leaving.keys().map(Vec::as_slice).collect();
     let woken = tx
         .query(
-            "UPDATE longshore_unit SET state = 2 WHERE id IN (
+            "WITH woken AS (UPDATE longshore_unit SET state = 2 WHERE id IN (
                SELECT p.id FROM unnest($1, $2) AS k (key, leaving) CROSS JOIN LATERAL (
                  SELECT u.id FROM longshore_unit u WHERE u.cap_key = k.key AND u.state = $3
                  AND u.state IN (3, 7) ORDER BY u.sort_key LIMIT k.leaving FOR UPDATE SKIP LOCKED)
                  p)
-             RETURNING id",
+               RETURNING stream, sort_key, id)
+             INSERT INTO longshore_ready (stream, sort_key, id, claim)
+             SELECT w.stream, w.sort_key, w.id, 2 FROM woken w RETURNING id",
             &[&keys, &counts, &i16::from(READY_CAPPED)],
         )
         .await?;

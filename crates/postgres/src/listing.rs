@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::batch;
 use crate::queries::{assemble_units, tenant};
-use crate::row::{Columns, UnitParts, UnitRow, state_codes, value};
+use crate::row::{Columns, UnitParts, UnitRow, state_code, state_codes, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid, uuids};
 
@@ -91,12 +91,29 @@ fn newest_in(state: UnitState, code: u8) -> String {
         true => format!("s.{state} > s.pruned_{state}"),
         false => format!("s.{state} > 0"),
     };
+    let ready = code == state_code(UnitState::Ready);
+    let table = if ready { "longshore_ready u WHERE" } else { "longshore_unit u WHERE u.state = {code} AND" };
+    let table = table.replace("{code}", &code.to_string());
     let units = |stream: &str, max_rows: &str| {
-        format!(
-            "SELECT u.sort_key, u.id FROM longshore_unit u WHERE u.stream = {stream}
-             AND u.state = {code} AND u.sort_key <= $5 AND (u.sort_key, u.id) < ($5, $6)
+        let rows = format!(
+            "SELECT u.sort_key, u.id FROM {table} u.stream = {stream}
+             AND u.sort_key <= $5 AND (u.sort_key, u.id) < ($5, $6)
              ORDER BY u.sort_key DESC, u.id DESC LIMIT {max_rows}"
-        )
+        );
+        match state {
+            // A group has at most 64 units, all of them with one time.
+            UnitState::Done => format!(
+                "SELECT d.sort_key, d.id FROM (({rows}) UNION ALL (
+                   SELECT g.ended_at, i.id FROM (SELECT g.ended_at, g.units FROM longshore_done_group g
+                     WHERE g.stream = {stream} AND g.ended_at <= $5
+                     AND (g.ended_at < $5 OR EXISTS (SELECT 1 FROM unnest(g.units) i WHERE i < $6))
+                     ORDER BY g.ended_at DESC FETCH FIRST ({max_rows}) ROWS WITH TIES) g
+                   CROSS JOIN LATERAL unnest(g.units) AS i (id)
+                   WHERE (g.ended_at, i.id) < ($5, $6))) d
+                 ORDER BY d.sort_key DESC, d.id DESC LIMIT {max_rows}"
+            ),
+            _ => rows,
+        }
     };
     format!(
         "WITH stream AS ({STREAMS} AND {counted}), head AS (
@@ -109,11 +126,13 @@ fn newest_in(state: UnitState, code: u8) -> String {
     )
 }
 
-/// The newest leased units, by the index on sessions: there are few.
+/// The newest leased units, by the index on sessions, and of lease groups: there are few.
 fn newest_leased() -> String {
     format!(
-        "SELECT u.sort_key, u.id FROM longshore_unit u WHERE u.session IS NOT NULL AND u.state = 3
-         AND (u.sort_key, u.id) < ($5, $6) AND u.stream IN ({STREAMS})
+        "SELECT u.sort_key, u.id FROM (
+           SELECT u.sort_key, u.id, u.stream FROM longshore_unit u WHERE u.session IS NOT NULL AND u.state = 3
+           UNION ALL SELECT g.claimed_at, unnest(g.units), g.stream FROM longshore_lease_group g) u
+         WHERE (u.sort_key, u.id) < ($5, $6) AND u.stream IN ({STREAMS})
          ORDER BY u.sort_key DESC, u.id DESC LIMIT $7"
     )
 }
@@ -161,7 +180,7 @@ async fn by_id(tx: &mut Tx<'_>, names: NameFilter<'_>, after: UnitCursor, limit:
 /// Loads units without payload, checkpoint and result, in the order of `ids`.
 async fn load_summaries(tx: &mut Tx<'_>, ids: Vec<Uuid>) -> Result<Vec<Unit>> {
     let sql = format!(
-        "SELECT {}, {}, h.id FROM longshore_unit u
+        "SELECT {}, {}, h.id FROM longshore_unit_current u
          LEFT JOIN longshore_session h ON h.num = u.session WHERE u.id = ANY($1)",
         UnitRow::COLUMNS,
         UnitParts::SHORT_COLUMNS

@@ -15,8 +15,8 @@ use longshore_core::{Policy, Result, SessionId, Timestamp};
 use crate::connect::ClockSource;
 use crate::counter_rollup;
 use crate::dependency_outbox;
-use crate::finish::{UnitChange, apply, unpark};
-use crate::row::{Columns, UnitAttributes, UnitRow, count, flag, value};
+use crate::finish::{UnitChange, apply, lock_rows_where, unpark};
+use crate::row::{UnitAttributes, count, flag, value};
 use crate::session;
 use crate::start_log;
 use crate::tx::Tx;
@@ -256,9 +256,10 @@ const DUE: &str = "u.state = 1 AND u.sort_key <= $1 ORDER BY u.sort_key LIMIT $2
 const EXPIRED: &str = "u.deadline IS NOT NULL AND u.state IN (0, 1, 2, 7, 8) AND u.deadline <= $1
     ORDER BY u.deadline LIMIT $2 FOR UPDATE SKIP LOCKED";
 
-// Two conditions for two indexes.
+// Two conditions for two tables.
 const ABANDONED: [&str; 2] = [
-    "u.stream = ANY($1) AND u.state = 2 LIMIT $2 FOR UPDATE SKIP LOCKED",
+    "u.id = ANY(ARRAY(SELECT r.id FROM longshore_ready r WHERE r.stream = ANY($1) LIMIT $2))
+     FOR UPDATE SKIP LOCKED",
     "u.stream = ANY($1) AND u.state IN (0, 1, 7, 8) LIMIT $2 FOR UPDATE SKIP LOCKED",
 ];
 
@@ -269,10 +270,12 @@ async fn apply_event(
     params: &[&dyn SqlParam],
     event: &Event<'_>,
 ) -> Result<u64> {
-    let sql = format!("SELECT {} FROM longshore_unit u WHERE {which}", UnitRow::COLUMNS);
     let mut changes = Vec::new();
-    for row in tx.query(&sql, params).await? {
-        let row = UnitRow::read(&Columns(&row))?;
+    for row in lock_rows_where(tx, which, params).await? {
+        // A bulk unit may have been claimed, and be done, since it was found.
+        if row.session.is_some() || row.state()?.is_final() {
+            continue;
+        }
         let step = transition(&row.transition_input()?, event, &Policy::default(), tx.now)?;
         changes.push(UnitChange::step(row, step));
     }
@@ -287,6 +290,9 @@ pub(crate) async fn sweep(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     if streams.is_empty() {
         return Ok(0);
     }
+    let leased = "u.id = ANY(ARRAY(SELECT unnest(g.units) FROM longshore_lease_group g
+        WHERE g.stream = ANY($1))) ORDER BY u.id FOR UPDATE SKIP LOCKED";
+    lock_rows_where(tx, leased, &[&streams]).await?;
     tx.execute(
         "UPDATE longshore_unit SET flags = flags | $2 WHERE id IN (SELECT id FROM longshore_unit
          WHERE session IS NOT NULL AND flags & $2 = 0 AND stream = ANY($1)

@@ -12,6 +12,7 @@ const MIGRATIONS: Migrations = Migrations(&[Migration {
     name: "tables and functions",
     sql: concat!(
         include_str!("../migrations/001_tables.sql"),
+        include_str!("../migrations/001_settle_functions.sql"),
         include_str!("../migrations/001_unit_functions.sql"),
         include_str!("../migrations/001_call_functions.sql"),
         include_str!("../migrations/001_permit_functions.sql"),

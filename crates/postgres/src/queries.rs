@@ -45,7 +45,7 @@ pub(crate) async fn assemble_units(
 /// One unit with payload, checkpoint and result.
 pub(crate) async fn one_unit(tx: &mut Tx<'_>, scope: &Scope, id: UnitId) -> Result<Unit> {
     let sql = format!(
-        "SELECT {}, {}, h.id FROM longshore_unit u
+        "SELECT {}, {}, h.id FROM longshore_unit_current u
          LEFT JOIN longshore_session h ON h.num = u.session WHERE u.id = $1",
         UnitRow::COLUMNS,
         UnitParts::COLUMNS
@@ -112,8 +112,9 @@ async fn oldest_ready(tx: &mut Tx<'_>) -> Result<HashMap<i64, Timestamp>> {
         .query(
             "SELECT c.lane, u.priority, u.sort_key FROM longshore_stream_count c CROSS JOIN
              LATERAL (
-               SELECT priority, sort_key FROM longshore_unit
-               WHERE stream = c.stream AND state = 2 ORDER BY sort_key LIMIT 1) u
+               SELECT i.priority, r.sort_key FROM (SELECT id, sort_key FROM longshore_ready
+               WHERE stream = c.stream ORDER BY sort_key LIMIT 1) r
+               JOIN longshore_unit i ON i.id = r.id) u
              WHERE c.ready > 0",
             &[],
         )

@@ -14,6 +14,9 @@ pub(crate) use longshore_core::sql_encoding::{
 };
 pub(crate) use longshore_core::sql_row::{UnitParts, to_json};
 
+/// The state of its row does not say: it is in `longshore_ready`, a lease group or a done group.
+pub(crate) const BULK: u8 = 9;
+
 /// The columns of a unit that decisions need.
 pub(crate) type UnitRow = longshore_core::sql_row::UnitRow<Vec<u8>>;
 

@@ -8,18 +8,20 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use longshore_core::sql_row::{SESSION_COLUMNS, parse_kinds, read_session};
+use longshore_core::sql_row::{LEASED_ROWS, parse_kinds, read_session, session_columns};
 use longshore_core::unit_state::transition;
 use longshore_core::worker_session::{Lease, NewSession, Session, SessionEnd, WorkerCommand};
 use longshore_core::{Error, Kind, Policy, Result, SessionId, UnitState};
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 use crate::finish::{self, UnitChange, own_policy};
 use crate::ledger::{calls, reply_queues};
 use crate::row::{Columns, UnitRow, count, flag, readable, to_json, value};
 use crate::start_log;
+use crate::store::StoreInner;
 use crate::tx::Tx;
-use crate::typed_params::{replace_nul, session_uuid, unit_id, uuids};
+use crate::typed_params::{replace_nul, session_uuid, unit_id, uuid, uuids};
 
 mod heartbeat;
 mod takeover;
@@ -95,6 +97,7 @@ pub(crate) async fn end(tx: &mut Tx<'_>, session: SessionId, how: SessionEnd) ->
 
 /// Locks the units that a session holds, in the order in which every transaction locks units.
 async fn lock_held(tx: &mut Tx<'_>, session: i64) -> Result<Vec<UnitRow>> {
+    tx.query("SELECT longshore_settle_session($1)", &[&session]).await?;
     let columns = UnitRow::COLUMNS;
     let sql = format!("SELECT {columns} FROM longshore_unit u WHERE u.session = $1 ORDER BY u.id FOR UPDATE");
     tx.query(&sql, &[&session]).await?.iter().map(|row| UnitRow::read(&Columns(row))).collect()
@@ -102,7 +105,8 @@ async fn lock_held(tx: &mut Tx<'_>, session: i64) -> Result<Vec<UnitRow>> {
 
 /// All leases of a session.
 pub(crate) async fn leases(tx: &mut Tx<'_>, session: i64) -> Result<Vec<Lease>> {
-    let sql = "SELECT id, fence FROM longshore_unit WHERE session = $1";
+    let sql = "SELECT id, fence FROM longshore_unit WHERE session = $1
+        UNION ALL SELECT unnest(units), fence FROM longshore_lease_group WHERE session = $1";
     let rows = tx.query(sql, &[&session]).await?;
     let lease = |row: &Row| Ok(Lease { unit: unit_id(value(row, 0)?), fence: count(row, 1)? });
     rows.iter().map(lease).collect()
@@ -110,6 +114,30 @@ pub(crate) async fn leases(tx: &mut Tx<'_>, session: i64) -> Result<Vec<Lease>> 
 
 fn is_held(row: &UnitRow, session: i64, lease: &Lease) -> bool {
     row.session == Some(session) && row.fence == lease.fence
+}
+
+/// Settles leases that a session may hold as parts of lease groups, in a transaction of its own.
+pub(crate) async fn settle_leases(inner: &StoreInner, session: SessionId, leases: &[Lease]) -> Result<()> {
+    if leases.is_empty() {
+        return Ok(());
+    }
+    let (ids, fences) = lease_columns(leases);
+    inner.query_autocommit(SETTLE_LEASES, &[&session_uuid(session), &ids, &fences, &true]).await?;
+    Ok(())
+}
+
+/// Settles leases like [`settle_leases`], as part of a short transaction.
+pub(crate) async fn settle_leases_in(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> Result<()> {
+    let (ids, fences) = lease_columns(leases);
+    tx.query(SETTLE_LEASES, &[&session_uuid(session), &ids, &fences, &false]).await?;
+    Ok(())
+}
+
+const SETTLE_LEASES: &str = "SELECT longshore_settle_leases($1, $2, $3, $4)";
+
+/// Leases as arrays, one per column.
+pub(crate) fn lease_columns(leases: &[Lease]) -> (Vec<Uuid>, Vec<i64>) {
+    leases.iter().map(|lease| (uuid(lease.unit), lease.fence.cast_signed())).unzip()
 }
 
 /// Asks a worker to go quiet, drain or stop.
@@ -125,7 +153,10 @@ pub(crate) async fn send_command(tx: &mut Tx<'_>, session: SessionId, order: Wor
 
 /// All sessions.
 pub(crate) async fn list(tx: &mut Tx<'_>) -> Result<Vec<Session>> {
-    let sql = format!("SELECT {SESSION_COLUMNS} FROM longshore_session s ORDER BY s.num");
+    let bulk = "(SELECT coalesce(sum(cardinality(g.units)), 0)::bigint FROM longshore_lease_group g
+        WHERE g.session = s.num)";
+    let columns = session_columns(&format!("{LEASED_ROWS} + {bulk}"));
+    let sql = format!("SELECT {columns} FROM longshore_session s ORDER BY s.num");
     let rows = tx.query(&sql, &[]).await?;
     let read = |row| readable("a session", read_session(&Columns(row)));
     Ok(rows.iter().filter_map(read).collect())

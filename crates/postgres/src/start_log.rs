@@ -11,10 +11,12 @@ use longshore_core::worker_session::Lease;
 use longshore_core::{Error, Result, SessionId, Timestamp};
 use uuid::Uuid;
 
+use crate::finish::lock_rows_where;
 use crate::row::{UnitRow, count, flag, value};
+use crate::session::lease_columns;
 use crate::store::StoreInner;
 use crate::tx::Tx;
-use crate::typed_params::{session_uuid, unit_id, uuid, uuids};
+use crate::typed_params::{session_uuid, unit_id, uuid};
 
 /// Rows of the log are compacted after this time, when most of their runs have ended.
 const MIN_AGE_MICROS: i64 = 2_000_000;
@@ -28,8 +30,7 @@ pub(crate) async fn record_starts(
     session: SessionId,
     leases: &[Lease],
 ) -> Result<Vec<Option<Timestamp>>> {
-    let ids = uuids(leases.iter().map(|lease| &lease.unit));
-    let fences: Vec<i64> = leases.iter().map(|lease| lease.fence.cast_signed()).collect();
+    let (ids, fences) = lease_columns(leases);
     let sql = "SELECT * FROM longshore_start_units($1, $2, $3, $4, $5)";
     let now = inner.options.clock.now();
     let rows = inner
@@ -64,6 +65,12 @@ pub(crate) async fn merge_and_delete(tx: &mut Tx<'_>, session: i64, held: &mut [
 /// rows. Returns whether there may be more rows to compact.
 pub(crate) async fn compact(tx: &mut Tx<'_>) -> Result<bool> {
     let before = tx.now.as_micros() - MIN_AGE_MICROS;
+    let bulk = "u.id = ANY(ARRAY(SELECT s.id FROM (
+          SELECT session, units, fences FROM longshore_start_log WHERE started_at < $1 LIMIT $2) l
+        CROSS JOIN LATERAL unnest(l.units, l.fences) AS s (id, fence)
+        JOIN longshore_lease_group g ON g.session = l.session AND g.fence = s.fence
+        AND s.id = ANY(g.units))) ORDER BY u.id FOR UPDATE SKIP LOCKED";
+    lock_rows_where(tx, bulk, &[&before, &MAX_ROWS]).await?;
     let row = tx
         .query_one(
             "WITH old AS MATERIALIZED (
@@ -78,9 +85,15 @@ pub(crate) async fn compact(tx: &mut Tx<'_>) -> Result<bool> {
              SELECT u.id FROM longshore_unit u WHERE u.id = s.id AND u.fence = s.fence
              AND u.started_at IS NULL AND coalesce(u.session, 0) = o.session LIMIT 1) u
            ORDER BY u.id, o.started_at),
+         bulk AS MATERIALIZED (
+           SELECT DISTINCT o.session, o.num FROM old o
+           CROSS JOIN LATERAL unnest(o.units, o.fences) AS s (id, fence)
+           JOIN longshore_lease_group g ON g.session = o.session AND g.fence = s.fence
+           AND s.id = ANY(g.units)),
          forgotten AS (
            DELETE FROM longshore_start_log l USING old o WHERE l.session = o.session AND l.num =
            o.num
+           AND NOT EXISTS (SELECT 1 FROM bulk b WHERE b.session = o.session AND b.num = o.num)
            AND NOT EXISTS (SELECT 1 FROM going g WHERE g.session = o.session AND g.num = o.num)),
          free AS MATERIALIZED (
            SELECT u.id FROM longshore_unit u WHERE u.id = ANY (ARRAY(SELECT id FROM going))

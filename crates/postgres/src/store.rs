@@ -227,6 +227,7 @@ impl PostgresStore {
         finishes: &[FinishRequest],
     ) -> Result<TransactionResult<Vec<FinishResult>>> {
         finish::check_calls(finishes)?;
+        finish::settle_slow(&self.inner, session, finishes, true).await?;
         let now = self.inner.options.clock.now();
         let mut tx = Tx::in_caller_transaction(transaction, now, Arc::clone(&self.inner.streams));
         let guard = CommitGuard::arm(&mut tx).await?;

@@ -4,8 +4,10 @@
 //! several concurrent claims each starts where the previous one will end.
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use longshore_core::Timestamp;
 use longshore_core::stride_scheduler::{self, ClaimFilterHash};
 
 mod scan_start;
@@ -23,6 +25,21 @@ pub(crate) struct StrideState {
     /// Filters with a last claim that could not use the fast path.
     full_claims: Mutex<HashSet<ClaimFilterHash>>,
     pub(crate) scan_starts: ScanStarts,
+    pub(crate) fences: FenceSequence,
+}
+
+/// The fences of lease groups. Each is used once by this process, and is larger than any that was lost in a crash of
+/// the server, because it is at least the time.
+#[derive(Debug, Default)]
+pub(crate) struct FenceSequence(AtomicI64);
+
+impl FenceSequence {
+    /// Reserves as many fences as a claim of `units` can need, and returns the first.
+    pub(crate) fn reserve(&self, now: Timestamp, units: i64) -> i64 {
+        let next = |last: i64| last.max(now.as_micros()).saturating_add(units.max(1));
+        let last = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |last| Some(next(last)));
+        last.unwrap_or_default().max(now.as_micros()) + 1
+    }
 }
 
 impl StrideState {

@@ -39,15 +39,25 @@ const RULES: &[(&str, &str)] = &[
              sum(bytes) FILTER (WHERE state NOT IN (4, 5, 6)) AS bytes,
              sum(bytes + 256) AS stored_bytes -- 256 is `ROW_BYTES`
            FROM longshore_unit GROUP BY stream) u ON u.stream = c.stream
+         LEFT JOIN (
+           SELECT r.stream, count(*) AS units FROM longshore_ready r WHERE r.claim = 0
+           GROUP BY r.stream) r ON r.stream = c.stream
+         LEFT JOIN (
+           SELECT g.stream, sum(cardinality(g.units)) AS units FROM longshore_lease_group g
+           GROUP BY g.stream) l ON l.stream = c.stream
+         LEFT JOIN (
+           SELECT g.stream, count(*) AS units, sum(u.bytes) AS bytes FROM longshore_done_group g
+           CROSS JOIN LATERAL unnest(g.units) AS i (id) JOIN longshore_unit u ON u.id = i.id
+           GROUP BY g.stream) d ON d.stream = c.stream
          CROSS JOIN LATERAL (VALUES
            ('blocked', c.blocked, coalesce(u.blocked, 0)),
            ('scheduled', c.scheduled, coalesce(u.scheduled, 0)),
-           ('ready', c.ready, coalesce(u.ready, 0)),
-           ('leased', c.leased, coalesce(u.leased, 0)),
-           ('done', c.done, coalesce(u.done, 0) + c.pruned_done),
+           ('ready', c.ready, coalesce(u.ready, 0) + coalesce(r.units, 0)),
+           ('leased', c.leased, coalesce(u.leased, 0) + coalesce(l.units, 0)),
+           ('done', c.done, coalesce(u.done, 0) + coalesce(d.units, 0) + c.pruned_done),
            ('failed', c.failed, coalesce(u.failed, 0) + c.pruned_failed),
            ('cancelled', c.cancelled, coalesce(u.cancelled, 0) + c.pruned_cancelled),
-           ('live bytes', c.bytes, coalesce(u.bytes, 0)),
+           ('live bytes', c.bytes, coalesce(u.bytes, 0) - coalesce(d.bytes, 0)),
            ('stored bytes', c.stored_bytes, coalesce(u.stored_bytes, 0))) AS n (state, kept, found)
          WHERE n.kept <> n.found",
     ),
@@ -56,6 +66,26 @@ const RULES: &[(&str, &str)] = &[
         "SELECT 'unit ' || u.id || ' is leased by a session that has ended' FROM longshore_unit u
          WHERE u.session IS NOT NULL
          AND NOT EXISTS (SELECT 1 FROM longshore_session h WHERE h.num = u.session)",
+    ),
+    (
+        "one_holder",
+        "SELECT cardinality(g.units) || ' units are leased together by a session that has ended'
+         FROM longshore_lease_group g
+         WHERE NOT EXISTS (SELECT 1 FROM longshore_session h WHERE h.num = g.session)",
+    ),
+    (
+        "one_holder",
+        "SELECT 'unit ' || coalesce(u.id, p.id) || ' has the state ' || coalesce(u.state::text, 'none')
+           || ' and is in ' || coalesce(p.places, 'no place')
+         FROM (SELECT id, state, stream FROM longshore_unit WHERE state IN (2, 9)) u FULL JOIN (
+           SELECT id, string_agg(place, ', ') AS places, count(*) AS found, min(stream) AS stream FROM (
+             SELECT stream, id, CASE claim WHEN 0 THEN 'bulk ready' ELSE 'ready' END AS place
+             FROM longshore_ready
+             UNION ALL SELECT stream, unnest(units), 'a lease group' FROM longshore_lease_group
+             UNION ALL SELECT stream, unnest(units), 'a done group' FROM longshore_done_group) p
+           GROUP BY id) p ON p.id = u.id
+         WHERE u.id IS NULL OR p.id IS NULL OR p.found <> 1 OR p.stream <> u.stream
+         OR (u.state = 2) <> (p.places = 'ready')",
     ),
     (
         "no_unit_lost",
@@ -79,7 +109,7 @@ const RULES: &[(&str, &str)] = &[
         "no_unit_lost",
         "SELECT 'unit ' || d.unit || ' waits for ' || d.depends_on || ', which has ended or is gone'
          FROM longshore_dependency d WHERE NOT EXISTS (SELECT 1 FROM longshore_unit u
-         WHERE u.id = d.depends_on AND u.state NOT IN (4, 5, 6) AND u.flags & 2 <> 0)
+         WHERE u.id = d.depends_on AND u.state NOT IN (4, 5, 6, 9) AND u.flags & 2 <> 0)
          AND NOT EXISTS (SELECT 1 FROM longshore_dependency_outbox n WHERE n.unit = d.depends_on)",
     ),
     (

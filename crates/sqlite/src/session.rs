@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::str::FromStr;
 use std::time::Duration;
 
-use longshore_core::sql_row::{SESSION_COLUMNS, parse_kinds, read_session};
+use longshore_core::sql_row::{LEASED_ROWS, parse_kinds, read_session, session_columns};
 use longshore_core::store::{Heartbeat, HeartbeatReply, LeasedUnit, ProgressNote};
 use longshore_core::unit_state::{Event, transition};
 use longshore_core::worker_session::{Lease, NewSession, Session, SessionEnd, WorkerCommand};
@@ -301,7 +301,8 @@ pub(crate) fn set_command(tx: &mut Tx<'_>, session: SessionId, order: WorkerComm
 
 /// All sessions.
 pub(crate) fn list(db: &Connection) -> Result<Vec<Session>> {
-    let sql = format!("SELECT {SESSION_COLUMNS} FROM longshore_session s ORDER BY s.num");
+    let columns = session_columns(LEASED_ROWS);
+    let sql = format!("SELECT {columns} FROM longshore_session s ORDER BY s.num");
     let mut statement = db.prepare_cached(&sql).or_translate()?;
     let mut rows = statement.query([]).or_translate()?;
     let mut sessions = Vec::new();

@@ -61,12 +61,18 @@ pub fn read_counts(row: &impl SqlRow, at: usize) -> Result<Counts> {
     })
 }
 
-/// The columns of [`read_session`], of table `s`.
-pub const SESSION_COLUMNS: &str = "s.id, s.label, s.version, s.kinds, s.slots, s.ttl, \
-    s.heartbeats, s.opened_at, s.heartbeat_at, s.command, \
-    (SELECT count(*) FROM longshore_unit u WHERE u.session = s.num), s.cpu";
+/// The columns of [`read_session`], of table `s`. `leased` counts the units that it leases.
+pub fn session_columns(leased: &str) -> String {
+    format!(
+        "s.id, s.label, s.version, s.kinds, s.slots, s.ttl, s.heartbeats, s.opened_at, s.heartbeat_at, s.command, \
+         {leased}, s.cpu"
+    )
+}
 
-/// Reads [`SESSION_COLUMNS`].
+/// How many units session `s` leases by their rows.
+pub const LEASED_ROWS: &str = "(SELECT count(*) FROM longshore_unit u WHERE u.session = s.num)";
+
+/// Reads [`session_columns`].
 pub fn read_session(row: &impl SqlRow) -> Result<Session> {
     Ok(Session {
         id: SessionId::from_bytes(row.required_id(0)?),

@@ -90,14 +90,15 @@ async fn query(inner: &StoreInner, claim: &ClaimRequest, mode: &ScanMode) -> Res
         ScanMode::Resume(streams) => streams.first().map(|one| inner.stride.scan_starts.start(mode, *one)),
         ScanMode::Full => None,
     };
-    let (start, now) = (start.unwrap_or(i64::MIN), inner.options.clock.now().as_micros());
+    let (start, now) = (start.unwrap_or(i64::MIN), inner.options.clock.now());
     let (free, wanted) =
         (i64::from(claim.free_slots), i64::from(claim.free_slots) + i64::from(claim.prefetch));
+    let (first_fence, now) = (inner.stride.fences.reserve(now, wanted), now.as_micros());
     let filter_params = ClaimParams::new(claim, mode);
     let mut params = filter_params.params().to_vec();
-    params.extend([&start as &dyn SqlParam, &wanted, &free, &now]);
+    params.extend([&start as &dyn SqlParam, &wanted, &free, &now, &first_fence]);
     let sql = "SELECT * FROM longshore_claim_fast($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-        $12)";
+        $12, $13)";
     let rows = inner.query_autocommit(sql, &params).await?;
     let (first, units) = rows.split_first().ok_or(Error::SessionGone(claim.session))?;
     ClaimReply::read(first, units, wanted.unsigned_abs())

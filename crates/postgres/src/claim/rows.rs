@@ -3,7 +3,8 @@
 //! A claim does not wait for the disk. A crash of the server can undo it, and the next claim then
 //! finds the unit with its old fence. The new fence must differ from the lost one; else the holder
 //! from before the crash would pass for the new one. So a claim sets the fence to the time, or to
-//! the last fence plus one if that is greater.
+//! the last fence plus one if that is greater. Lease groups take theirs from
+//! [`FenceSequence`](crate::stride::FenceSequence).
 
 use std::collections::HashMap;
 
@@ -18,8 +19,9 @@ use super::plan::RoundPlan;
 use crate::error::damaged;
 use crate::row::{Columns, READY_ALONE, READY_CAPPED, UnitParts, UnitRow, state_code, unit, value};
 use crate::streams::Stream;
+use crate::stride::FenceSequence;
 use crate::tx::Tx;
-use crate::typed_params::uuid;
+use crate::typed_params::{SqlParam, uuid};
 
 /// A unit that was claimed, or locked to be checked.
 pub(super) struct CandidateUnit {
@@ -107,7 +109,7 @@ pub(super) async fn peek(
     let rows = tx
         .query(
             "SELECT w.at, ARRAY(
-               SELECT u.sort_key FROM longshore_unit u WHERE u.stream = w.stream AND u.state = 2
+               SELECT u.sort_key FROM longshore_ready u WHERE u.stream = w.stream
                AND (u.sort_key, u.id) > (w.sort_key, w.id) ORDER BY u.sort_key, u.id LIMIT w.units)
              FROM unnest($1, $2, $3, $4) WITH ORDINALITY AS w (stream, units, sort_key, id, at)
              ORDER BY w.at",
@@ -124,6 +126,7 @@ pub(super) async fn claim(
     sources: &[CandidateStream],
     plan: &RoundPlan,
     session: i64,
+    fences: &FenceSequence,
     lock_only: bool,
 ) -> Result<Vec<CandidateUnit>> {
     let (mut streams, mut units, mut started) = (vec![], vec![], vec![]);
@@ -136,10 +139,12 @@ pub(super) async fn claim(
         sort_keys.push(source.after.0);
         ids.push(source.after.1);
     }
-    let sql = "SELECT * FROM longshore_claim_units($1, $2, $3, $4, $5, $6, $7, $8)";
+    let sql = "SELECT * FROM longshore_claim_units($1, $2, $3, $4, $5, $6, $7, $8, $9)";
     let now = tx.now.as_micros();
-    let rows =
-        tx.query(sql, &[&streams, &units, &started, &sort_keys, &ids, &now, &session, &lock_only]).await?;
+    let fence = fences.reserve(tx.now, units.iter().fold(0, |sum, units| sum.saturating_add(*units)));
+    let params: [&dyn SqlParam; 9] =
+        [&streams, &units, &started, &sort_keys, &ids, &now, &session, &fence, &lock_only];
+    let rows = tx.query(sql, &params).await?;
     CandidateUnit::read_all(&rows, sources)
 }
 
@@ -165,28 +170,54 @@ pub(super) async fn alone(
     CandidateUnit::read_all(&rows, sources)
 }
 
-/// Leases locked units to a session. The flag says whether the unit has a slot and starts.
-pub(super) async fn lease(tx: &mut Tx<'_>, session: i64, units: &[(Uuid, bool)]) -> Result<()> {
-    if units.is_empty() {
+/// Locked units, as arrays for the statements that move them.
+#[derive(Default)]
+pub(super) struct LockedColumns {
+    ids: Vec<Uuid>,
+    streams: Vec<i64>,
+    ranks: Vec<i64>,
+    starts: Vec<bool>,
+}
+
+impl LockedColumns {
+    /// Adds a unit; `starts` says whether it has a slot and starts.
+    pub(super) fn push(&mut self, unit: &CandidateUnit, starts: bool) {
+        self.ids.push(uuid(unit.row.id));
+        self.streams.push(unit.row.stream);
+        self.ranks.push(unit.rank);
+        self.starts.push(starts);
+    }
+}
+
+/// Removes units, given as parameters 1 to 3, from the units that claims may take.
+const NOT_READY: &str = "gone AS (DELETE FROM longshore_ready r
+    USING unnest($1, $2, $3) AS f (id, stream, sort_key)
+    WHERE r.stream = f.stream AND r.sort_key = f.sort_key AND r.id = f.id)";
+
+/// Leases locked units to a session.
+pub(super) async fn lease(tx: &mut Tx<'_>, session: i64, units: &LockedColumns) -> Result<()> {
+    let LockedColumns { ids, streams, ranks, starts } = units;
+    if ids.is_empty() {
         return Ok(());
     }
-    let (ids, starts): (Vec<Uuid>, Vec<bool>) = units.iter().copied().unzip();
-    tx.query(
-        "UPDATE longshore_unit u SET state = 3, sort_key = $3, session = $4,
-           fence = greatest(u.fence + 1, $3), attempt = u.attempt + f.starts::int, started_at =
-           CASE WHEN f.starts THEN $3 END
-         FROM unnest($1, $2) AS f (id, starts) WHERE u.id = f.id",
-        &[&ids, &starts, &tx.now.as_micros(), &session],
-    )
-    .await?;
+    let sql = format!(
+        "WITH {NOT_READY}
+         UPDATE longshore_unit u SET state = 3, sort_key = $5, session = $6,
+           fence = greatest(u.fence + 1, $5), attempt = u.attempt + f.starts::int, started_at =
+           CASE WHEN f.starts THEN $5 END
+         FROM unnest($1, $4) AS f (id, starts) WHERE u.id = f.id"
+    );
+    tx.query(&sql, &[ids, streams, ranks, starts, &tx.now.as_micros(), &session]).await?;
     Ok(())
 }
 
 /// Parks locked units until another unit of their cap key ends.
-pub(super) async fn park(tx: &mut Tx<'_>, units: &Vec<Uuid>) -> Result<()> {
-    if !units.is_empty() {
-        let sql = "UPDATE longshore_unit SET state = $2 WHERE id = ANY($1)";
-        tx.query(sql, &[units, &i16::from(READY_CAPPED)]).await?;
+pub(super) async fn park(tx: &mut Tx<'_>, units: &LockedColumns) -> Result<()> {
+    let LockedColumns { ids, streams, ranks, .. } = units;
+    if ids.is_empty() {
+        return Ok(());
     }
+    let sql = format!("WITH {NOT_READY} UPDATE longshore_unit SET state = $4 WHERE id = ANY($1)");
+    tx.query(&sql, &[ids, streams, ranks, &i16::from(READY_CAPPED)]).await?;
     Ok(())
 }

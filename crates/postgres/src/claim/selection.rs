@@ -11,11 +11,10 @@ use longshore_core::{Policy, Result, Timestamp, UnitState};
 use super::concurrency_keys::ConcurrencyKeys;
 use super::lanes::ClaimLanes;
 use super::plan::RoundPlan;
-use super::rows::{self, CandidateUnit};
+use super::rows::{self, CandidateUnit, LockedColumns};
 use crate::finish::{self, UnitChange};
 use crate::row::{UnitAttributes, UnitRow, flag};
 use crate::tx::Tx;
-use crate::typed_params::uuid;
 
 /// Collects units up to the worker's capacity.
 pub(super) struct Selection<'c> {
@@ -82,8 +81,8 @@ impl<'c> Selection<'c> {
         let mut waiting = by_lane(lanes, rows);
         let mut cursor = resume_cursor(lanes, plan, &waiting);
         let mut result = RoundResult::none(lanes);
-        let (mut leases, mut parked, mut expired) = (Vec::new(), Vec::new(), Vec::new());
-        let mut skipped = Vec::new();
+        let (mut leases, mut parked) = (LockedColumns::default(), LockedColumns::default());
+        let (mut expired, mut skipped) = (Vec::new(), Vec::new());
         while self.budget.remaining() > 0 && !self.stopped {
             let Some(at) = cursor.next_lane() else { break };
             let Some(mut row) = waiting[at].pop_front() else {
@@ -92,14 +91,14 @@ impl<'c> Selection<'c> {
             };
             match self.fit(&row.row, lanes.lanes[at].capped, tx.now)? {
                 fit @ (FitDecision::Start | FitDecision::Prefetch) => {
-                    leases.push((uuid(row.row.id), fit == FitDecision::Start));
+                    leases.push(&row, fit == FitDecision::Start);
                     row.lease(tx.now.as_micros(), fit == FitDecision::Start);
                     self.push(tx, lanes, row, false)?;
                     cursor.serve(at);
                     result.units[at] += 1;
                 }
                 FitDecision::Expire => expired.push(expire(tx, row.row)?),
-                FitDecision::Park => parked.push(uuid(row.row.id)),
+                FitDecision::Park => parked.push(&row, false),
                 fit @ (FitDecision::Skip | FitDecision::LeaveLane | FitDecision::Stop) => {
                     skipped.push(row);
                     self.stopped |= fit == FitDecision::Stop;
@@ -157,7 +156,9 @@ impl<'c> Selection<'c> {
             let leased = || leased_with_key(&self.keys, &row.row);
             match self.budget.admit_alone(&needs, tx.now, leased)? {
                 FitDecision::Start => {
-                    rows::lease(tx, self.session, &[(uuid(row.row.id), true)]).await?;
+                    let mut lease = LockedColumns::default();
+                    lease.push(&row, true);
+                    rows::lease(tx, self.session, &lease).await?;
                     row.lease(tx.now.as_micros(), true);
                     claimed_lane = lanes.lanes.iter().position(|lane| lane.sources.contains(&row.source));
                     self.push(tx, lanes, row, true)?;

@@ -12,12 +12,13 @@ use longshore_core::{Outcome, Payload, Result, SessionId, Timestamp, UnitId, Uni
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::error::damaged;
 use crate::row::{count, value};
 use crate::store::StoreInner;
 use crate::tx::{PostCommit, Tx};
 use crate::typed_params::{SqlParam, session_uuid, unit_id, uuid};
 
-const FINISH_PLAIN: &str = "SELECT * FROM longshore_finish_fast($1, $2, $3, $4, $5, $6)";
+const FINISH_PLAIN: &str = "SELECT * FROM longshore_finish_fast($1, $2, $3, $4, $5, $6, $7)";
 
 /// The leases that the fast path has ended.
 #[derive(Default)]
@@ -58,11 +59,13 @@ impl EndedLeases {
     }
 }
 
-/// Finishes that may be plain, one array per column.
+/// Finishes that may be plain, one array per column, in the order of fences and ids: that of lease groups.
 struct FinishColumns<'f> {
     ids: Vec<Uuid>,
     fences: Vec<i64>,
     results: Vec<Option<&'f [u8]>>,
+    /// How many finishes have this fence or a lower one, for each fence.
+    group_ends: Vec<i32>,
     now: i64,
     session: Uuid,
     autocommit: bool,
@@ -75,23 +78,30 @@ impl<'f> FinishColumns<'f> {
         now: Timestamp,
         autocommit: bool,
     ) -> Result<Self> {
+        let plain = |end: &'f FinishRequest| plain_result(end).map(|result| (end.lease, result));
+        let mut plain: Vec<_> = finishes.iter().filter_map(plain).collect();
+        plain.sort_unstable_by_key(|(lease, _)| (lease.fence, uuid(lease.unit)));
         let (mut ids, mut fences, mut results) = (Vec::new(), Vec::new(), Vec::new());
-        for end in finishes {
-            let Some(result) = plain_result(end) else { continue };
+        for (lease, result) in &plain {
             if let Some(result) = result {
                 check_size("result", result)?;
             }
-            ids.push(uuid(end.lease.unit));
-            fences.push(end.lease.fence.cast_signed());
+            ids.push(uuid(lease.unit));
+            fences.push(lease.fence.cast_signed());
             results.push(result.as_ref().map(Payload::as_bytes));
         }
+        let mut group_ends = Vec::new();
+        for group in plain.chunk_by(|(one, _), (next, _)| one.fence == next.fence) {
+            let before = group_ends.last().copied().unwrap_or(0);
+            group_ends.push(before + i32::try_from(group.len()).map_err(damaged)?);
+        }
         let (now, session) = (now.as_micros(), session_uuid(session));
-        Ok(Self { ids, fences, results, now, session, autocommit })
+        Ok(Self { ids, fences, results, group_ends, now, session, autocommit })
     }
 
-    fn params(&self) -> [&dyn SqlParam; 6] {
-        let Self { ids, fences, results, now, session, autocommit } = self;
-        [ids, fences, results, now, session, autocommit]
+    fn params(&self) -> [&dyn SqlParam; 7] {
+        let Self { ids, fences, results, group_ends, now, session, autocommit } = self;
+        [ids, fences, results, group_ends, now, session, autocommit]
     }
 }
 
@@ -104,7 +114,7 @@ fn plain_result(end: &FinishRequest) -> Option<&Option<Payload>> {
 }
 
 /// Whether a finish may be plain and has no calls to write.
-fn may_use_fast_path(end: &FinishRequest) -> bool {
+pub(super) fn may_use_fast_path(end: &FinishRequest) -> bool {
     plain_result(end).is_some() && end.calls.is_empty()
 }
 

@@ -5,8 +5,8 @@ use longshore_core::unit_state::{Event, transition};
 use longshore_core::{Error, NewUnit, Policy, QueueName, Result, Scope, SessionId, TenantId};
 use uuid::Uuid;
 
-use crate::finish::{UnitChange, apply};
-use crate::row::{Columns, UnitRow, value};
+use crate::finish::{UnitChange, apply, lock_rows_where};
+use crate::row::value;
 use crate::send::{self, LimitPolicy};
 use crate::session;
 use crate::tx::Tx;
@@ -89,19 +89,21 @@ pub(crate) async fn transfer(tx: &mut Tx<'_>, from: SessionId, to: SessionId) ->
 
 /// Cancels the waiting units of a tenant's lane, and requests the cancellation of running ones.
 async fn cancel(tx: &mut Tx<'_>, tenant: &str, queue: &str) -> Result<()> {
-    let sql = format!(
-        "SELECT {} FROM longshore_queue q
-         JOIN longshore_lane l ON l.queue = q.num AND l.tenant = $1
-         JOIN longshore_stream s ON s.lane = l.num
-         JOIN longshore_unit u ON u.stream = s.num AND u.state NOT IN (4, 5, 6)
-         WHERE q.name = $2 ORDER BY u.id FOR UPDATE OF u",
-        UnitRow::COLUMNS
-    );
+    let live = "u.id = ANY(ARRAY(SELECT u.id FROM longshore_queue q
+          JOIN longshore_lane l ON l.queue = q.num AND l.tenant = $1
+          JOIN longshore_stream s ON s.lane = l.num CROSS JOIN LATERAL (
+            SELECT u.id FROM longshore_unit u WHERE u.stream = s.num AND u.state IN (0, 1, 7, 8)
+            UNION ALL SELECT r.id FROM longshore_ready r WHERE r.stream = s.num
+            UNION ALL SELECT unnest(g.units) FROM longshore_lease_group g WHERE g.stream = s.num
+            UNION ALL SELECT u.id FROM longshore_unit u WHERE u.session IS NOT NULL AND u.stream = s.num) u
+          WHERE q.name = $2)) ORDER BY u.id FOR UPDATE";
     let (mut changes, mut running) = (Vec::new(), Vec::new());
-    for row in tx.query(&sql, &[&tenant, &queue]).await? {
-        let row = UnitRow::read(&Columns(&row))?;
+    for row in lock_rows_where(tx, live, &[&tenant, &queue]).await? {
         if row.session.is_some() {
             running.push(row);
+            continue;
+        }
+        if row.state()?.is_final() {
             continue;
         }
         let step = transition(&row.transition_input()?, &Event::Cancel, &Policy::default(), tx.now)?;

@@ -10,6 +10,7 @@ use longshore_core::store::{SendRejection, SendResult};
 use longshore_core::unit::{Dedup, DedupWindow};
 use longshore_core::unit_state::{Event, TransitionInput, transition};
 use longshore_core::{NewUnit, Policy, Result, TenantId, Timestamp, UnitId, UnitState};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::insert::{self, NewRow};
@@ -18,7 +19,7 @@ use crate::dependency_outbox;
 use crate::error::conflict;
 use crate::finish::{self, UnitChange};
 use crate::queue_limits::QueueLimits;
-use crate::row::{flag, state, value};
+use crate::row::{BULK, flag, state, value};
 use crate::streams::Stream;
 use crate::tx::Tx;
 use crate::typed_params::{SqlParam, unit_id, uuid, uuids};
@@ -142,12 +143,18 @@ impl<'u> AdmissionPlan<'u> {
             (true, _) => ("id = ANY($1)", &[needs]),
             (false, false) => ("dedup_key = ANY($1) OR id = ANY($2)", &[keys, needs]),
         };
-        let sql = format!(
-            "SELECT id, stream, state, sort_key, flags, dedup_key FROM longshore_unit
-             WHERE {which} ORDER BY id {}",
-            if tx.is_caller_transaction() { "" } else { "FOR UPDATE" }
-        );
-        let rows = tx.query(&sql, params).await?;
+        let columns = "SELECT id, stream, state, sort_key, flags, dedup_key FROM";
+        let sql = match tx.is_caller_transaction() {
+            true => format!("{columns} longshore_unit_current WHERE {which} ORDER BY id"),
+            false => format!("{columns} longshore_unit WHERE {which} ORDER BY id FOR UPDATE"),
+        };
+        let mut rows = tx.query(&sql, params).await?;
+        let is_bulk = |row: &Row| Ok(value::<i16>(row, 2)? == i16::from(BULK));
+        let bulk: Vec<bool> = rows.iter().map(is_bulk).collect::<Result<_>>()?;
+        if bulk.contains(&true) {
+            finish::settle(tx, needs).await?;
+            rows = tx.query(&sql, params).await?;
+        }
         let nums: Result<Vec<i64>> = rows.iter().map(|row| value(row, 1)).collect();
         let cache = Arc::clone(&tx.streams);
         let streams = cache.by_num(tx, nums?).await?;
@@ -273,6 +280,7 @@ async fn write_edges(tx: &mut Tx<'_>, edges: &[(UnitId, UnitId)]) -> Result<()> 
     if tx.is_caller_transaction() {
         return dependency_outbox::enqueue(tx, edges.iter().map(|(needs, _)| needs)).await;
     }
+    finish::settle(tx, &needs).await?;
     tx.execute(
         "UPDATE longshore_unit SET flags = flags | $2 WHERE id = ANY($1)",
         &[&needs, &flag::HAS_DEPENDANTS],

@@ -1,13 +1,13 @@
 //! Rows of new units as arrays, one per column: one statement inserts thousands.
 
-use longshore_core::sql_encoding::flags;
+use longshore_core::sql_encoding::{flag, flags};
 use longshore_core::{NewUnit, Result, Timestamp, UnitState};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::lane_key;
 use crate::error::{conflict, damaged};
-use crate::row::{UnitAttributes, state, state_code, value};
+use crate::row::{BULK, UnitAttributes, count, state, state_code, value};
 use crate::store::StoreInner;
 use crate::streams::Stream;
 use crate::tx::Tx;
@@ -57,6 +57,12 @@ impl<'u> NewRow<'u> {
     fn bytes(&self) -> i64 {
         i64::try_from(self.unit.stored_bytes()).unwrap_or(i64::MAX)
     }
+
+    /// The code of its state. A unit that only has to run once is a bulk unit.
+    fn state_code(&self, flags: i64) -> u8 {
+        let plain = flags & !flag::SENT_BY_TENANT == 0 && self.dedup.is_none();
+        if plain && self.state == UnitState::Ready { BULK } else { state_code(self.state) }
+    }
 }
 
 /// One array per column.
@@ -87,14 +93,14 @@ impl<'r> NewUnitColumns<'r> {
     }
 
     fn push(&mut self, row: &'r NewRow<'_>) -> Result<()> {
-        let unit = row.unit;
+        let (unit, flags) = (row.unit, flags(row.unit));
         self.id.push(uuid(unit.id));
         self.stream.push(row.stream);
-        self.state.push(i16::from(state_code(row.state)));
+        self.state.push(i16::from(row.state_code(flags)));
         self.sort_key.push(row.sort_key.as_micros());
         self.priority.push(i16::from(unit.priority.level()));
         self.deadline.push(unit.deadline.map(Timestamp::as_micros));
-        self.flags.push(flags(unit));
+        self.flags.push(flags);
         self.waits_for.push(i32::try_from(row.waits_for).map_err(damaged)?);
         self.bytes.push(i32::try_from(unit.stored_bytes()).map_err(damaged)?);
         self.dedup.push(row.dedup.as_deref());
@@ -125,11 +131,17 @@ impl<'r> NewUnitColumns<'r> {
     }
 }
 
-/// Parameters 1 to 13 are the arrays, 14 is the time.
-const INSERT: &str = "INSERT INTO longshore_unit (id, stream, state, sort_key, priority, deadline,
-    flags, open_dependencies, bytes, dedup_key, cap_key, spec, payload, created_at)
-    SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
-    ON CONFLICT DO NOTHING";
+/// Parameters 1 to 13 are the arrays, 14 is the time. Returns how many rows were inserted.
+const INSERT: &str = "WITH inserted AS (
+      INSERT INTO longshore_unit (id, stream, state, sort_key, priority, deadline,
+        flags, open_dependencies, bytes, dedup_key, cap_key, spec, payload, created_at)
+      SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
+      ON CONFLICT DO NOTHING RETURNING id, stream, state, sort_key, flags),
+    ready AS (
+      INSERT INTO longshore_ready (stream, sort_key, id, claim)
+      SELECT i.stream, i.sort_key, i.id, CASE WHEN i.state = 9 THEN 0 ELSE 1 + (i.flags & 1) END
+      FROM inserted i WHERE i.state IN (2, 9))
+    SELECT count(*) FROM inserted";
 
 /// Further parameters: 15 are the lanes, 16 is whether the statement commits by itself.
 const SEND_PLAIN: &str = "SELECT * FROM longshore_enqueue_fast($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
@@ -179,8 +191,8 @@ pub(super) async fn insert_admitted(tx: &mut Tx<'_>, rows: &[NewRow<'_>]) -> Res
     while !rest.is_empty() {
         let (chunk, after) = rest.split_at(chunk_len(rest.iter().map(|row| row.unit)));
         let columns = NewUnitColumns::of(chunk)?;
-        let inserted = tx.execute(INSERT, &columns.params(&[&tx.now.as_micros()])).await?;
-        if inserted != chunk.len() as u64 {
+        let inserted = tx.query_one(INSERT, &columns.params(&[&tx.now.as_micros()])).await?;
+        if count::<usize>(&inserted, 0)? != chunk.len() {
             return Err(conflict());
         }
         for row in chunk {

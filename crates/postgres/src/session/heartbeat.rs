@@ -12,13 +12,13 @@ use longshore_core::worker_session::Lease;
 use longshore_core::{Error, Policy, Result, SessionId, UnitId};
 use uuid::Uuid;
 
-use super::{PAUSED_STREAMS, is_held, number};
+use super::{PAUSED_STREAMS, is_held, lease_columns, number, settle_leases_in};
 use crate::error::damaged;
 use crate::finish::{self, UnitChange};
 use crate::row::{UnitRow, count, flag, to_json, value};
 use crate::start_log;
 use crate::tx::Tx;
-use crate::typed_params::{session_uuid, unit_id, uuid};
+use crate::typed_params::{session_uuid, unit_id};
 
 /// Records a heartbeat, and returns what the worker must know.
 pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) -> Result<HeartbeatReply> {
@@ -30,7 +30,9 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) 
            RETURNING num, command),
          held AS MATERIALIZED (
            SELECT u.id, u.stream, u.flags, u.started_at
-           FROM me JOIN longshore_unit u ON u.session = me.num)
+           FROM me JOIN longshore_unit u ON u.session = me.num
+           UNION ALL SELECT unnest(g.units), g.stream, 0, CASE WHEN g.started THEN g.claimed_at END
+           FROM me JOIN longshore_lease_group g ON g.session = me.num)
          SELECT me.num, me.command, (SELECT count(*) FROM held),
            ARRAY(SELECT id FROM held WHERE flags & $3 <> 0),
            ARRAY(SELECT id FROM held WHERE started_at IS NULL AND stream = ANY
@@ -44,7 +46,7 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) 
         .query_opt(&sql, &[&session_uuid(session), &tx.now.as_micros(), &flag::CANCEL_REQUESTED, &cpu])
         .await?
         .ok_or(Error::SessionGone(session))?;
-    progress(tx, value(&row, 0)?, &beat.progress).await?;
+    progress(tx, session, value(&row, 0)?, &beat.progress).await?;
     let ids =
         |at| -> Result<Vec<UnitId>> { Ok(value::<Vec<Uuid>>(&row, at)?.into_iter().map(unit_id).collect()) };
     Ok(HeartbeatReply {
@@ -56,7 +58,7 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) 
 }
 
 /// Writes the progress of units.
-pub(crate) async fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNote]) -> Result<()> {
+async fn progress(tx: &mut Tx<'_>, session: SessionId, num: i64, notes: &[ProgressNote]) -> Result<()> {
     // Progress is a hint, so a heartbeat skips units that another transaction has locked. Only the
     // latest note of each unit is kept: an update from a list takes an arbitrary one of several
     // rows.
@@ -64,19 +66,17 @@ pub(crate) async fn progress(tx: &mut Tx<'_>, session: i64, notes: &[ProgressNot
     if latest.is_empty() {
         return Ok(());
     }
-    let (mut ids, mut fences, mut texts) = (Vec::new(), Vec::new(), Vec::new());
-    for note in latest.values() {
-        ids.push(uuid(note.lease.unit));
-        fences.push(note.lease.fence.cast_signed());
-        texts.push(to_json(&note.progress)?);
-    }
+    let leases: Vec<Lease> = latest.values().map(|note| note.lease).collect();
+    settle_leases_in(tx, session, &leases).await?;
+    let (ids, fences) = lease_columns(&leases);
+    let texts: Vec<String> = latest.values().map(|note| to_json(&note.progress)).collect::<Result<_>>()?;
     tx.execute(
         "UPDATE longshore_unit u SET progress = f.progress
          FROM unnest($1, $2, $3) AS f (id, fence, progress)
          WHERE u.id = f.id AND u.fence = f.fence AND coalesce(u.session, 0) = $4
          AND u.id = ANY(ARRAY(
            SELECT id FROM longshore_unit WHERE id = ANY($1) FOR UPDATE SKIP LOCKED))",
-        &[&ids, &fences, &texts, &session],
+        &[&ids, &fences, &texts, &num],
     )
     .await?;
     Ok(())

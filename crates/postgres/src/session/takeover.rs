@@ -26,6 +26,7 @@ pub(crate) async fn adopt(tx: &mut Tx<'_>, from: SessionId, to: SessionId) -> Re
     let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
     let Some(old) = old else {
         // A repeat after a lost reply: the units are adopted already.
+        tx.query("SELECT longshore_settle_session($1)", &[&new]).await?;
         let sql = format!("SELECT {row}, {parts} FROM longshore_unit u WHERE u.session = $1");
         let rows = tx.query(&sql, &[&new]).await?;
         return match rows.is_empty() {

@@ -75,6 +75,7 @@ operations! { WorkerApi {
                         rest.await
                     }
                     None => {
+                        finish::settle_slow(&self.inner, id, &finishes, false).await?;
                         let full = operation_without_timeout!(self, Durable, tx =>
                             finish::finish(&mut tx, id, &finishes));
                         full.await

@@ -182,7 +182,7 @@ async fn a_claim_passes_by_rows_that_others_hold() {
     let mut tasks = JoinSet::new();
     tasks.spawn(connection);
     let open = client.transaction().await.unwrap();
-    let held = "SELECT id FROM longshore_unit ORDER BY sort_key, id LIMIT 25 FOR UPDATE";
+    let held = "SELECT id FROM longshore_ready ORDER BY sort_key, id LIMIT 25 FOR UPDATE";
     assert_eq!(open.query(held, &[]).await.unwrap().len(), 25);
     let session = session(&*store).await;
     // Locked are 20 units of one tenant and 5 of the other: the rest is in one lane.
@@ -207,10 +207,7 @@ async fn a_claim_that_passed_by_rows_is_tried_again_soon() {
     // First all of them are locked, then some.
     for (held, left) in [(8, 0), (3, 5)] {
         let open = client.transaction().await.unwrap();
-        let lock = format!(
-            "SELECT id FROM longshore_unit WHERE state = 2 ORDER BY sort_key, id LIMIT {held} FOR
-             UPDATE"
-        );
+        let lock = format!("SELECT id FROM longshore_ready ORDER BY sort_key, id LIMIT {held} FOR UPDATE");
         assert_eq!(open.query(&lock, &[]).await.unwrap().len(), held);
         // Consume earlier wake-ups.
         let mut seen = store.wait_for_ready(u64::MAX, Duration::ZERO).await;
@@ -244,7 +241,7 @@ async fn a_session_that_ends_while_it_claims_leaves_nothing_behind() {
         other.close_session(id).await.unwrap();
         claims.join_all().await;
     }
-    let strays = "SELECT count(*) FROM longshore_unit WHERE state <> 2";
+    let strays = "SELECT count(*) FROM longshore_unit_current WHERE state <> 2";
     assert_eq!(database.run(strays).trim(), "0");
     let all = store.totals(&ALL, &Queues::All).await.unwrap().counts;
     assert_eq!((all.ready, all.leased), (50, 0));

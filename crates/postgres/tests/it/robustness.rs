@@ -171,7 +171,8 @@ async fn failed_batch(app: &OrderApp, units: usize) -> BatchId {
     app.database.run(
         "INSERT INTO longshore_stream_delta (stream, ready, failed, bytes)
          SELECT stream, -count(*), count(*), -sum(bytes) FROM longshore_unit GROUP BY stream;
-         UPDATE longshore_unit SET state = 5, sort_key = sort_key - 1000000000000",
+         UPDATE longshore_unit SET state = 5, sort_key = sort_key - 1000000000000;
+         DELETE FROM longshore_ready",
     );
     (&*app.store as &dyn longshore::Store).seal_batch(&Scope::All, &id).await.unwrap();
     id

@@ -96,7 +96,7 @@ async fn only_the_state_machine_can_write_a_state() {
         (insert(3, "NULL", 0), "leased without a session"),
         (insert(2, "1", 0), "ready and held"),
         (insert(0, "NULL", 0), "blocked by nothing"),
-        (insert(9, "NULL", 0), "no such state"),
+        (insert(10, "NULL", 0), "no such state"),
     ];
     for (sql, why) in refused {
         assert!(database.try_run(&sql).is_err(), "{why}");

@@ -1,0 +1,186 @@
+-- Functions that write the state of bulk units into their rows, and the view that reads it. Every operation that a bulk
+-- unit cannot have calls one of them first; then the unit is like any other.
+--
+-- All transactions lock in this order: sessions, rows of units by id, rows of longshore_ready, lease groups, done groups.
+-- While a unit's row is locked it can only be claimed and be done as part of a group, so what is found here is still
+-- true when the next table is searched.
+
+-- Moves units of a lease group into their rows; NULL: all. Returns those that were in it.
+CREATE FUNCTION longshore_settle_lease_group(session_num bigint, group_fence bigint, ids uuid[]) RETURNS uuid[]
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    leased record;
+    settled uuid[];
+    left_units uuid[];
+    left_sizes integer[];
+BEGIN
+    SELECT g.claimed_at, g.started, g.units, g.sizes INTO leased FROM longshore_lease_group g
+    WHERE g.session = $1 AND g.fence = $2 FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN '{}';
+    END IF;
+    SELECT array_agg(u.id) FILTER (WHERE u.settled), array_agg(u.id) FILTER (WHERE NOT u.settled),
+      array_agg(u.size) FILTER (WHERE NOT u.settled)
+    INTO settled, left_units, left_sizes
+    FROM (SELECT u.id, u.size, $3 IS NULL OR u.id = ANY($3) AS settled
+      FROM unnest(leased.units, leased.sizes) AS u (id, size)) u;
+    IF settled IS NULL THEN
+        RETURN '{}';
+    END IF;
+    UPDATE longshore_unit u SET state = 3, sort_key = leased.claimed_at, session = $1, fence = $2,
+      attempt = leased.started::int, started_at = CASE WHEN leased.started THEN leased.claimed_at END
+    WHERE u.id = ANY(settled);
+    IF left_units IS NULL THEN
+        DELETE FROM longshore_lease_group g WHERE g.session = $1 AND g.fence = $2;
+    ELSE
+        UPDATE longshore_lease_group g SET units = left_units, sizes = left_sizes
+        WHERE g.session = $1 AND g.fence = $2;
+    END IF;
+    RETURN settled;
+END $$;
+
+-- Writes the state of bulk units into their rows, which must be locked. If the caller holds leases, `session_num` and
+-- `fences` say which: their groups are searched before all others.
+CREATE FUNCTION longshore_settle_units(ids uuid[], session_num bigint, fences bigint[]) RETURNS void
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    bulk uuid[] := ARRAY(SELECT u.id FROM longshore_unit u WHERE u.id = ANY($1) AND u.state = 9 ORDER BY u.id);
+    settled uuid[];
+    found record;
+BEGIN
+    IF cardinality(bulk) = 0 THEN
+        RETURN;
+    END IF;
+    WITH ready AS (
+      UPDATE longshore_ready r SET claim = 1 FROM longshore_unit u
+      WHERE u.id = ANY(bulk) AND r.stream = u.stream AND r.sort_key = u.sort_key AND r.id = u.id RETURNING r.id),
+    written AS (
+      UPDATE longshore_unit u SET state = 2 WHERE u.id = ANY(ARRAY(SELECT r.id FROM ready r)) RETURNING u.id)
+    SELECT array_agg(w.id) INTO settled FROM written w;
+    IF settled IS NOT NULL THEN
+        bulk := ARRAY(SELECT unnest(bulk) EXCEPT SELECT unnest(settled));
+    END IF;
+    FOR found IN SELECT DISTINCT f.fence FROM unnest($3) AS f (fence) WHERE $2 IS NOT NULL ORDER BY 1 LOOP
+        EXIT WHEN cardinality(bulk) = 0;
+        settled := longshore_settle_lease_group($2, found.fence, bulk);
+        bulk := ARRAY(SELECT unnest(bulk) EXCEPT SELECT unnest(settled));
+    END LOOP;
+    IF cardinality(bulk) > 0 THEN
+        FOR found IN SELECT DISTINCT g.session, g.fence FROM longshore_lease_group g
+          CROSS JOIN LATERAL unnest(g.units) AS u (id) JOIN unnest(bulk) AS b (id) ON b.id = u.id ORDER BY 1, 2
+        LOOP
+            settled := longshore_settle_lease_group(found.session, found.fence, bulk);
+            bulk := ARRAY(SELECT unnest(bulk) EXCEPT SELECT unnest(settled));
+        END LOOP;
+    END IF;
+    FOR found IN SELECT u.id, u.stream FROM longshore_unit u WHERE u.id = ANY(bulk) ORDER BY u.id LOOP
+        PERFORM longshore_settle_done_unit(found.id, found.stream);
+    END LOOP;
+END $$;
+
+-- Moves a unit from its done group into its row.
+CREATE FUNCTION longshore_settle_done_unit(unit uuid, unit_stream bigint) RETURNS void
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off
+AS $$
+DECLARE
+    ended record;
+BEGIN
+    SELECT g.ctid AS tid, g.ended_at, g.fence, g.units INTO ended FROM longshore_done_group g
+    WHERE g.stream = $2 AND g.first_id <= $1 AND $1 = ANY(g.units)
+    ORDER BY g.first_id DESC LIMIT 1 FOR UPDATE;
+    IF NOT FOUND THEN
+        -- Another transaction has just written the group without a neighbour of this unit.
+        RAISE EXCEPTION 'the done group of unit % changed', $1 USING ERRCODE = 'serialization_failure';
+    END IF;
+    UPDATE longshore_unit u SET state = 4, sort_key = ended.ended_at, fence = ended.fence, attempt = 1 WHERE u.id = $1;
+    IF cardinality(ended.units) = 1 THEN
+        DELETE FROM longshore_done_group g WHERE g.ctid = ended.tid;
+    ELSE
+        ended.units := array_remove(ended.units, $1);
+        UPDATE longshore_done_group g SET units = ended.units, first_id = ended.units[1] WHERE g.ctid = ended.tid;
+    END IF;
+END $$;
+
+-- Writes the state of all bulk units that a session leases into their rows, and locks these. The session's row must be
+-- locked, so that it claims nothing more.
+CREATE FUNCTION longshore_settle_session(session_num bigint) RETURNS void
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    found record;
+BEGIN
+    PERFORM 1 FROM longshore_unit u WHERE u.id = ANY(ARRAY(
+      SELECT unnest(g.units) FROM longshore_lease_group g WHERE g.session = $1)) ORDER BY u.id FOR UPDATE;
+    FOR found IN SELECT g.fence FROM longshore_lease_group g WHERE g.session = $1 ORDER BY g.fence LOOP
+        PERFORM longshore_settle_lease_group($1, found.fence, NULL);
+    END LOOP;
+END $$;
+
+-- Writes the state of the bulk units among these leases of a session into their rows. A transaction that takes long is
+-- preceded by one of its own for this (`single_statement`): a lease group must not stay locked, since other units of it
+-- end meanwhile.
+CREATE FUNCTION longshore_settle_leases(session uuid, ids uuid[], fences bigint[], single_statement boolean)
+RETURNS void
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    holder bigint;
+    bulk uuid[];
+BEGIN
+    IF single_statement THEN
+        PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '10s', true);
+    END IF;
+    SELECT s.num INTO holder FROM longshore_session s WHERE s.id = $1;
+    bulk := ARRAY(
+      SELECT f.id FROM unnest($2, $3) AS f (id, fence) JOIN longshore_lease_group g
+      ON g.session = holder AND g.fence = f.fence AND f.id = ANY(g.units));
+    IF cardinality(bulk) > 0 THEN
+        PERFORM 1 FROM longshore_unit u WHERE u.id = ANY(bulk) ORDER BY u.id FOR UPDATE;
+        PERFORM longshore_settle_units(bulk, holder, $3);
+    END IF;
+END $$;
+
+-- The state of a bulk unit, as its row would have it.
+CREATE FUNCTION longshore_bulk_state(unit uuid, unit_stream bigint, unit_rank bigint)
+RETURNS TABLE (state smallint, sort_key bigint, fence bigint, session bigint, started_at bigint, attempt integer)
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    PERFORM 1 FROM longshore_ready r WHERE r.stream = $2 AND r.sort_key = $3 AND r.id = $1;
+    IF FOUND THEN
+        RETURN QUERY SELECT 2::smallint, $3, 0::bigint, NULL::bigint, NULL::bigint, 0;
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT 3::smallint, g.claimed_at, g.fence, g.session, CASE WHEN g.started THEN g.claimed_at END,
+      g.started::int FROM longshore_lease_group g WHERE g.stream = $2 AND $1 = ANY(g.units);
+    IF NOT FOUND THEN
+        RETURN QUERY SELECT 4::smallint, g.ended_at, g.fence, NULL::bigint, NULL::bigint, 1 FROM longshore_done_group g
+        WHERE g.stream = $2 AND g.first_id <= $1 AND $1 = ANY(g.units) ORDER BY g.first_id DESC LIMIT 1;
+    END IF;
+END $$;
+
+-- Units as if all had their state in their row.
+CREATE VIEW longshore_unit_current AS
+SELECT u.id, u.stream, coalesce(b.state, u.state) AS state, coalesce(b.sort_key, u.sort_key) AS sort_key, u.priority,
+       coalesce(b.attempt, u.attempt) AS attempt, u.lost, coalesce(b.fence, u.fence) AS fence,
+       coalesce(b.session, u.session) AS session, coalesce(b.started_at, u.started_at) AS started_at,
+       u.created_at, u.deadline, u.flags, u.bytes, u.dedup_key, u.cap_key, u.spec, u.failure, u.progress, u.payload,
+       u.checkpoint, u.result
+FROM longshore_unit u
+LEFT JOIN LATERAL (
+    SELECT b.* FROM longshore_bulk_state(u.id, u.stream, u.sort_key) b WHERE u.state = 9) b ON true;
