@@ -839,19 +839,21 @@ BEGIN
         WITH gone AS (
           DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids) RETURNING r.stream, r.sort_key, r.id),
         numbered AS MATERIALIZED (
-          SELECT g.*, row_number() OVER (PARTITION BY g.stream ORDER BY g.sort_key, g.id) - 1 AS place
-          FROM gone g),
+          SELECT g.*, row_number() OVER (PARTITION BY g.stream ORDER BY g.sort_key, g.id) - 1 AS place FROM gone g),
+        asked AS MATERIALIZED (
+          SELECT w.stream, w.starts, $8 + sum(w.max_units) OVER (ORDER BY w.at)::bigint - w.max_units AS first_fence
+          FROM unnest($1, $2, $3) WITH ORDINALITY AS w (stream, max_units, starts, at)),
         taken AS MATERIALIZED (
           SELECT u.id, u.stream, n.sort_key AS rank, n.place < w.starts AS started,
-            $8 - 1 + dense_rank() OVER (ORDER BY n.stream, n.place >= w.starts, n.place / 64) AS fence,
+            w.first_fence + CASE WHEN n.place < w.starts THEN n.place / 64
+              ELSE (w.starts + 63) / 64 + (n.place - w.starts) / 64 END AS fence,
             u.priority, u.attempt, u.lost, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
             u.failure, u.progress, u.payload, u.checkpoint, u.result
-          FROM numbered n JOIN longshore_unit u ON u.id = n.id
-          JOIN unnest($1, $3) AS w (stream, starts) ON w.stream = n.stream),
+          FROM numbered n JOIN asked w ON w.stream = n.stream JOIN longshore_unit u ON u.id = n.id),
         leased AS (
           INSERT INTO longshore_lease_group (session, fence, stream, claimed_at, started, units, sizes)
           SELECT $7, t.fence, t.stream, $6, t.started, array_agg(t.id), array_agg(t.bytes)
-          FROM (SELECT t.* FROM (SELECT t.fence, t.stream, t.started, t.id, t.bytes FROM taken t) t ORDER BY t.id) t
+          FROM (SELECT t.fence, t.stream, t.started, t.id, t.bytes FROM taken t ORDER BY t.id) t
           GROUP BY t.fence, t.stream, t.started),
         counted AS (
           INSERT INTO longshore_stream_delta (stream, ready, leased)
@@ -924,6 +926,34 @@ BEGIN
       -sum(e.reserve_tokens), -sum(e.reserve_picos) FROM ended e GROUP BY e.tenant, e.month;
 END $function$
 
+CREATE OR REPLACE FUNCTION public.longshore_enqueue_bulk(stream bigint, sort_key bigint, priority smallint, flags bigint, ids uuid[], sizes integer[], payloads bytea[], now bigint, lanes bigint[], single_statement boolean)
+ RETURNS boolean
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_hashjoin TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+#variable_conflict use_column
+BEGIN
+    IF single_statement THEN
+        PERFORM set_config('lock_timeout', '10s', true);
+    END IF;
+    IF longshore_is_bounded($9) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO longshore_unit (id, stream, state, sort_key, priority, flags, bytes, payload, created_at)
+    SELECT n.id, $1, 9, $2, $3, $4, n.size, n.payload, $8 FROM unnest($5, $6, $7) AS n (id, size, payload);
+    INSERT INTO longshore_ready (stream, sort_key, id, claim) SELECT $1, $2, n.id, 0 FROM unnest($5) AS n (id);
+    INSERT INTO longshore_stream_delta (stream, ready, bytes, stored_bytes)
+    SELECT $1, count(*), sum(n.size), sum(n.size + 256) FROM unnest($6) AS n (size);
+    RETURN true;
+EXCEPTION WHEN unique_violation THEN
+    RETURN false;
+END $function$
+
 CREATE OR REPLACE FUNCTION public.longshore_enqueue_fast(ids uuid[], streams bigint[], states smallint[], sort_keys bigint[], priorities smallint[], deadlines bigint[], all_flags bigint[], dependency_counts integer[], sizes integer[], dedup_keys bytea[], cap_keys bytea[], specs text[], payloads bytea[], now bigint, lanes bigint[], single_statement boolean)
  RETURNS TABLE(stream bigint, state smallint)
  LANGUAGE plpgsql
@@ -940,16 +970,11 @@ BEGIN
         PERFORM set_config('lock_timeout', '10s', true);
     END IF;
     RETURN QUERY
-    WITH bounded AS MATERIALIZED (
-      SELECT 1 FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
-      LEFT JOIN longshore_tenant t ON t.name = l.tenant
-      WHERE l.num = ANY($15) AND (coalesce(t.suspended, false) OR num_nonnulls(l.max_units,
-      l.max_bytes, q.max_units, q.max_bytes, t.max_units, t.max_bytes) > 0) LIMIT 1),
-    inserted AS (
+    WITH inserted AS (
       INSERT INTO longshore_unit (id, stream, state, sort_key, priority, deadline, flags, open_dependencies,
         bytes, dedup_key, cap_key, spec, payload, created_at)
       SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
-      WHERE NOT EXISTS (SELECT 1 FROM bounded)
+      WHERE NOT (SELECT longshore_is_bounded($15))
       ON CONFLICT (id) DO NOTHING RETURNING id, stream, state, sort_key, flags, bytes),
     ready AS (
       INSERT INTO longshore_ready (stream, sort_key, id, claim)
@@ -1023,7 +1048,7 @@ BEGIN
         slice := $1[first:last];
         ended := '{}';
         SELECT g.stream, g.units, g.sizes INTO leased FROM longshore_lease_group g
-        WHERE g.session = holder AND g.fence = $2[first] FOR UPDATE;
+        WHERE g.session = holder AND g.fence = $2[first] AND g.units && slice FOR UPDATE;
         IF FOUND AND leased.units = slice THEN
             ended := slice;
             left_units := NULL;
@@ -1115,6 +1140,18 @@ AS $function$
 BEGIN
     RETURN EXISTS (SELECT 1 FROM unnest($1) AS w (stream) CROSS JOIN LATERAL (
       SELECT 1 FROM longshore_ready u WHERE u.stream = w.stream LIMIT 1) u);
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_is_bounded(lanes bigint[])
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
+      LEFT JOIN longshore_tenant t ON t.name = l.tenant
+      WHERE l.num = ANY($1) AND (coalesce(t.suspended, false) OR num_nonnulls(l.max_units,
+      l.max_bytes, q.max_units, q.max_bytes, t.max_units, t.max_bytes) > 0));
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_now_micros()

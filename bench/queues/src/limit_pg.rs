@@ -1,8 +1,11 @@
-//! The limit on PostgreSQL: the store's own bulk statements in plain loops. No engine, no batches,
-//! no change feed, the same durability. Nothing built on these statements can be faster.
+//! The limit on PostgreSQL: COPY of the same rows, and the store's own functions in plain loops. No engine, no
+//! batches, no change feed, the same durability. Nothing built on these can be faster.
+
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use anyhow::Result;
 use futures_util::future::try_join_all;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
@@ -17,13 +20,9 @@ pub(crate) struct Limit {
     clients: Vec<Client>,
     _drivers: tokio::task::JoinSet<()>,
     stream: i64,
-    session: i64,
+    session: (i64, Uuid),
+    fence: AtomicI64,
 }
-
-const BEGIN: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '15s'; \
-                     SET LOCAL lock_timeout = '10s'; SET LOCAL jit = off; \
-                     SET LOCAL random_page_cost = 0.01; SET LOCAL enable_bitmapscan = off; \
-                     SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 
 impl Limit {
     /// Opens `connections` connections.
@@ -55,8 +54,10 @@ impl Limit {
             .query_one("SELECT num FROM longshore_stream WHERE kind = 'noop' AND batch = 0", &[])
             .await?
             .get(0);
-        let session = setup.query_one("SELECT max(num) FROM longshore_session", &[]).await?.get(0);
-        Ok(Self { clients, _drivers: drivers, stream, session })
+        let sql = "SELECT num, id FROM longshore_session ORDER BY num DESC LIMIT 1";
+        let session = setup.query_one(sql, &[]).await?;
+        let session = (session.get(0), session.get(1));
+        Ok(Self { clients, _drivers: drivers, stream, session, fence: AtomicI64::new(1) })
     }
 
     /// Inserts `count` units, split over all connections.
@@ -72,7 +73,7 @@ impl Limit {
 
     /// Claims and finishes all ready units; returns their number.
     pub(crate) async fn process(&self) -> Result<usize> {
-        let parts = self.clients.iter().map(|client| process_part(client, self.stream, self.session));
+        let parts = self.clients.iter().map(|client| self.process_part(client));
         Ok(try_join_all(parts).await?.into_iter().sum())
     }
 
@@ -80,6 +81,7 @@ impl Limit {
     pub(crate) async fn company(&self, count: usize, state: i16) -> Result<()> {
         let waits = i32::from(state == 0);
         let count = i64::try_from(count)?;
+        let code = if state == 2 { 9 } else { state };
         typed(
             &self.clients[0],
             "INSERT INTO longshore_unit (id, stream, state, sort_key, priority, created_at,
@@ -87,12 +89,16 @@ impl Limit {
              '{\"i\":1} '::bytea FROM generate_series(1, $4) i",
             &[
                 (&self.stream, Type::INT8),
-                (&state, Type::INT2),
+                (&code, Type::INT2),
                 (&waits, Type::INT4),
                 (&count, Type::INT8),
             ],
         )
         .await?;
+        if state == 2 {
+            let ready = "INSERT INTO longshore_ready SELECT stream, sort_key, id, 0 FROM longshore_unit WHERE state = 9";
+            self.clients[0].batch_execute(ready).await?;
+        }
         let column = ["blocked", "scheduled", "ready", "leased", "done"][usize::try_from(state)?];
         let sql = format!("INSERT INTO longshore_stream_delta (stream, {column}, bytes) VALUES ($1, $2, $3)");
         let bytes = if state == 4 { 0 } else { count * 8 };
@@ -100,9 +106,67 @@ impl Limit {
             [(&self.stream, Type::INT8), (&count, Type::INT8), (&bytes, Type::INT8)];
         typed(&self.clients[0], &sql, &params).await?;
         // One statement at a time: together they would be one transaction, in which VACUUM cannot run.
-        for sql in ["VACUUM ANALYZE longshore_unit", "CHECKPOINT"] {
+        for sql in ["VACUUM ANALYZE longshore_unit", "VACUUM ANALYZE longshore_ready", "CHECKPOINT"] {
             self.clients[0].batch_execute(sql).await?;
         }
+        Ok(())
+    }
+
+    async fn process_part(&self, client: &Client) -> Result<usize> {
+        let mut done = 0;
+        loop {
+            let (mut ids, fences) = self.claim(client).await?;
+            if ids.is_empty() {
+                return Ok(done);
+            }
+            done += ids.len();
+            self.finish(client, &mut ids, &fences).await?;
+        }
+    }
+
+    async fn claim(&self, client: &Client) -> Result<(Vec<(i64, Uuid)>, Vec<i64>)> {
+        let fence = self.fence.fetch_add(CLAIM, Ordering::Relaxed);
+        let sql = "SELECT c.* FROM (SELECT set_config('synchronous_commit', 'off', true)) s,
+            longshore_claim_units(ARRAY[$1], ARRAY[$2], ARRAY[$2], ARRAY[0::bigint],
+            ARRAY['00000000-0000-0000-0000-000000000000'::uuid], $3, $4, $3, false) c";
+        let params: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&self.stream, Type::INT8),
+            (&CLAIM, Type::INT8),
+            (&fence, Type::INT8),
+            (&self.session.0, Type::INT8),
+        ];
+        let rows = typed(client, sql, &params).await?;
+        for row in &rows {
+            std::hint::black_box(row.get::<_, &[u8]>(18));
+        }
+        let ids: Vec<(i64, Uuid)> = rows.iter().map(|row| (row.get(7), row.get(0))).collect();
+        let fences = ids.iter().map(|(fence, _)| *fence).collect();
+        Ok((ids, fences))
+    }
+
+    async fn finish(&self, client: &Client, leases: &mut [(i64, Uuid)], fences: &[i64]) -> Result<()> {
+        leases.sort_unstable();
+        let ids: Vec<Uuid> = leases.iter().map(|(_, id)| *id).collect();
+        let mut fences = fences.to_vec();
+        fences.sort_unstable();
+        let mut ends: Vec<i32> = Vec::new();
+        for group in fences.chunk_by(|a, b| a == b) {
+            ends.push(ends.last().copied().unwrap_or(0) + i32::try_from(group.len())?);
+        }
+        let results: Vec<Option<&[u8]>> = vec![None; ids.len()];
+        let sql = "SELECT * FROM longshore_finish_fast($1, $2, $3, $4, $5, $6, true)";
+        let params: [(&(dyn ToSql + Sync), Type); 6] = [
+            (&ids, Type::UUID_ARRAY),
+            (&fences, Type::INT8_ARRAY),
+            (&results, Type::BYTEA_ARRAY),
+            (&ends, Type::INT4_ARRAY),
+            (&2_i64, Type::INT8),
+            (&self.session.1, Type::UUID),
+        ];
+        let rows = typed(client, sql, &params).await?;
+        anyhow::ensure!(
+            rows.iter().map(|row| row.get::<_, i64>(1)).sum::<i64>() == i64::try_from(ids.len())?
+        );
         Ok(())
     }
 }
@@ -118,120 +182,37 @@ async fn typed(
 async fn send_part(client: &Client, stream: i64, start: usize, end: usize) -> Result<()> {
     for first in (start..end).step_by(SEND) {
         let last = (first + SEND).min(end);
-        let mut ids = Vec::new();
-        let mut payloads = Vec::new();
-        let mut sizes = Vec::new();
-        for i in first..last {
+        let ids: Vec<Uuid> =
+            (first..last).map(|_| Uuid::from_bytes(*longshore::UnitId::new().as_bytes())).collect();
+        client.batch_execute("BEGIN").await?;
+        let sql = "COPY longshore_unit (id, stream, state, sort_key, priority, created_at, bytes, payload)
+            FROM STDIN BINARY";
+        let types =
+            [Type::UUID, Type::INT8, Type::INT2, Type::INT8, Type::INT2, Type::INT8, Type::INT4, Type::BYTEA];
+        let copy = BinaryCopyInWriter::new(client.copy_in(sql).await?, &types);
+        tokio::pin!(copy);
+        let mut all_bytes = 0;
+        for (id, i) in ids.iter().zip(first..last) {
             let payload = format!("{{\"i\":{i}}}").into_bytes();
-            ids.push(Uuid::from_bytes(*longshore::UnitId::new().as_bytes()));
-            sizes.push(i32::try_from(payload.len())?);
-            payloads.push(payload);
+            let (rank, bytes) = (i64::try_from(i)?, i32::try_from(payload.len())?);
+            all_bytes += i64::from(bytes);
+            copy.as_mut().write(&[id, &stream, &9_i16, &rank, &5_i16, &rank, &bytes, &payload]).await?;
         }
-        let now = i64::try_from(first)?;
-        client.batch_execute(BEGIN).await?;
-        typed(
-            client,
-            "INSERT INTO longshore_unit (id, stream, state, sort_key, priority, created_at, bytes,
-             payload) SELECT f.id, $2, 2, $3, 5, $3, f.bytes, f.payload
-             FROM unnest($1, $4, $5) AS f (id, bytes, payload) ON CONFLICT (id) DO NOTHING
-             RETURNING id",
-            &[
-                (&ids, Type::UUID_ARRAY),
-                (&stream, Type::INT8),
-                (&now, Type::INT8),
-                (&sizes, Type::INT4_ARRAY),
-                (&payloads, Type::BYTEA_ARRAY),
-            ],
-        )
-        .await?;
-        let (units, bytes) = (i64::try_from(ids.len())?, i64::from(sizes.iter().sum::<i32>()));
+        copy.finish().await?;
+        let sql = "COPY longshore_ready (stream, sort_key, id, claim) FROM STDIN BINARY";
+        let types = [Type::INT8, Type::INT8, Type::UUID, Type::INT2];
+        let copy = BinaryCopyInWriter::new(client.copy_in(sql).await?, &types);
+        tokio::pin!(copy);
+        for (id, i) in ids.iter().zip(first..last) {
+            copy.as_mut().write(&[&stream, &i64::try_from(i)?, id, &0_i16]).await?;
+        }
+        copy.finish().await?;
+        let units = i64::try_from(ids.len())?;
+        let sql = "INSERT INTO longshore_stream_delta (stream, ready, bytes) VALUES ($1, $2, $3)";
         let params: [(&(dyn ToSql + Sync), Type); 3] =
-            [(&stream, Type::INT8), (&units, Type::INT8), (&bytes, Type::INT8)];
-        typed(
-            client,
-            "INSERT INTO longshore_stream_delta (stream, ready, bytes) VALUES ($1, $2, $3)",
-            &params,
-        )
-        .await?;
+            [(&stream, Type::INT8), (&units, Type::INT8), (&all_bytes, Type::INT8)];
+        typed(client, sql, &params).await?;
         client.batch_execute("COMMIT").await?;
     }
-    Ok(())
-}
-
-async fn process_part(client: &Client, stream: i64, session: i64) -> Result<usize> {
-    let mut done = 0;
-    loop {
-        let (ids, fences, bytes) = claim(client, stream, session).await?;
-        if ids.is_empty() {
-            return Ok(done);
-        }
-        finish(client, stream, session, &ids, &fences, bytes).await?;
-        done += ids.len();
-    }
-}
-
-async fn claim(client: &Client, stream: i64, session: i64) -> Result<(Vec<Uuid>, Vec<i64>, i64)> {
-    client.batch_execute(&format!("{BEGIN}; SET LOCAL synchronous_commit = off")).await?;
-    let rows = typed(
-        client,
-        "WITH c AS (SELECT id FROM longshore_unit WHERE stream = $1 AND state = 2
-           ORDER BY sort_key, id LIMIT $2 FOR UPDATE SKIP LOCKED)
-         UPDATE longshore_unit u SET state = 3, sort_key = 1, session = $3, fence = fence + 1,
-         attempt = attempt + 1, started_at = 1 FROM c WHERE u.id = c.id
-         RETURNING u.id, u.fence, u.bytes, u.payload, u.flags, u.spec, u.created_at, u.priority",
-        &[(&stream, Type::INT8), (&CLAIM, Type::INT8), (&session, Type::INT8)],
-    )
-    .await?;
-    let mut bytes = 0;
-    for row in &rows {
-        std::hint::black_box(row.get::<_, &[u8]>(3));
-        bytes += i64::from(row.get::<_, i32>(2));
-    }
-    let count = i64::try_from(rows.len())?;
-    let params: [(&(dyn ToSql + Sync), Type); 2] = [(&stream, Type::INT8), (&count, Type::INT8)];
-    typed(client, "INSERT INTO longshore_stream_delta (stream, ready, leased) VALUES ($1, -$2, $2)", &params)
-        .await?;
-    client.batch_execute("COMMIT").await?;
-    let ids = rows.iter().map(|row| row.get(0)).collect();
-    Ok((ids, rows.iter().map(|row| row.get(1)).collect(), bytes))
-}
-
-async fn finish(
-    client: &Client,
-    stream: i64,
-    session: i64,
-    ids: &Vec<Uuid>,
-    fences: &Vec<i64>,
-    bytes: i64,
-) -> Result<()> {
-    let results: Vec<Option<&[u8]>> = vec![None; ids.len()];
-    client.batch_execute(BEGIN).await?;
-    typed(
-        client,
-        "UPDATE longshore_unit u SET state = 4, sort_key = $4, session = NULL, started_at = NULL,
-         lost = 0, progress = NULL, failure = NULL, result = f.result
-         FROM unnest($1, $2, $3) AS f (id, fence, result)
-         WHERE u.id = f.id AND u.fence = f.fence AND coalesce(u.session, 0) = $5 AND u.flags = 0
-         AND u.cap_key IS NULL RETURNING u.id, u.fence, u.stream, u.bytes",
-        &[
-            (ids, Type::UUID_ARRAY),
-            (fences, Type::INT8_ARRAY),
-            (&results, Type::BYTEA_ARRAY),
-            (&2_i64, Type::INT8),
-            (&session, Type::INT8),
-        ],
-    )
-    .await?;
-    let count = i64::try_from(ids.len())?;
-    let params: [(&(dyn ToSql + Sync), Type); 3] =
-        [(&stream, Type::INT8), (&count, Type::INT8), (&bytes, Type::INT8)];
-    typed(
-        client,
-        "INSERT INTO longshore_stream_delta (stream, leased, done, bytes)
-         VALUES ($1, -$2, $2, -$3)",
-        &params,
-    )
-    .await?;
-    client.batch_execute("COMMIT").await?;
     Ok(())
 }

@@ -129,19 +129,21 @@ BEGIN
         WITH gone AS (
           DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids) RETURNING r.stream, r.sort_key, r.id),
         numbered AS MATERIALIZED (
-          SELECT g.*, row_number() OVER (PARTITION BY g.stream ORDER BY g.sort_key, g.id) - 1 AS place
-          FROM gone g),
+          SELECT g.*, row_number() OVER (PARTITION BY g.stream ORDER BY g.sort_key, g.id) - 1 AS place FROM gone g),
+        asked AS MATERIALIZED (
+          SELECT w.stream, w.starts, $8 + sum(w.max_units) OVER (ORDER BY w.at)::bigint - w.max_units AS first_fence
+          FROM unnest($1, $2, $3) WITH ORDINALITY AS w (stream, max_units, starts, at)),
         taken AS MATERIALIZED (
           SELECT u.id, u.stream, n.sort_key AS rank, n.place < w.starts AS started,
-            $8 - 1 + dense_rank() OVER (ORDER BY n.stream, n.place >= w.starts, n.place / 64) AS fence,
+            w.first_fence + CASE WHEN n.place < w.starts THEN n.place / 64
+              ELSE (w.starts + 63) / 64 + (n.place - w.starts) / 64 END AS fence,
             u.priority, u.attempt, u.lost, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
             u.failure, u.progress, u.payload, u.checkpoint, u.result
-          FROM numbered n JOIN longshore_unit u ON u.id = n.id
-          JOIN unnest($1, $3) AS w (stream, starts) ON w.stream = n.stream),
+          FROM numbered n JOIN asked w ON w.stream = n.stream JOIN longshore_unit u ON u.id = n.id),
         leased AS (
           INSERT INTO longshore_lease_group (session, fence, stream, claimed_at, started, units, sizes)
           SELECT $7, t.fence, t.stream, $6, t.started, array_agg(t.id), array_agg(t.bytes)
-          FROM (SELECT t.* FROM (SELECT t.fence, t.stream, t.started, t.id, t.bytes FROM taken t) t ORDER BY t.id) t
+          FROM (SELECT t.fence, t.stream, t.started, t.id, t.bytes FROM taken t ORDER BY t.id) t
           GROUP BY t.fence, t.stream, t.started),
         counted AS (
           INSERT INTO longshore_stream_delta (stream, ready, leased)
@@ -347,7 +349,7 @@ BEGIN
         slice := $1[first:last];
         ended := '{}';
         SELECT g.stream, g.units, g.sizes INTO leased FROM longshore_lease_group g
-        WHERE g.session = holder AND g.fence = $2[first] FOR UPDATE;
+        WHERE g.session = holder AND g.fence = $2[first] AND g.units && slice FOR UPDATE;
         IF FOUND AND leased.units = slice THEN
             ended := slice;
             left_units := NULL;
@@ -425,6 +427,15 @@ BEGIN
     END IF;
 END $$;
 
+-- Whether one of the lanes, its queue or its tenant is bounded, or its tenant is suspended.
+CREATE FUNCTION longshore_is_bounded(lanes bigint[]) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
+      LEFT JOIN longshore_tenant t ON t.name = l.tenant
+      WHERE l.num = ANY($1) AND (coalesce(t.suspended, false) OR num_nonnulls(l.max_units,
+      l.max_bytes, q.max_units, q.max_bytes, t.max_units, t.max_bytes) > 0));
+END $$;
+
 -- Inserts units without dedup keys, unless one of `lanes` is bounded or its tenant is suspended: then nothing is
 -- inserted. A unit with an id that exists is not inserted and not counted. If not all are inserted, the last row has
 -- stream 0.
@@ -443,16 +454,11 @@ BEGIN
         PERFORM set_config('lock_timeout', '10s', true);
     END IF;
     RETURN QUERY
-    WITH bounded AS MATERIALIZED (
-      SELECT 1 FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
-      LEFT JOIN longshore_tenant t ON t.name = l.tenant
-      WHERE l.num = ANY($15) AND (coalesce(t.suspended, false) OR num_nonnulls(l.max_units,
-      l.max_bytes, q.max_units, q.max_bytes, t.max_units, t.max_bytes) > 0) LIMIT 1),
-    inserted AS (
+    WITH inserted AS (
       INSERT INTO longshore_unit (id, stream, state, sort_key, priority, deadline, flags, open_dependencies,
         bytes, dedup_key, cap_key, spec, payload, created_at)
       SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
-      WHERE NOT EXISTS (SELECT 1 FROM bounded)
+      WHERE NOT (SELECT longshore_is_bounded($15))
       ON CONFLICT (id) DO NOTHING RETURNING id, stream, state, sort_key, flags, bytes),
     ready AS (
       INSERT INTO longshore_ready (stream, sort_key, id, claim)
@@ -464,4 +470,32 @@ BEGIN
         sum(i.bytes)::bigint, sum(i.bytes + 256)::bigint FROM inserted i GROUP BY i.stream)
     SELECT DISTINCT i.stream, least(i.state, 2::smallint) FROM inserted i
     UNION ALL SELECT 0::bigint, 0::smallint WHERE (SELECT count(*) FROM inserted) < cardinality($1);
+END $$;
+
+-- Inserts bulk units that differ in nothing but id and payload, as in most sends of many units: this takes half the
+-- time of longshore_enqueue_fast. Returns false, and inserts nothing, if one of `lanes` is bounded, its tenant is
+-- suspended, or an id exists.
+CREATE FUNCTION longshore_enqueue_bulk(
+    stream bigint, sort_key bigint, priority smallint, flags bigint, ids uuid[], sizes integer[], payloads bytea[],
+    now bigint, lanes bigint[], single_statement boolean)
+RETURNS boolean LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    IF single_statement THEN
+        PERFORM set_config('lock_timeout', '10s', true);
+    END IF;
+    IF longshore_is_bounded($9) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO longshore_unit (id, stream, state, sort_key, priority, flags, bytes, payload, created_at)
+    SELECT n.id, $1, 9, $2, $3, $4, n.size, n.payload, $8 FROM unnest($5, $6, $7) AS n (id, size, payload);
+    INSERT INTO longshore_ready (stream, sort_key, id, claim) SELECT $1, $2, n.id, 0 FROM unnest($5) AS n (id);
+    INSERT INTO longshore_stream_delta (stream, ready, bytes, stored_bytes)
+    SELECT $1, count(*), sum(n.size), sum(n.size + 256) FROM unnest($6) AS n (size);
+    RETURN true;
+EXCEPTION WHEN unique_violation THEN
+    RETURN false;
 END $$;

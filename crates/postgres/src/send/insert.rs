@@ -147,9 +147,59 @@ const INSERT: &str = "WITH inserted AS (
 const SEND_PLAIN: &str = "SELECT * FROM longshore_enqueue_fast($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
     $11, $12, $13, $14, $15, $16)";
 
+/// Bulk units that differ in nothing but id and payload.
+struct UniformRows<'r> {
+    stream: i64,
+    sort_key: i64,
+    priority: i16,
+    flags: i64,
+    ids: Vec<Uuid>,
+    sizes: Vec<i32>,
+    payloads: Vec<&'r [u8]>,
+}
+
+/// Parameter 8 is the time, 9 are the lanes, 10 is whether the statement commits by itself.
+const SEND_BULK: &str = "SELECT longshore_enqueue_bulk($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+
+impl<'r> UniformRows<'r> {
+    fn of(rows: &'r [NewRow<'_>]) -> Result<Option<Self>> {
+        let Some(first) = rows.first() else { return Ok(None) };
+        let (flags, stream, sort_key) = (flags(first.unit), first.stream, first.sort_key);
+        let same = |row: &NewRow<'_>| {
+            (row.stream, row.sort_key, row.unit.priority) == (stream, sort_key, first.unit.priority)
+                && self::flags(row.unit) == flags
+                && row.state_code(flags) == BULK
+        };
+        let (mut ids, mut sizes, mut payloads) = (Vec::new(), Vec::new(), Vec::new());
+        for row in rows {
+            if !same(row) || UnitAttributes::encode(row.unit)?.is_some() {
+                return Ok(None);
+            }
+            ids.push(uuid(row.unit.id));
+            sizes.push(i32::try_from(row.unit.stored_bytes()).map_err(damaged)?);
+            payloads.push(row.unit.payload.as_bytes());
+        }
+        let priority = i16::from(first.unit.priority.level());
+        Ok(Some(Self { stream, sort_key: sort_key.as_micros(), priority, flags, ids, sizes, payloads }))
+    }
+
+    fn params<'a>(&'a self, more: &[&'a dyn SqlParam]) -> Vec<&'a dyn SqlParam> {
+        let Self { stream, sort_key, priority, flags, ids, sizes, payloads } = self;
+        let own: [&dyn SqlParam; 7] = [stream, sort_key, priority, flags, ids, sizes, payloads];
+        [&own, more].concat()
+    }
+}
+
 /// Inserts rows without dedup keys, and returns true. Returns false if one of `lanes` has a limit or
 /// its tenant is suspended: then nothing is inserted; or if an id exists: then the others are.
 pub(super) async fn insert_plain(tx: &mut Tx<'_>, rows: &[NewRow<'_>], lanes: &Vec<i64>) -> Result<bool> {
+    if let Some(uniform) = UniformRows::of(rows)? {
+        let now = tx.now.as_micros();
+        if value(&tx.query_one(SEND_BULK, &uniform.params(&[&now, lanes, &false])).await?, 0)? {
+            tx.note_counted(uniform.stream, None, UnitState::Ready);
+            return Ok(true);
+        }
+    }
     let columns = NewUnitColumns::of(rows)?;
     let rows = tx.query(SEND_PLAIN, &columns.params(&[&tx.now.as_micros(), lanes, &false])).await?;
     let (inserted, all) = inserted_streams(&rows)?;
@@ -167,8 +217,14 @@ pub(super) async fn insert_plain_autocommit(
     rows: &[NewRow<'_>],
     lanes: &Vec<i64>,
 ) -> Result<(Vec<(i64, UnitState)>, bool)> {
-    let columns = NewUnitColumns::of(rows)?;
     let now = now.as_micros();
+    if let Some(uniform) = UniformRows::of(rows)? {
+        let answer = inner.query_autocommit(SEND_BULK, &uniform.params(&[&now, lanes, &true])).await?;
+        if answer.first().map_or(Ok(false), |row| value(row, 0))? {
+            return Ok((vec![(uniform.stream, UnitState::Ready)], true));
+        }
+    }
+    let columns = NewUnitColumns::of(rows)?;
     inserted_streams(&inner.query_autocommit(SEND_PLAIN, &columns.params(&[&now, lanes, &true])).await?)
 }
 

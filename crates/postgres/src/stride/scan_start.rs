@@ -18,7 +18,7 @@ use longshore_core::stride_scheduler::ClaimFilterHash;
 use super::MAX_REMEMBERED;
 
 /// Below this cost every claim scans fully.
-const CHEAP_SCAN: Duration = Duration::from_millis(1);
+const CHEAP_SCAN: Duration = Duration::from_micros(500);
 /// A full scan runs at most once in this many times its own cost.
 const FULL_SCAN_SPACING: u32 = 20;
 /// Units that this process must have claimed before it takes a slow scan for an expensive one.

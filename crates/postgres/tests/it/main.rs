@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod bulk_units;
 mod claims;
 mod conformance;
 mod idle_cache;
