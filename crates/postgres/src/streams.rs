@@ -252,15 +252,14 @@ pub(crate) async fn remove_unused(tx: &mut Tx<'_>) -> Result<()> {
     if tx.new_streams.is_empty() {
         return Ok(());
     }
-    let nums: Vec<i64> = tx.new_streams.iter().map(|stream| stream.num).collect();
-    let lanes: Vec<i64> = tx.new_streams.iter().map(|stream| stream.lane).collect();
-    let queues: Vec<i64> = tx.new_streams.iter().map(|stream| stream.queue_num).collect();
+    let (used, unused): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut tx.new_streams).into_iter().partition(|stream| tx.has_counted(stream.num));
+    tx.new_streams = used;
+    let nums: Vec<i64> = unused.iter().map(|stream| stream.num).collect();
+    let lanes: Vec<i64> = unused.iter().map(|stream| stream.lane).collect();
+    let queues: Vec<i64> = unused.iter().map(|stream| stream.queue_num).collect();
     let own = "xmin = pg_current_xact_id()::xid";
-    let sql = "DELETE FROM longshore_stream s WHERE num = ANY($1)
-        AND NOT EXISTS (SELECT 1 FROM longshore_unit u WHERE u.stream = s.num) RETURNING num";
-    let gone: Vec<i64> =
-        tx.query(sql, &[&nums]).await?.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
-    tx.new_streams.retain(|stream| !gone.contains(&stream.num));
+    tx.execute("DELETE FROM longshore_stream WHERE num = ANY($1)", &[&nums]).await?;
     for (nums, table, parts) in [
         (&lanes, "longshore_lane", "longshore_stream s WHERE s.lane = t.num"),
         (&queues, "longshore_queue", "longshore_lane l WHERE l.queue = t.num"),

@@ -25,7 +25,7 @@ fn no_unit_lost_and_repeats_are_bounded_in_a_storm_of_kills_and_restarts_of_post
     storm.run_with_kills(&["--chaos-log", "runs"], || server.restart_immediate().unwrap());
     storm.assert_exact(storm.units, 0);
     storm.assert_repeats_are_bounded();
-    let done = server.run("SELECT count(*) FROM longshore_unit WHERE state = 4").unwrap();
+    let done = server.run("SELECT count(*) FROM longshore_unit_current WHERE state = 4").unwrap();
     assert_eq!(done.trim(), storm.units.to_string());
     let err = storm.dir.read("stderr");
     assert!(err.contains("the store is unavailable"), "the workers lived through the restart: {err}");

@@ -66,6 +66,11 @@ impl Tx<'_> {
         self.after.wake_workers |= to == UnitState::Ready;
     }
 
+    /// Whether this transaction moved units of a stream.
+    pub(crate) fn has_counted(&self, stream: i64) -> bool {
+        self.deltas.contains_key(&stream) || self.counted.contains_key(&stream)
+    }
+
     /// Adds to the sums of the stream's batch.
     pub(crate) fn add_sums(&mut self, stream: i64, sums: &Sums) {
         let all = self.sums.entry(stream).or_default();

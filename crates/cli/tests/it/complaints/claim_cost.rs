@@ -79,9 +79,10 @@ async fn pages_read_by_claims(backlog: &Backlog) -> u64 {
     fixture.query_number(PAGES_READ) - pages
 }
 
-const PAGES_READ: &str = "SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit
-    FROM pg_statio_user_tables WHERE relname = 'longshore_unit'";
-const SEQUENTIAL_SCANS: &str = "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'longshore_unit'";
+const PAGES_READ: &str = "SELECT sum(heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit)
+    FROM pg_statio_user_tables WHERE relname IN ('longshore_unit', 'longshore_ready')";
+const SEQUENTIAL_SCANS: &str = "SELECT sum(seq_scan) FROM pg_stat_user_tables
+    WHERE relname IN ('longshore_unit', 'longshore_ready')";
 
 /// The bytes that a worker process has read when it runs its first unit, including its start and
 /// maintenance.
