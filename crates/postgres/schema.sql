@@ -770,7 +770,7 @@ BEGIN
     FROM claimer c LEFT JOIN claimable o ON true;
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_claim_fast(session uuid, kinds text[], queues text[], tenant text, batch text, resumed_streams bigint[], all_queues boolean, scan_mode integer, min_sort_key bigint, max_units bigint, starts bigint, now bigint, first_fence bigint)
+CREATE OR REPLACE FUNCTION public.longshore_claim_fast(session uuid, kinds text[], queues text[], tenant text, batch text, resumed_streams bigint[], all_queues boolean, scan_mode integer, min_sort_key bigint, max_units bigint, starts bigint, now bigint, first_fence bigint, settled_streams bigint[])
  RETURNS TABLE(id uuid, stream bigint, state smallint, sort_key bigint, priority smallint, attempt integer, lost integer, fence bigint, session_num bigint, started_at bigint, created_at bigint, deadline bigint, flags bigint, bytes integer, cap_key bytea, spec text, failure text, progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean, candidates integer, only_stream bigint, first_sort_key bigint, scan_micros bigint)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
@@ -805,10 +805,10 @@ BEGIN
     RETURN QUERY
     SELECT c.*, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint
     FROM longshore_claim_units(ARRAY[summary.stream], ARRAY[$10], ARRAY[$11], ARRAY[summary.sort_key],
-      ARRAY['00000000-0000-0000-0000-000000000000'::uuid], $12, summary.session_num, $13, false) c;
+      ARRAY['00000000-0000-0000-0000-000000000000'::uuid], $12, summary.session_num, $13, $14, false) c;
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_claim_units(streams bigint[], max_units bigint[], starts bigint[], after_sort_keys bigint[], after_ids uuid[], now bigint, session_num bigint, first_fence bigint, only_lock boolean)
+CREATE OR REPLACE FUNCTION public.longshore_claim_units(streams bigint[], max_units bigint[], starts bigint[], after_sort_keys bigint[], after_ids uuid[], now bigint, session_num bigint, first_fence bigint, settled_streams bigint[], only_lock boolean)
  RETURNS TABLE(id uuid, stream bigint, state smallint, sort_key bigint, priority smallint, attempt integer, lost integer, fence bigint, session bigint, started_at bigint, created_at bigint, deadline bigint, flags bigint, bytes integer, cap_key bytea, spec text, failure text, progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
@@ -834,7 +834,7 @@ BEGIN
     IF tids IS NULL THEN
         RETURN;
     END IF;
-    IF how = 0 AND NOT only_lock THEN
+    IF how = 0 AND NOT only_lock AND NOT $1 && $9 THEN
         RETURN QUERY
         WITH gone AS (
           DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids) RETURNING r.stream, r.sort_key, r.id),
@@ -1619,7 +1619,7 @@ BEGIN
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_settle_leases(session uuid, ids uuid[], fences bigint[], single_statement boolean)
- RETURNS void
+ RETURNS bigint[]
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
  SET random_page_cost TO '0.01'
@@ -1631,18 +1631,20 @@ AS $function$
 DECLARE
     holder bigint;
     bulk uuid[];
+    streams bigint[];
 BEGIN
     IF single_statement THEN
         PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '10s', true);
     END IF;
     SELECT s.num INTO holder FROM longshore_session s WHERE s.id = $1;
-    bulk := ARRAY(
-      SELECT f.id FROM unnest($2, $3) AS f (id, fence) JOIN longshore_lease_group g
-      ON g.session = holder AND g.fence = f.fence AND f.id = ANY(g.units));
-    IF cardinality(bulk) > 0 THEN
+    SELECT array_agg(f.id), array_agg(DISTINCT g.stream) INTO bulk, streams
+    FROM unnest($2, $3) AS f (id, fence) JOIN longshore_lease_group g
+    ON g.session = holder AND g.fence = f.fence AND f.id = ANY(g.units);
+    IF bulk IS NOT NULL THEN
         PERFORM 1 FROM longshore_unit u WHERE u.id = ANY(bulk) ORDER BY u.id FOR UPDATE;
         PERFORM longshore_settle_units(bulk, holder, $3);
     END IF;
+    RETURN streams;
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_settle_session(session_num bigint)

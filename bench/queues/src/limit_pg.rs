@@ -128,7 +128,7 @@ impl Limit {
         let fence = self.fence.fetch_add(CLAIM, Ordering::Relaxed);
         let sql = "SELECT c.* FROM (SELECT set_config('synchronous_commit', 'off', true)) s,
             longshore_claim_units(ARRAY[$1], ARRAY[$2], ARRAY[$2], ARRAY[0::bigint],
-            ARRAY['00000000-0000-0000-0000-000000000000'::uuid], $3, $4, $3, false) c";
+            ARRAY['00000000-0000-0000-0000-000000000000'::uuid], $3, $4, $3, ARRAY[]::bigint[], false) c";
         let params: [(&(dyn ToSql + Sync), Type); 4] = [
             (&self.stream, Type::INT8),
             (&CLAIM, Type::INT8),

@@ -128,9 +128,9 @@ END $$;
 
 -- Writes the state of the bulk units among these leases of a session into their rows. A transaction that takes long is
 -- preceded by one of its own for this (`single_statement`): a lease group must not stay locked, since other units of it
--- end meanwhile.
+-- end meanwhile. Returns the streams of these units.
 CREATE FUNCTION longshore_settle_leases(session uuid, ids uuid[], fences bigint[], single_statement boolean)
-RETURNS void
+RETURNS bigint[]
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -138,18 +138,20 @@ AS $$
 DECLARE
     holder bigint;
     bulk uuid[];
+    streams bigint[];
 BEGIN
     IF single_statement THEN
         PERFORM set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '10s', true);
     END IF;
     SELECT s.num INTO holder FROM longshore_session s WHERE s.id = $1;
-    bulk := ARRAY(
-      SELECT f.id FROM unnest($2, $3) AS f (id, fence) JOIN longshore_lease_group g
-      ON g.session = holder AND g.fence = f.fence AND f.id = ANY(g.units));
-    IF cardinality(bulk) > 0 THEN
+    SELECT array_agg(f.id), array_agg(DISTINCT g.stream) INTO bulk, streams
+    FROM unnest($2, $3) AS f (id, fence) JOIN longshore_lease_group g
+    ON g.session = holder AND g.fence = f.fence AND f.id = ANY(g.units);
+    IF bulk IS NOT NULL THEN
         PERFORM 1 FROM longshore_unit u WHERE u.id = ANY(bulk) ORDER BY u.id FOR UPDATE;
         PERFORM longshore_settle_units(bulk, holder, $3);
     END IF;
+    RETURN streams;
 END $$;
 
 -- The state of a bulk unit, as its row would have it.

@@ -90,15 +90,15 @@ BEGIN
 END $$;
 
 -- Claims up to `max_units` of each stream for a session, and skips units that another transaction has locked. The
--- first `starts` of each stream start at once. If all of them are bulk units, they become lease groups with the fences
--- from `first_fence` on. Else their rows are updated. If one of the units needs a check, or `only_lock` is set, all are
+-- first `starts` of each stream start at once. If all of them are bulk units, and none of the streams is one of
+-- `settled_streams`, they become lease groups with the fences from `first_fence` on. Else their rows are updated. If one of the units needs a check, or `only_lock` is set, all are
 -- locked and none is claimed.
 --
 -- Other operations lock a unit's row first, then its row of longshore_ready. A claim begins with the latter, so it
 -- waits for no lock of a unit's row: it leaves such a unit.
 CREATE FUNCTION longshore_claim_units(
     streams bigint[], max_units bigint[], starts bigint[], after_sort_keys bigint[], after_ids uuid[],
-    now bigint, session_num bigint, first_fence bigint, only_lock boolean)
+    now bigint, session_num bigint, first_fence bigint, settled_streams bigint[], only_lock boolean)
 RETURNS TABLE (
     id uuid, stream bigint, state smallint, sort_key bigint, priority smallint, attempt integer,
     lost integer, fence bigint, session bigint, started_at bigint, created_at bigint,
@@ -124,7 +124,7 @@ BEGIN
     IF tids IS NULL THEN
         RETURN;
     END IF;
-    IF how = 0 AND NOT only_lock THEN
+    IF how = 0 AND NOT only_lock AND NOT $1 && $9 THEN
         RETURN QUERY
         WITH gone AS (
           DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids) RETURNING r.stream, r.sort_key, r.id),
@@ -192,7 +192,7 @@ END $$;
 CREATE FUNCTION longshore_claim_fast(
     session uuid, kinds text[], queues text[], tenant text, batch text, resumed_streams bigint[],
     all_queues boolean, scan_mode integer, min_sort_key bigint, max_units bigint, starts bigint, now bigint,
-    first_fence bigint)
+    first_fence bigint, settled_streams bigint[])
 RETURNS TABLE (
     id uuid, stream bigint, state smallint, sort_key bigint, priority smallint, attempt integer,
     lost integer, fence bigint, session_num bigint, started_at bigint, created_at bigint,
@@ -228,7 +228,7 @@ BEGIN
     RETURN QUERY
     SELECT c.*, NULL::integer, NULL::bigint, NULL::bigint, NULL::bigint
     FROM longshore_claim_units(ARRAY[summary.stream], ARRAY[$10], ARRAY[$11], ARRAY[summary.sort_key],
-      ARRAY['00000000-0000-0000-0000-000000000000'::uuid], $12, summary.session_num, $13, false) c;
+      ARRAY['00000000-0000-0000-0000-000000000000'::uuid], $12, summary.session_num, $13, $14, false) c;
 END $$;
 
 -- Whether these streams have ready units, also units that another transaction has locked.

@@ -20,6 +20,7 @@ use crate::ledger::{calls, reply_queues};
 use crate::row::{Columns, UnitRow, count, flag, readable, to_json, value};
 use crate::start_log;
 use crate::store::StoreInner;
+use crate::streams::StreamCache;
 use crate::tx::Tx;
 use crate::typed_params::{replace_nul, session_uuid, unit_id, uuid, uuids};
 
@@ -122,15 +123,22 @@ pub(crate) async fn settle_leases(inner: &StoreInner, session: SessionId, leases
         return Ok(());
     }
     let (ids, fences) = lease_columns(leases);
-    inner.query_autocommit(SETTLE_LEASES, &[&session_uuid(session), &ids, &fences, &true]).await?;
+    let rows = inner.query_autocommit(SETTLE_LEASES, &[&session_uuid(session), &ids, &fences, &true]).await?;
+    record_settled(&inner.streams, &rows)
+}
+
+fn record_settled(cache: &StreamCache, rows: &[Row]) -> Result<()> {
+    for row in rows {
+        cache.set_settled(value::<Option<Vec<i64>>>(row, 0)?.unwrap_or_default());
+    }
     Ok(())
 }
 
 /// Settles leases like [`settle_leases`], as part of a short transaction.
 pub(crate) async fn settle_leases_in(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> Result<()> {
     let (ids, fences) = lease_columns(leases);
-    tx.query(SETTLE_LEASES, &[&session_uuid(session), &ids, &fences, &false]).await?;
-    Ok(())
+    let rows = tx.query(SETTLE_LEASES, &[&session_uuid(session), &ids, &fences, &false]).await?;
+    record_settled(&tx.streams, &rows)
 }
 
 const SETTLE_LEASES: &str = "SELECT longshore_settle_leases($1, $2, $3, $4)";

@@ -55,6 +55,8 @@ struct StreamIndex {
     capped: HashMap<i64, bool>,
     /// Lanes that had a limit, or a suspended tenant, when this process last sent to them.
     gated: HashSet<i64>,
+    /// Streams with units that this process had to settle.
+    settled: BTreeSet<i64>,
 }
 
 /// Streams cached at most: with a stream per batch the cache would grow for ever.
@@ -95,6 +97,17 @@ impl StreamCache {
     /// it.
     pub(crate) fn may_be_gated(&self, lanes: &[i64]) -> bool {
         self.with(|index| lanes.iter().any(|lane| index.gated.contains(lane)))
+    }
+
+    /// Records that units of these streams were settled: their runs save checkpoints or fail, so the next claim writes
+    /// their rows at once.
+    pub(crate) fn set_settled(&self, streams: impl IntoIterator<Item = i64>) {
+        self.with(|index| index.settled.extend(streams));
+    }
+
+    /// The streams with units that this process had to settle.
+    pub(crate) fn settled(&self) -> Vec<i64> {
+        self.with(|index| index.settled.iter().copied().collect())
     }
 
     /// The streams with these numbers, if all are cached.

@@ -96,9 +96,10 @@ async fn query(inner: &StoreInner, claim: &ClaimRequest, mode: &ScanMode) -> Res
     let (first_fence, now) = (inner.stride.fences.reserve(now, wanted), now.as_micros());
     let filter_params = ClaimParams::new(claim, mode);
     let mut params = filter_params.params().to_vec();
-    params.extend([&start as &dyn SqlParam, &wanted, &free, &now, &first_fence]);
+    let settled = inner.streams.settled();
+    params.extend([&start as &dyn SqlParam, &wanted, &free, &now, &first_fence, &settled]);
     let sql = "SELECT * FROM longshore_claim_fast($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-        $12, $13)";
+        $12, $13, $14)";
     let rows = inner.query_autocommit(sql, &params).await?;
     let (first, units) = rows.split_first().ok_or(Error::SessionGone(claim.session))?;
     ClaimReply::read(first, units, wanted.unsigned_abs())

@@ -139,11 +139,12 @@ pub(super) async fn claim(
         sort_keys.push(source.after.0);
         ids.push(source.after.1);
     }
-    let sql = "SELECT * FROM longshore_claim_units($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    let sql = "SELECT * FROM longshore_claim_units($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     let now = tx.now.as_micros();
     let fence = fences.reserve(tx.now, units.iter().fold(0, |sum, units| sum.saturating_add(*units)));
-    let params: [&dyn SqlParam; 9] =
-        [&streams, &units, &started, &sort_keys, &ids, &now, &session, &fence, &lock_only];
+    let settled = tx.streams.settled();
+    let params: [&dyn SqlParam; 10] =
+        [&streams, &units, &started, &sort_keys, &ids, &now, &session, &fence, &settled, &lock_only];
     let rows = tx.query(sql, &params).await?;
     CandidateUnit::read_all(&rows, sources)
 }
