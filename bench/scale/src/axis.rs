@@ -73,10 +73,11 @@ impl Axis {
     /// Its share of the budget, relative to the other axes.
     pub(crate) fn weight(self) -> u32 {
         match self {
-            Self::Waiting => 4,
-            Self::Finished => 8,
-            Self::Queues | Self::Batches => 2,
-            _ => 1,
+            Self::Finished => 10,
+            Self::Waiting => 5,
+            Self::Queues => 4,
+            Self::Slots | Self::Batches => 3,
+            Self::Processes | Self::Tenants | Self::Dependencies | Self::Dependants => 2,
         }
     }
 

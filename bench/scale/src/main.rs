@@ -41,7 +41,7 @@ struct Args {
     #[arg(long, default_value = "20m", value_parser = duration)]
     budget: Duration,
     /// Stop processing a sample after this many seconds.
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, default_value_t = 4)]
     seconds: u64,
     /// Send and process this many units per sample.
     #[arg(long, default_value_t = 30_000)]
