@@ -60,9 +60,14 @@ fn number(value: f64) -> String {
     if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.3}") }
 }
 
-/// The median of several runs.
+/// The median of several runs; of an even number, the mean of the middle two.
 pub fn median(values: &[f64]) -> f64 {
-    percentile(values, 50)
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        count => f64::midpoint(sorted[(count - 1) / 2], sorted[count / 2]),
+    }
 }
 
 /// The percentile `percent`.

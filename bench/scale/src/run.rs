@@ -1,6 +1,6 @@
 //! Measures one curve within its share of the budget.
 //!
-//! Points whose state is quickly made get a fresh database in every round, and the rounds go through all of them, so
+//! Points with a small state get a fresh database in every round, and each round goes through all of them, so
 //! that a slow minute of the machine does not hit one point alone. Points with a large state are filled once.
 
 use std::time::{Duration, Instant};

@@ -77,7 +77,7 @@ impl Panel {
         points.dedup();
         let rates = curves.iter().flat_map(|curve| &curve.points).flat_map(|point| point.rates(measure));
         let highest = rates.fold(1.0_f64, |highest, rate| highest.max(*rate));
-        let y_step = round_step(highest / 4.0);
+        let y_step = round_step(highest / 5.0);
         Self { axis, measure, offset, points, y_step, y_max: (highest / y_step).ceil() * y_step }
     }
 
