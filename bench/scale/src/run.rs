@@ -26,8 +26,8 @@ pub(crate) struct CurveSettings {
 
 /// A small point of an axis, for `--once`.
 pub(crate) fn small_point(axis: Axis) -> Vec<usize> {
-    let points = axis.points(usize::MAX).into_iter().take(2);
-    points.filter(|point| *point <= 1_000).last().into_iter().collect()
+    let mut points = axis.points(usize::MAX).into_iter().take(2);
+    points.rfind(|point| *point <= 1_000).into_iter().collect()
 }
 
 /// Measures a curve. Returns its points, and the error that ended it early, if one did.
