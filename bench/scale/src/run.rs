@@ -5,12 +5,15 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::axis::Axis;
 use crate::curve::Point;
 use crate::database::Databases;
 use crate::measure::{PointState, Sampling, fill_count};
+
+/// How long a step may continue after the curve's deadline before it is dropped.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// How a curve is measured.
 pub(crate) struct CurveSettings {
@@ -38,7 +41,12 @@ pub(crate) async fn curve(
 ) -> (Vec<Point>, Option<anyhow::Error>) {
     let mut points: Vec<Point> =
         settings.points.iter().map(|x| Point { x: *x, ..Point::default() }).collect();
-    let result = measure_points(axis, databases, settings, &mut points).await;
+    let end = settings.deadline + settings.sampling.limit + GRACE;
+    let measured =
+        tokio::time::timeout_at(end.into(), measure_points(axis, databases, settings, &mut points));
+    let result = measured
+        .await
+        .unwrap_or_else(|_| bail!("a step did not end {} s after the deadline", GRACE.as_secs()));
     points.retain(|point| !point.process.is_empty());
     match result {
         Err(error) if Instant::now() >= settings.deadline => {
