@@ -19,7 +19,16 @@ pub struct Server {
 impl Server {
     /// Starts a server, with a template database that has the store's tables.
     pub async fn start() -> Result<Self> {
-        let settings = [("fsync", "on"), ("shared_buffers", "128MB"), ("max_wal_size", "1GB")];
+        Self::start_with("on").await
+    }
+
+    /// Starts a server that does not wait for the disk: for runs that only check a benchmark.
+    pub async fn start_without_fsync() -> Result<Self> {
+        Self::start_with("off").await
+    }
+
+    async fn start_with(fsync: &str) -> Result<Self> {
+        let settings = [("fsync", fsync), ("shared_buffers", "128MB"), ("max_wal_size", "1GB")];
         let server = PrivatePostgres::start_with(&settings)?;
         let url = server.fresh_database(None)?;
         drop(open(&url, Listen::Off).await?);

@@ -48,11 +48,12 @@ pub(crate) enum Databases {
 }
 
 impl Databases {
-    /// Prepares a store; starts the server if it needs one.
-    pub(crate) async fn start(kind: StoreKind, folder: &Path) -> Result<Self> {
-        Ok(match kind {
-            StoreKind::Sqlite => Self::Sqlite(folder.to_owned()),
-            StoreKind::Postgres => Self::Postgres(Rc::new(Server::start().await?)),
+    /// Prepares a store; starts the server if it needs one. With `once` the server does not wait for the disk.
+    pub(crate) async fn start(kind: StoreKind, folder: &Path, once: bool) -> Result<Self> {
+        Ok(match (kind, once) {
+            (StoreKind::Sqlite, _) => Self::Sqlite(folder.to_owned()),
+            (StoreKind::Postgres, false) => Self::Postgres(Rc::new(Server::start().await?)),
+            (StoreKind::Postgres, true) => Self::Postgres(Rc::new(Server::start_without_fsync().await?)),
         })
     }
 

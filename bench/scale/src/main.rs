@@ -124,7 +124,7 @@ async fn measure_all(args: &Args) -> Result<()> {
     };
     let mut databases = Vec::new();
     for store in args.store.kinds() {
-        databases.push((*store, Databases::start(*store, &args.dir).await?));
+        databases.push((*store, Databases::start(*store, &args.dir, args.once).await?));
     }
     let end = Instant::now() + args.budget;
     let weights = args.only.iter().flat_map(|axis| databases.iter().map(|_| axis.weight()));
