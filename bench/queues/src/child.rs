@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use bench_queues::{figures, ours};
 use clap::Subcommand;
 use longshore::{BatchId, Client, Context, NewBatch, NewUnit, Policy, Worker};
 
-use crate::{figures, ours, peer};
+use crate::peer;
 
 /// The role of the child process.
 #[derive(Debug, Subcommand)]

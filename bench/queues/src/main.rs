@@ -7,10 +7,8 @@
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 mod child;
-mod figures;
 mod limit;
 mod limit_pg;
-mod ours;
 mod peer;
 mod postgres;
 
@@ -19,8 +17,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use bench_queues::figures::{self, Row, median, percentile};
+use bench_queues::ours;
+use bench_queues::server::Server;
 use clap::Parser;
-use figures::{Row, median, percentile};
 
 /// Options of the benchmark.
 #[derive(Debug, Parser)]
@@ -99,7 +99,7 @@ async fn on_postgres(args: &Args) -> Result<Vec<Row>> {
     if !names.into_iter().any(wanted) {
         return Ok(rows);
     }
-    let server = postgres::Server::start().await?;
+    let server = Server::start().await?;
     if wanted("pg-throughput") {
         rows.extend(postgres::throughput(args, &server).await?);
     }

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use bench_queues::{ours, server};
 use clap::Args;
 use longshore::{Client, NewUnit, Store, WhenFull};
 use longshore_postgres::Listen;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
+use crate::limit;
 use crate::limit_pg::Limit;
-use crate::{limit, ours, postgres};
 
 /// Units per call of the bulk send.
 const CHUNK: usize = 1000;
@@ -92,7 +93,7 @@ fn is_postgres(store: &str) -> bool {
 /// Opens a store with default options, as users do.
 async fn open(store: &str) -> Result<Arc<dyn Store>> {
     if is_postgres(store) {
-        return postgres::open(store, Listen::Auto).await;
+        return server::open(store, Listen::Auto).await;
     }
     Ok(Arc::new(SqliteStore::open(Path::new(store), SqliteOptions::default())?))
 }

@@ -3,47 +3,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
+use bench_queues::figures::{Row, median, percentile};
+use bench_queues::ours;
+use bench_queues::server::{Server, WAL, open};
 use longshore::{Context, Policy, Store, Worker};
-use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
-use longshore_testkit::servers::PrivatePostgres;
+use longshore_postgres::Listen;
 
-use crate::figures::{Row, median, percentile};
 use crate::limit_pg::Limit;
-use crate::{Args, ours, rate, say};
-
-/// A server with Debian's settings: durable, with the default memory.
-pub(crate) struct Server {
-    server: PrivatePostgres,
-    template: String,
-}
-
-impl Server {
-    /// Starts a server, with a template database that has the store's tables.
-    pub(crate) async fn start() -> Result<Self> {
-        let settings = [("fsync", "on"), ("shared_buffers", "128MB"), ("max_wal_size", "1GB")];
-        let server = PrivatePostgres::start_with(&settings)?;
-        let url = server.fresh_database(None)?;
-        drop(open(&url, Listen::Off).await?);
-        let template = url.rsplit('/').next().context("a URL without a database")?.to_owned();
-        Ok(Self { server, template })
-    }
-
-    fn fresh(&self) -> Result<String> {
-        Ok(self.server.fresh_database(Some(&self.template))?)
-    }
-
-    fn ask(&self, url: &str, sql: &str) -> Result<f64> {
-        let database = url.rsplit('/').next().context("a URL without a database")?;
-        Ok(self.server.run_in(database, sql)?.trim().parse()?)
-    }
-}
-
-/// Opens a store with default options, as users do.
-pub(crate) async fn open(url: &str, listen: Listen) -> Result<Arc<dyn Store>> {
-    let options = PostgresOptions { listen, ..PostgresOptions::default() };
-    Ok(Arc::new(PostgresStore::open(url, options).await?))
-}
+use crate::{Args, rate, say};
 
 /// Measures bulk send and processing, limit and ours alternating; and WAL and commits per unit.
 pub(crate) async fn throughput(args: &Args, server: &Server) -> Result<Vec<Row>> {
@@ -95,7 +63,6 @@ struct Round {
     commits: f64,
 }
 
-const WAL: &str = "SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')";
 const COMMITS: &str = "SELECT pg_stat_clear_snapshot(); SELECT xact_commit FROM pg_stat_database
                        WHERE datname = current_database()";
 
