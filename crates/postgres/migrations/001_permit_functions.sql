@@ -28,7 +28,7 @@ END $$;
 -- Locks a pool's state. Creates the pool if it does not exist and `max_weight` is given; no row if it does not exist. A
 -- pool whose state is missing is new or lost it: nothing is granted to its longest lease after the loss.
 CREATE FUNCTION longshore_permit_lock_pool(name text, max_weight bigint) RETURNS longshore_pool_state
-LANGUAGE plpgsql
+LANGUAGE plpgsql SET enable_seqscan = on
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -113,41 +113,47 @@ $$;
 -- on, waiters for which there is room are only told to retry.
 --
 -- Returns a row for each request (`outcome` 0 granted, 1 waiting, 2 full, 3 heavier than the pool, whose maximum is in
--- `fence`), for each granted permit of a listening waiter (0), and for each other waiter to wake (4). `wait_ttls` are
--- NULL for requests that do not wait; `rank_offsets` are what priorities add to ranks. A waiter retries after
--- `retry_after` microseconds, or when it is woken.
+-- `fence`), for each granted permit of a listening waiter (0), and for each other waiter to wake (4). `longest_lease`
+-- and `total_weight` are those of all requests. `wait_ttls` are NULL for requests that do not wait; `rank_offsets` are
+-- what priorities add to ranks. A waiter retries after `retry_after` microseconds, or when it is woken.
 CREATE FUNCTION longshore_permit_batch(
     pool text, released uuid[], timed_out uuid[], listening uuid[], ids uuid[], max_weight bigint, weights bigint[],
-    priorities smallint[], owners text[], leases bigint[], wait_ttls bigint[], rank_offsets bigint[])
+    priorities smallint[], owners text[], leases bigint[], wait_ttls bigint[], rank_offsets bigint[],
+    longest_lease bigint, total_weight bigint)
 RETURNS TABLE (id uuid, outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
-SET enable_bitmapscan = off
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    requests bigint := cardinality($5);
+    unanswered bigint := cardinality($5);
+    fences_needed bigint := unanswered + cardinality($4);
     state longshore_pool_state;
     now bigint;
-    last_fence bigint;
     free bigint;
     is_quarantined boolean;
     is_blocked boolean := false;
     next record;
-    answered uuid[] := '{}';
-    no_wait uuid[] := '{}';
+    next_retry bigint;
+    waiters_ahead bigint := 0;
     granted uuid[] := '{}';
     fences bigint[] := '{}';
     graces bigint[] := '{}';
     woken uuid[] := '{}';
+    full_for uuid[] := '{}';
 BEGIN
-    state := longshore_permit_begin($1, CASE WHEN requests > 0 THEN $6 END,
-      (SELECT max(l) FROM unnest($10) l) + longshore_handover_grace(), requests + cardinality($4));
-    IF state.name IS NULL THEN
-        RETURN;
-    END IF;
+    SELECT * INTO state FROM longshore_pool_state s WHERE s.name = $1 FOR UPDATE;
     now := longshore_now_micros();
+    IF state.name IS NULL OR now >= state.next_expiry OR $13 + longshore_handover_grace() > state.max_lease
+      OR greatest(state.fence, now) + fences_needed > state.fence_limit
+    THEN
+        state := longshore_permit_begin($1, CASE WHEN unanswered > 0 THEN $6 END, $13 + longshore_handover_grace(),
+          fences_needed);
+        IF state.name IS NULL THEN
+            RETURN;
+        END IF;
+        now := longshore_now_micros();
+    END IF;
     is_quarantined := now < state.data_lost_at + state.max_lease;
-    last_fence := state.fence;
 
     IF cardinality($2) > 0 OR cardinality($3) > 0 THEN
         WITH gone AS (
@@ -160,52 +166,28 @@ BEGIN
     END IF;
 
     -- All requests at once, if there is room and no waiter. Repeated requests conflict.
-    IF requests > 0 AND state.waiting = 0 AND NOT is_quarantined
-      AND state.in_use + (SELECT sum(w) FROM unnest($7) w) <= state.max_weight
-    THEN
+    IF unanswered > 0 AND state.waiting = 0 AND state.in_use + $14 <= state.max_weight AND NOT is_quarantined THEN
         FOR next IN INSERT INTO longshore_permit
           (pool, id, owner, weight, priority, lease, arrived_at, expires_at, fence, acquired_at)
           SELECT $1, a.id, a.owner, a.weight, a.priority, a.lease, now, now + a.lease,
-            greatest(last_fence, now - 1) + a.n, now
+            greatest(state.fence, now - 1) + a.n, now
           FROM unnest($5, $7, $8, $9, $10) WITH ORDINALITY a(id, weight, priority, owner, lease, n)
           ON CONFLICT DO NOTHING RETURNING id, weight, fence, expires_at
         LOOP
-            answered := answered || next.id;
+            granted := granted || next.id;
             state.in_use := state.in_use + next.weight;
-            state.acquired := state.acquired + 1;
             state.fence := greatest(state.fence, next.fence);
             state.next_expiry := least(state.next_expiry, next.expires_at);
             id := next.id; outcome := 0; fence := next.fence; waited := 0;
             RETURN NEXT;
         END LOOP;
-        state.wait_histogram[1] := state.wait_histogram[1] + cardinality(answered);
+        unanswered := unanswered - cardinality(granted);
+        state.acquired := state.acquired + cardinality(granted);
+        state.wait_histogram[1] := state.wait_histogram[1] + cardinality(granted);
     END IF;
 
-    -- Requests of holders renew their leases; requests that are too heavy leave the queue; the others join it.
-    IF cardinality(answered) < requests THEN
-        FOR next IN UPDATE longshore_permit g SET expires_at = now + a.lease, lease = a.lease
-          FROM unnest($5, $10) a(id, lease)
-          WHERE g.pool = $1 AND g.id = a.id AND g.fence <= last_fence
-          RETURNING g.id, g.fence, g.acquired_at - g.arrived_at AS waited, g.expires_at
-        LOOP
-            answered := answered || next.id;
-            state.next_expiry := least(state.next_expiry, next.expires_at);
-            id := next.id; outcome := 0; fence := next.fence; waited := next.waited;
-            RETURN NEXT;
-        END LOOP;
-    END IF;
-    IF cardinality(answered) < requests AND state.max_weight < ANY($7) THEN
-        FOR next IN SELECT a.id FROM unnest($5, $7) a(id, weight)
-          WHERE a.weight > state.max_weight AND a.id <> ALL(answered)
-        LOOP
-            answered := answered || next.id;
-            DELETE FROM longshore_permit g WHERE g.pool = $1 AND g.id = next.id;
-            state.waiting := state.waiting - FOUND::int;
-            id := next.id; outcome := 3; fence := state.max_weight;
-            RETURN NEXT;
-        END LOOP;
-    END IF;
-    IF cardinality(answered) < requests THEN
+    -- The others join the queue. A repeated request keeps its place, or renews the lease that it holds.
+    IF unanswered > 0 THEN
         state.last_arrival := greatest(now, state.last_arrival);
         FOR next IN INSERT INTO longshore_permit AS g
           (pool, id, owner, weight, priority, lease, arrived_at, expires_at, rank)
@@ -213,53 +195,90 @@ BEGIN
             now + coalesce(a.wait_ttl, 0), state.last_arrival + a.n + a.rank_offset
           FROM unnest($5, $7, $8, $9, $10, $11, $12) WITH ORDINALITY
             a(id, weight, priority, owner, lease, wait_ttl, rank_offset, n)
-          WHERE a.id <> ALL(answered)
-          ON CONFLICT (pool, id) DO UPDATE SET
-            expires_at = excluded.expires_at, lease = excluded.lease, notified = false
-          RETURNING g.expires_at, g.xmax = 0 AS is_new
+          WHERE a.id <> ALL(granted)
+          ON CONFLICT (pool, id) DO UPDATE SET lease = excluded.lease, notified = false,
+            expires_at = CASE WHEN g.fence IS NULL THEN excluded.expires_at ELSE now + excluded.lease END
+          RETURNING g.id, g.expires_at, g.fence, g.acquired_at - g.arrived_at AS waited, g.xmax = 0 AS is_new
         LOOP
             state.waiting := state.waiting + next.is_new::int;
-            -- A request that does not wait is gone at the end.
+            -- The place of a request that does not wait is gone at the end.
             IF next.expires_at > now THEN
                 state.next_expiry := least(state.next_expiry, next.expires_at);
             END IF;
+            IF next.fence IS NOT NULL THEN
+                unanswered := unanswered - 1;
+                id := next.id; outcome := 0; fence := next.fence; waited := next.waited;
+                RETURN NEXT;
+            END IF;
         END LOOP;
-        state.last_arrival := state.last_arrival + requests;
-        IF array_position($11, NULL) IS NOT NULL THEN
-            no_wait := ARRAY(SELECT a.id FROM unnest($5, $11) a(id, wait_ttl) WHERE a.wait_ttl IS NULL);
+        state.last_arrival := state.last_arrival + cardinality($5);
+        IF state.max_weight < ANY($7) THEN
+            FOR next IN DELETE FROM longshore_permit g
+              WHERE g.pool = $1 AND g.id = ANY($5) AND g.rank IS NOT NULL AND g.weight > state.max_weight
+              RETURNING g.id
+            LOOP
+                state.waiting := state.waiting - 1;
+                unanswered := unanswered - 1;
+                id := next.id; outcome := 3; fence := state.max_weight; waited := 0;
+                RETURN NEXT;
+            END LOOP;
         END IF;
+        granted := '{}';
     END IF;
 
-    free := state.max_weight - state.in_use;
-    IF state.waiting > 0 AND free > 0 AND NOT is_quarantined THEN
-        FOR next IN SELECT g.id, g.weight, g.notified, g.arrived_at, g.lease FROM longshore_permit g
+    -- Walks the queue as far as there is room and there are requests to answer. The first waiter retries when a lease
+    -- can expire or the quarantine ends, the others when a waiter ahead of them can. All are woken earlier if there is
+    -- room for them.
+    free := CASE WHEN is_quarantined THEN 0 ELSE state.max_weight - state.in_use END;
+    next_retry := state.next_expiry;
+    IF is_quarantined THEN
+        next_retry := least(next_retry, state.data_lost_at + state.max_lease);
+    END IF;
+    IF state.waiting > 0 AND (free > 0 OR unanswered > 0) THEN
+        FOR next IN SELECT g.id, g.weight, g.notified, g.arrived_at, g.expires_at, g.lease FROM longshore_permit g
             WHERE g.pool = $1 AND g.rank IS NOT NULL ORDER BY g.rank, g.arrived_at
         LOOP
-            IF next.weight > free OR is_blocked THEN
-                CONTINUE WHEN next.id = ANY(no_wait);
-                EXIT WHEN next.weight > free;
-            END IF;
-            free := free - next.weight;
-            IF NOT is_blocked AND (next.id = ANY($5) OR next.id = ANY($4)) THEN
-                granted := granted || next.id;
-                graces := graces || CASE WHEN next.id = ANY($5) THEN 0 ELSE longshore_handover_grace() END;
+            id := next.id; fence := 0; waited := 0; ahead := 0; retry_after := 0;
+            IF NOT is_blocked AND next.weight <= free AND (id = ANY($5) OR id = ANY($4)) THEN
+                free := free - next.weight;
                 state.fence := greatest(state.fence + 1, now);
-                fences := fences || state.fence;
                 state.in_use := state.in_use + next.weight;
                 state.next_expiry := least(state.next_expiry, now + next.lease);
-                id := next.id; outcome := 0; fence := state.fence; waited := greatest(now - next.arrived_at, 0);
+                outcome := 0; fence := state.fence; waited := greatest(now - next.arrived_at, 0);
                 state.wait_histogram[longshore_wait_bucket(waited)] :=
                   state.wait_histogram[longshore_wait_bucket(waited)] + 1;
+                granted := granted || id;
+                fences := fences || fence;
+                IF id = ANY($5) THEN
+                    graces := graces || 0::bigint;
+                    unanswered := unanswered - 1;
+                ELSE
+                    graces := graces || longshore_handover_grace();
+                END IF;
+                RETURN NEXT;
+            ELSIF id = ANY($5) AND $11[array_position($5, id)] IS NULL THEN
+                full_for := full_for || id;
+                unanswered := unanswered - 1;
+                outcome := 2;
                 RETURN NEXT;
             ELSE
                 is_blocked := true;
-                IF NOT next.notified THEN
-                    woken := woken || next.id;
-                    id := next.id; outcome := 4; fence := 0; waited := 0;
+                free := CASE WHEN next.weight <= free THEN free - next.weight ELSE -1 END;
+                IF id = ANY($5) THEN
+                    unanswered := unanswered - 1;
+                    outcome := 1; ahead := waiters_ahead; retry_after := greatest(next_retry - now, 1);
                     RETURN NEXT;
                 END IF;
+                IF free >= 0 AND NOT next.notified THEN
+                    woken := woken || id;
+                    outcome := 4;
+                    RETURN NEXT;
+                END IF;
+                next_retry := CASE waiters_ahead WHEN 0 THEN next.expires_at
+                  ELSE least(next_retry, next.expires_at) END;
+                waiters_ahead := waiters_ahead + 1;
             END IF;
-            EXIT WHEN free = 0;
+            EXIT WHEN free <= 0 AND unanswered = 0;
         END LOOP;
         IF cardinality(granted) > 0 THEN
             UPDATE longshore_permit g SET fence = a.fence, acquired_at = now, arrived_at = least(g.arrived_at, now),
@@ -267,38 +286,20 @@ BEGIN
             FROM unnest(granted, fences, graces) a(id, fence, grace) WHERE g.pool = $1 AND g.id = a.id;
             state.waiting := state.waiting - cardinality(granted);
             state.acquired := state.acquired + cardinality(granted);
-            answered := answered || granted;
         END IF;
         IF cardinality(woken) > 0 THEN
             UPDATE longshore_permit g SET notified = true WHERE g.pool = $1 AND g.id = ANY(woken);
         END IF;
+        IF cardinality(full_for) > 0 THEN
+            DELETE FROM longshore_permit g WHERE g.pool = $1 AND g.id = ANY(full_for);
+            state.waiting := state.waiting - cardinality(full_for);
+        END IF;
     END IF;
-
-    fence := 0; waited := 0;
-    IF cardinality(no_wait) > 0 THEN
-        FOR next IN DELETE FROM longshore_permit g
-          WHERE g.pool = $1 AND g.id = ANY(no_wait) AND g.rank IS NOT NULL RETURNING g.id
-        LOOP
-            state.waiting := state.waiting - 1;
-            answered := answered || next.id;
-            id := next.id; outcome := 2;
-            RETURN NEXT;
-        END LOOP;
-    END IF;
-
-    -- The first waiter retries when a lease can expire, the others when a waiter ahead of them can. All are woken
-    -- earlier if there is room for them.
-    IF NOT $5 <@ answered THEN
-        RETURN QUERY SELECT q.id, 1, 0::bigint, 0::bigint, q.ahead,
-          greatest(coalesce(q.expiry_ahead, CASE WHEN is_quarantined
-            THEN least(state.next_expiry, state.data_lost_at + state.max_lease) ELSE state.next_expiry END) - now, 1)
-        FROM (SELECT g.id, row_number() OVER w - 1 AS ahead, min(g.expires_at) OVER before AS expiry_ahead
-          FROM longshore_permit g WHERE g.pool = $1 AND g.rank IS NOT NULL
-          WINDOW w AS (ORDER BY g.rank, g.arrived_at),
-            before AS (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) q
-        WHERE q.id = ANY($5);
-    END IF;
-    PERFORM longshore_permit_save(state);
+    UPDATE longshore_pool_state s SET max_lease = state.max_lease, fence_limit = state.fence_limit,
+      fence = state.fence, in_use = state.in_use, waiting = state.waiting, last_arrival = state.last_arrival,
+      next_expiry = state.next_expiry, acquired = state.acquired, timeouts = state.timeouts, expired = state.expired,
+      wait_histogram = state.wait_histogram
+    WHERE s.name = $1;
 END $$;
 
 -- Requests one permit; as longshore_permit_batch. If there is room, no waiter and nothing to expire, two statements do.
@@ -333,7 +334,8 @@ BEGIN
           wait_histogram[1] = s.wait_histogram[1] - 1 WHERE s.name = $1;
     END IF;
     RETURN QUERY SELECT * FROM longshore_permit_batch(
-      $1, '{}', '{}', '{}', ARRAY[$2], $3, ARRAY[$4], ARRAY[$5], ARRAY[$6], ARRAY[$7], ARRAY[$8], ARRAY[$9]);
+      $1, '{}', '{}', '{}', ARRAY[$2], $3, ARRAY[$4], ARRAY[$5], ARRAY[$6], ARRAY[$7], ARRAY[$8], ARRAY[$9],
+      $7, $4);
 END $$;
 
 -- Releases permits and removes waiters; as longshore_permit_batch. If no request waits, three statements do.
@@ -357,13 +359,12 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT * FROM longshore_permit_batch(
-      $1, $2, '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}');
+      $1, $2, '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0);
 END $$;
 
 -- Renews leases. Returns the permits that are not held any more (`outcome` 5), and the waiters to wake (4).
 CREATE FUNCTION longshore_permit_extend(pool text, ids uuid[], lease bigint) RETURNS TABLE (id uuid, outcome integer)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
-SET enable_bitmapscan = off
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -388,7 +389,7 @@ CREATE FUNCTION longshore_permit_wake(pool text)
 RETURNS TABLE (id uuid, outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint)
 LANGUAGE sql
 AS $$
-    SELECT * FROM longshore_permit_batch($1, '{}', '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}')
+    SELECT * FROM longshore_permit_batch($1, '{}', '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0)
 $$;
 
 -- Creates a pool. If it exists, changes nothing and returns its maximum.
@@ -404,8 +405,7 @@ END $$;
 
 -- Sets the maximum. Removes waiters that are heavier than it, and wakes them: their next request is rejected.
 CREATE FUNCTION longshore_permit_resize(pool text, max_weight bigint) RETURNS TABLE (id uuid, outcome integer)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
-SET enable_bitmapscan = off
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -428,8 +428,7 @@ END $$;
 -- Removes all permits, waiters and statistics, and ends a quarantine; keeps the maximum and the fence. Returns the
 -- waiters to wake.
 CREATE FUNCTION longshore_permit_reset(pool text) RETURNS TABLE (id uuid, outcome integer)
-LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET jit = off SET enable_seqscan = off
-SET enable_bitmapscan = off
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
