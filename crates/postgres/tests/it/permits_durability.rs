@@ -54,7 +54,7 @@ async fn until_ok<T>(call: impl AsyncFn() -> longshore::Result<T>) -> T {
 async fn granted(permits: &dyn Permits, ask: &AcquireRequest) -> PermitGrant {
     match until_ok(async || permits.acquire(&pool(), ask).await).await {
         AcquireResult::Granted(grant) => grant,
-        other => panic!("not granted but {other:?}"),
+        other => unreachable!("not granted but {other:?}"),
     }
 }
 
@@ -69,7 +69,7 @@ async fn until_granted(permits: &dyn Permits, ask: &AcquireRequest) -> (PermitGr
                 assert!(Instant::now() < until, "no permit is granted again");
                 let _ = timeout(retry_after, permits.wait_for_wakeup(&pool(), ask.id)).await;
             }
-            other => panic!("not queued but {other:?}"),
+            other => unreachable!("not queued but {other:?}"),
         }
     }
 }
