@@ -58,19 +58,11 @@ CREATE TABLE longshore_batch_sum (
 CREATE TABLE longshore_bounded_pool (
     name text NOT NULL,
     max_weight bigint NOT NULL,
-    in_use bigint NOT NULL DEFAULT 0,
-    fence bigint NOT NULL DEFAULT 0,
-    last_arrival bigint NOT NULL DEFAULT 0,
-    next_expiry bigint NOT NULL DEFAULT 0,
-    acquired bigint NOT NULL DEFAULT 0,
-    timeouts bigint NOT NULL DEFAULT 0,
-    expired bigint NOT NULL DEFAULT 0,
-    wait_histogram bigint[] NOT NULL DEFAULT array_fill(0, ARRAY[22]),
-    CONSTRAINT longshore_bounded_pool_in_use_check CHECK ((in_use >= 0)),
+    max_lease bigint NOT NULL DEFAULT 0,
+    fence_limit bigint NOT NULL DEFAULT 0,
     CONSTRAINT longshore_bounded_pool_max_weight_check CHECK ((max_weight >= 0)),
-    CONSTRAINT longshore_bounded_pool_pkey PRIMARY KEY (name),
-    CONSTRAINT longshore_bounded_pool_wait_histogram_check CHECK ((cardinality(wait_histogram) = 22))
-) WITH (fillfactor=20);
+    CONSTRAINT longshore_bounded_pool_pkey PRIMARY KEY (name)
+);
 CREATE TABLE longshore_browser_session (
     hash bytea NOT NULL,
     token uuid NOT NULL,
@@ -259,21 +251,26 @@ CREATE TABLE longshore_pending_request (
     CONSTRAINT longshore_pending_request_check CHECK (((provider_batch IS NULL) OR (answer IS NULL))),
     CONSTRAINT longshore_pending_request_pkey PRIMARY KEY (num)
 );
-CREATE TABLE longshore_permit (
+CREATE UNLOGGED TABLE longshore_permit (
     pool text NOT NULL,
     id uuid NOT NULL,
     owner text NOT NULL,
     weight bigint NOT NULL,
     priority smallint NOT NULL,
+    lease bigint NOT NULL,
     arrived_at bigint NOT NULL,
     expires_at bigint NOT NULL,
     fence bigint,
     acquired_at bigint,
     rank bigint,
     notified boolean NOT NULL DEFAULT false,
-    CONSTRAINT longshore_permit_check CHECK (((fence IS NULL) = (rank IS NOT NULL))),
-    CONSTRAINT longshore_permit_pkey PRIMARY KEY (pool, id),
-    CONSTRAINT longshore_permit_weight_check CHECK ((weight > 0))
+    CONSTRAINT longshore_permit_pkey PRIMARY KEY (pool, id)
+);
+CREATE UNLOGGED TABLE longshore_permit_epoch (
+    began_at bigint NOT NULL,
+    only_row boolean NOT NULL DEFAULT true,
+    CONSTRAINT longshore_permit_epoch_only_row_check CHECK (only_row),
+    CONSTRAINT longshore_permit_epoch_pkey PRIMARY KEY (only_row)
 );
 CREATE TABLE longshore_pool_alert (
     pool text NOT NULL,
@@ -281,6 +278,23 @@ CREATE TABLE longshore_pool_alert (
     muted_until bigint NOT NULL,
     CONSTRAINT longshore_pool_alert_pkey PRIMARY KEY (pool, alert)
 );
+CREATE UNLOGGED TABLE longshore_pool_state (
+    name text NOT NULL,
+    max_weight bigint NOT NULL,
+    max_lease bigint NOT NULL,
+    fence_limit bigint NOT NULL,
+    data_lost_at bigint NOT NULL,
+    fence bigint NOT NULL,
+    in_use bigint NOT NULL DEFAULT 0,
+    waiting bigint NOT NULL DEFAULT 0,
+    last_arrival bigint NOT NULL DEFAULT 0,
+    next_expiry bigint NOT NULL DEFAULT '9223372036854775807'::bigint,
+    acquired bigint NOT NULL DEFAULT 0,
+    timeouts bigint NOT NULL DEFAULT 0,
+    expired bigint NOT NULL DEFAULT 0,
+    wait_histogram bigint[] NOT NULL DEFAULT array_fill(0, ARRAY[22]),
+    CONSTRAINT longshore_pool_state_pkey PRIMARY KEY (name)
+) WITH (fillfactor=20);
 CREATE TABLE longshore_profile (
     tenant text NOT NULL,
     name text NOT NULL,
@@ -901,6 +915,16 @@ CREATE OR REPLACE FUNCTION public.longshore_clamp_bigint(amount numeric)
  IMMUTABLE
 AS $function$ SELECT least(greatest(coalesce(amount, 0), -9223372036854775808), 9223372036854775807)::bigint $function$
 
+CREATE OR REPLACE FUNCTION public.longshore_commit_durably()
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+END $function$
+
 CREATE OR REPLACE FUNCTION public.longshore_end_abandoned_calls(sessions uuid[], now bigint)
  RETURNS void
  LANGUAGE plpgsql
@@ -1126,6 +1150,12 @@ BEGIN
     END IF;
 END $function$
 
+CREATE OR REPLACE FUNCTION public.longshore_handover_grace()
+ RETURNS bigint
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$ SELECT 1000000::bigint $function$
+
 CREATE OR REPLACE FUNCTION public.longshore_has_ready_units(streams bigint[])
  RETURNS boolean
  LANGUAGE plpgsql
@@ -1174,279 +1204,413 @@ BEGIN
         WHERE b.status <> 'complete' AND b.status NOT IN ('queued', 'running'));
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_permit_acquire(pool text, id uuid, max_weight bigint, weight bigint, priority smallint, owner text, ttl bigint, wait_ttl bigint, priority_offset bigint)
- RETURNS TABLE(outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint, notified uuid[])
+CREATE OR REPLACE FUNCTION public.longshore_permit_acquire(pool text, permit uuid, max_weight bigint, weight bigint, priority smallint, owner text, lease bigint, wait_ttl bigint, rank_offset bigint)
+ RETURNS TABLE(id uuid, outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
- SET jit TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    now bigint := longshore_permit_lock_pool($1, $3);
-    p longshore_bounded_pool;
-    existing longshore_permit;
-    is_repeat boolean;
-    my_rank bigint;
-    my_arrival bigint;
-    queue record;
+    now bigint := longshore_now_micros();
 BEGIN
-    SELECT * INTO existing FROM longshore_permit g WHERE g.pool = $1 AND g.id = $2;
-    is_repeat := FOUND;
-    IF existing.fence IS NOT NULL THEN
-        UPDATE longshore_permit g SET expires_at = now + $7 WHERE g.pool = $1 AND g.id = $2;
-        UPDATE longshore_bounded_pool q SET next_expiry = now + $7 WHERE q.name = $1 AND q.next_expiry > now + $7;
-        RETURN QUERY SELECT 0, existing.fence, existing.acquired_at - existing.arrived_at, 0::bigint, 0::bigint,
-          longshore_permit_notify($1);
-        RETURN;
-    END IF;
-    SELECT * INTO p FROM longshore_bounded_pool q WHERE q.name = $1;
-    my_arrival := CASE WHEN is_repeat THEN existing.arrived_at ELSE greatest(now, p.last_arrival + 1) END;
-    my_rank := CASE WHEN is_repeat THEN existing.rank ELSE my_arrival + $9 END;
-    IF $4 <= p.max_weight - p.in_use AND NOT EXISTS (
-      SELECT 1 FROM longshore_permit g WHERE g.pool = $1 AND g.rank IS NOT NULL
-      AND (g.rank, g.arrived_at) < (my_rank, my_arrival))
-    THEN
-        my_arrival := least(my_arrival, now);
-        -- Not only the next number: after a restore of a backup, it is still larger than all fences granted since.
-        p.fence := greatest(p.fence + 1, now);
-        UPDATE longshore_bounded_pool q SET in_use = q.in_use + $4, fence = p.fence,
-          acquired = q.acquired + 1, next_expiry = least(q.next_expiry, now + $7),
-          wait_histogram[s.bucket] = q.wait_histogram[s.bucket] + 1
-        FROM (SELECT 1 + least(21, length(ltrim(((now - my_arrival) / 1000)::bit(64)::text, '0')))
-          AS bucket) s
-        WHERE q.name = $1;
-        INSERT INTO longshore_permit AS g
-          (pool, id, owner, weight, priority, arrived_at, expires_at, fence, acquired_at)
-        VALUES ($1, $2, $6, $4, $5, my_arrival, now + $7, p.fence, now)
-        ON CONFLICT (pool, id) DO UPDATE SET expires_at = now + $7, fence = p.fence, acquired_at = now, rank = NULL;
-        RETURN QUERY SELECT 0, p.fence, now - my_arrival, 0::bigint, 0::bigint,
-          longshore_permit_notify($1);
-        RETURN;
-    END IF;
-    PERFORM set_config('synchronous_commit', 'off', true);
-    IF $4 > p.max_weight OR $8 IS NULL THEN
-        IF is_repeat THEN
-            PERFORM longshore_permit_remove($1, $2);
+    UPDATE longshore_pool_state s SET in_use = s.in_use + $4, fence = greatest(s.fence + 1, now),
+      acquired = s.acquired + 1, next_expiry = least(s.next_expiry, now + $7),
+      wait_histogram[1] = s.wait_histogram[1] + 1
+    WHERE s.name = $1 AND s.waiting = 0 AND s.in_use + $4 <= s.max_weight AND s.next_expiry > now
+      AND s.data_lost_at + s.max_lease <= now AND $7 <= s.max_lease
+      AND greatest(s.fence + 1, now) <= s.fence_limit
+    RETURNING s.fence INTO fence;
+    IF FOUND THEN
+        INSERT INTO longshore_permit
+          (pool, id, owner, weight, priority, lease, arrived_at, expires_at, fence, acquired_at)
+        VALUES ($1, $2, $6, $4, $5, $7, now, now + $7, fence, now) ON CONFLICT DO NOTHING;
+        IF FOUND THEN
+            id := $2; outcome := 0; waited := 0;
+            RETURN NEXT;
+            RETURN;
         END IF;
-        RETURN QUERY SELECT CASE WHEN $4 > p.max_weight THEN 3 ELSE 2 END, p.max_weight, 0::bigint, 0::bigint,
-          0::bigint, longshore_permit_notify($1);
-        RETURN;
+        -- A repeated request: undo.
+        UPDATE longshore_pool_state s SET in_use = s.in_use - $4, acquired = s.acquired - 1,
+          wait_histogram[1] = s.wait_histogram[1] - 1 WHERE s.name = $1;
     END IF;
-    INSERT INTO longshore_permit AS g (pool, id, owner, weight, priority, arrived_at, expires_at, rank)
-    VALUES ($1, $2, $6, $4, $5, my_arrival, now + $8, my_rank)
-    ON CONFLICT (pool, id) DO UPDATE SET expires_at = excluded.expires_at, notified = false;
-    UPDATE longshore_bounded_pool q SET last_arrival = greatest(q.last_arrival, my_arrival),
-      next_expiry = least(q.next_expiry, now + $8)
-    WHERE q.name = $1 RETURNING q.next_expiry INTO p.next_expiry;
-    SELECT count(*) AS ahead, min(g.expires_at) AS next_expiry INTO queue FROM longshore_permit g
-    WHERE g.pool = $1 AND g.rank IS NOT NULL AND (g.rank, g.arrived_at) < (my_rank, my_arrival);
-    -- The first waiter retries when a lease can expire, the others when a waiter ahead of them can. All are notified
-    -- earlier if there is room for them.
-    RETURN QUERY SELECT 1, 0::bigint, 0::bigint, queue.ahead,
-      coalesce(queue.next_expiry, p.next_expiry) - now, longshore_permit_notify($1);
+    RETURN QUERY SELECT * FROM longshore_permit_batch(
+      $1, '{}', '{}', '{}', ARRAY[$2], $3, ARRAY[$4], ARRAY[$5], ARRAY[$6], ARRAY[$7], ARRAY[$8], ARRAY[$9],
+      $7, $4);
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_permit_batch(pool text, released uuid[], timed_out uuid[], ids uuid[], max_weight bigint, weights bigint[], priorities smallint[], owners text[], ttls bigint[], wait_ttls bigint[], priority_offsets bigint[])
- RETURNS TABLE(request_index bigint, outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint, notified uuid[])
+CREATE OR REPLACE FUNCTION public.longshore_permit_batch(pool text, released uuid[], timed_out uuid[], listening uuid[], ids uuid[], max_weight bigint, weights bigint[], priorities smallint[], owners text[], leases bigint[], wait_ttls bigint[], rank_offsets bigint[], longest_lease bigint, total_weight bigint)
+ RETURNS TABLE(id uuid, outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
- SET jit TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    commit_mode text := current_setting('synchronous_commit');
-    granted boolean := false;
-    woken uuid[] := '{}';
-    i bigint;
-BEGIN
-    IF cardinality($2) > 0 THEN
-        woken := woken || longshore_permit_release($1, $2, false);
-    END IF;
-    IF cardinality($3) > 0 THEN
-        woken := woken || longshore_permit_release($1, $3, true);
-    END IF;
-    FOR i IN SELECT a.i FROM unnest($4) WITH ORDINALITY a(id, i)
-        LEFT JOIN longshore_permit g ON g.pool = $1 AND g.id = a.id
-        ORDER BY g.rank, g.arrived_at, a.i
-    LOOP
-        SELECT i, a.outcome, a.fence, a.waited, a.ahead, a.retry_after, a.notified
-        INTO request_index, outcome, fence, waited, ahead, retry_after, notified
-        FROM longshore_permit_acquire($1, $4[i], $5, $6[i], $7[i], $8[i], $9[i], $10[i], $11[i]) a;
-        granted := granted OR outcome = 0;
-        RETURN NEXT;
-    END LOOP;
-    -- Grants wait for the disk, also if a release before them set another mode.
-    PERFORM set_config('synchronous_commit', CASE WHEN granted THEN commit_mode ELSE 'off' END, true);
-    RETURN QUERY SELECT 0::bigint, 0, 0::bigint, 0::bigint, 0::bigint, 0::bigint, woken;
-END $function$
-
-CREATE OR REPLACE FUNCTION public.longshore_permit_extend(pool text, ids uuid[], ttl bigint)
- RETURNS TABLE(lost uuid[], notified uuid[])
- LANGUAGE plpgsql
- SET plan_cache_mode TO 'force_generic_plan'
- SET jit TO 'off'
-AS $function$
-#variable_conflict use_column
-DECLARE
-    now bigint := longshore_permit_lock_pool($1, NULL);
-    held uuid[];
-BEGIN
-    WITH held AS (
-      UPDATE longshore_permit g SET expires_at = now + $3
-      WHERE g.pool = $1 AND g.id = ANY($2) AND g.fence IS NOT NULL RETURNING g.id)
-    SELECT coalesce(array_agg(h.id), '{}') INTO held FROM held h;
-    UPDATE longshore_bounded_pool p SET next_expiry = now + $3 WHERE p.name = $1 AND p.next_expiry > now + $3;
-    RETURN QUERY SELECT ARRAY(SELECT i FROM unnest($2) i WHERE i <> ALL(held)),
-      longshore_permit_notify($1);
-END $function$
-
-CREATE OR REPLACE FUNCTION public.longshore_permit_lock_pool(name text, max_weight bigint)
- RETURNS bigint
- LANGUAGE plpgsql
- SET plan_cache_mode TO 'force_generic_plan'
- SET jit TO 'off'
-AS $function$
-#variable_conflict use_column
-DECLARE
-    due bigint;
+    unanswered bigint := cardinality($5);
+    fences_needed bigint := unanswered + cardinality($4);
+    state longshore_pool_state;
     now bigint;
-    ended record;
+    free bigint;
+    is_quarantined boolean;
+    is_blocked boolean := false;
+    next record;
+    next_retry bigint;
+    waiters_ahead bigint := 0;
+    granted uuid[] := '{}';
+    fences bigint[] := '{}';
+    graces bigint[] := '{}';
+    woken uuid[] := '{}';
+    full_for uuid[] := '{}';
 BEGIN
-    SELECT p.next_expiry INTO due FROM longshore_bounded_pool p WHERE p.name = $1 FOR UPDATE;
-    IF NOT FOUND THEN
-        IF $2 IS NULL THEN
-            RETURN NULL;
-        END IF;
-        INSERT INTO longshore_bounded_pool (name, max_weight) VALUES ($1, $2) ON CONFLICT DO NOTHING;
-        SELECT p.next_expiry INTO due FROM longshore_bounded_pool p WHERE p.name = $1 FOR UPDATE;
-    END IF;
+    SELECT * INTO state FROM longshore_pool_state s WHERE s.name = $1 FOR UPDATE;
     now := longshore_now_micros();
-    IF now >= due THEN
+    IF state.name IS NULL OR now >= state.next_expiry OR $13 + longshore_handover_grace() > state.max_lease
+      OR greatest(state.fence, now) + fences_needed > state.fence_limit
+    THEN
+        state := longshore_permit_begin($1, CASE WHEN unanswered > 0 THEN $6 END, $13 + longshore_handover_grace(),
+          fences_needed);
+        IF state.name IS NULL THEN
+            RETURN;
+        END IF;
+        now := longshore_now_micros();
+    END IF;
+    is_quarantined := now < state.data_lost_at + state.max_lease;
+
+    IF cardinality($2) > 0 OR cardinality($3) > 0 THEN
+        WITH gone AS (
+          DELETE FROM longshore_permit g WHERE g.pool = $1 AND g.id = ANY($2 || $3)
+          RETURNING g.id, g.weight, g.fence)
+        SELECT state.in_use - coalesce(sum(g.weight) FILTER (WHERE g.fence IS NOT NULL), 0),
+          state.waiting - count(*) FILTER (WHERE g.fence IS NULL),
+          state.timeouts + count(*) FILTER (WHERE g.id = ANY($3))
+        INTO state.in_use, state.waiting, state.timeouts FROM gone g;
+    END IF;
+
+    -- All requests at once, if there is room and no waiter. Repeated requests conflict.
+    IF unanswered > 0 AND state.waiting = 0 AND state.in_use + $14 <= state.max_weight AND NOT is_quarantined THEN
+        FOR next IN INSERT INTO longshore_permit
+          (pool, id, owner, weight, priority, lease, arrived_at, expires_at, fence, acquired_at)
+          SELECT $1, a.id, a.owner, a.weight, a.priority, a.lease, now, now + a.lease,
+            greatest(state.fence, now - 1) + a.n, now
+          FROM unnest($5, $7, $8, $9, $10) WITH ORDINALITY a(id, weight, priority, owner, lease, n)
+          ON CONFLICT DO NOTHING RETURNING id, weight, fence, expires_at
+        LOOP
+            granted := granted || next.id;
+            state.in_use := state.in_use + next.weight;
+            state.fence := greatest(state.fence, next.fence);
+            state.next_expiry := least(state.next_expiry, next.expires_at);
+            id := next.id; outcome := 0; fence := next.fence; waited := 0;
+            RETURN NEXT;
+        END LOOP;
+        unanswered := unanswered - cardinality(granted);
+        state.acquired := state.acquired + cardinality(granted);
+        state.wait_histogram[1] := state.wait_histogram[1] + cardinality(granted);
+    END IF;
+
+    -- The others join the queue. A repeated request keeps its place, or renews the lease that it holds.
+    IF unanswered > 0 THEN
+        state.last_arrival := greatest(now, state.last_arrival);
+        FOR next IN INSERT INTO longshore_permit AS g
+          (pool, id, owner, weight, priority, lease, arrived_at, expires_at, rank)
+          SELECT $1, a.id, a.owner, a.weight, a.priority, a.lease, state.last_arrival + a.n,
+            now + coalesce(a.wait_ttl, 0), state.last_arrival + a.n + a.rank_offset
+          FROM unnest($5, $7, $8, $9, $10, $11, $12) WITH ORDINALITY
+            a(id, weight, priority, owner, lease, wait_ttl, rank_offset, n)
+          WHERE a.id <> ALL(granted)
+          ON CONFLICT (pool, id) DO UPDATE SET lease = excluded.lease, notified = false,
+            expires_at = CASE WHEN g.fence IS NULL THEN excluded.expires_at ELSE now + excluded.lease END
+          RETURNING g.id, g.expires_at, g.fence, g.acquired_at - g.arrived_at AS waited, g.xmax = 0 AS is_new
+        LOOP
+            state.waiting := state.waiting + next.is_new::int;
+            -- The place of a request that does not wait is gone at the end.
+            IF next.expires_at > now THEN
+                state.next_expiry := least(state.next_expiry, next.expires_at);
+            END IF;
+            IF next.fence IS NOT NULL THEN
+                unanswered := unanswered - 1;
+                id := next.id; outcome := 0; fence := next.fence; waited := next.waited;
+                RETURN NEXT;
+            END IF;
+        END LOOP;
+        state.last_arrival := state.last_arrival + cardinality($5);
+        IF state.max_weight < ANY($7) THEN
+            FOR next IN DELETE FROM longshore_permit g
+              WHERE g.pool = $1 AND g.id = ANY($5) AND g.rank IS NOT NULL AND g.weight > state.max_weight
+              RETURNING g.id
+            LOOP
+                state.waiting := state.waiting - 1;
+                unanswered := unanswered - 1;
+                id := next.id; outcome := 3; fence := state.max_weight; waited := 0;
+                RETURN NEXT;
+            END LOOP;
+        END IF;
+        granted := '{}';
+    END IF;
+
+    -- Walks the queue as far as there is room and there are requests to answer. The first waiter retries when a lease
+    -- can expire or the quarantine ends, the others when a waiter ahead of them can. All are woken earlier if there is
+    -- room for them.
+    free := CASE WHEN is_quarantined THEN 0 ELSE state.max_weight - state.in_use END;
+    next_retry := state.next_expiry;
+    IF is_quarantined THEN
+        next_retry := least(next_retry, state.data_lost_at + state.max_lease);
+    END IF;
+    IF state.waiting > 0 AND (free > 0 OR unanswered > 0) THEN
+        FOR next IN SELECT g.id, g.weight, g.notified, g.arrived_at, g.expires_at, g.lease FROM longshore_permit g
+            WHERE g.pool = $1 AND g.rank IS NOT NULL ORDER BY g.rank, g.arrived_at
+        LOOP
+            id := next.id; fence := 0; waited := 0; ahead := 0; retry_after := 0;
+            IF NOT is_blocked AND next.weight <= free AND (id = ANY($5) OR id = ANY($4)) THEN
+                free := free - next.weight;
+                state.fence := greatest(state.fence + 1, now);
+                state.in_use := state.in_use + next.weight;
+                state.next_expiry := least(state.next_expiry, now + next.lease);
+                outcome := 0; fence := state.fence; waited := greatest(now - next.arrived_at, 0);
+                state.wait_histogram[longshore_wait_bucket(waited)] :=
+                  state.wait_histogram[longshore_wait_bucket(waited)] + 1;
+                granted := granted || id;
+                fences := fences || fence;
+                IF id = ANY($5) THEN
+                    graces := graces || 0::bigint;
+                    unanswered := unanswered - 1;
+                ELSE
+                    graces := graces || longshore_handover_grace();
+                END IF;
+                RETURN NEXT;
+            ELSIF id = ANY($5) AND $11[array_position($5, id)] IS NULL THEN
+                full_for := full_for || id;
+                unanswered := unanswered - 1;
+                outcome := 2;
+                RETURN NEXT;
+            ELSE
+                is_blocked := true;
+                free := CASE WHEN next.weight <= free THEN free - next.weight ELSE -1 END;
+                IF id = ANY($5) THEN
+                    unanswered := unanswered - 1;
+                    outcome := 1; ahead := waiters_ahead; retry_after := greatest(next_retry - now, 1);
+                    RETURN NEXT;
+                END IF;
+                IF free >= 0 AND NOT next.notified THEN
+                    woken := woken || id;
+                    outcome := 4;
+                    RETURN NEXT;
+                END IF;
+                next_retry := CASE waiters_ahead WHEN 0 THEN next.expires_at
+                  ELSE least(next_retry, next.expires_at) END;
+                waiters_ahead := waiters_ahead + 1;
+            END IF;
+            EXIT WHEN free <= 0 AND unanswered = 0;
+        END LOOP;
+        IF cardinality(granted) > 0 THEN
+            UPDATE longshore_permit g SET fence = a.fence, acquired_at = now, arrived_at = least(g.arrived_at, now),
+              expires_at = now + g.lease + a.grace, rank = NULL, notified = false
+            FROM unnest(granted, fences, graces) a(id, fence, grace) WHERE g.pool = $1 AND g.id = a.id;
+            state.waiting := state.waiting - cardinality(granted);
+            state.acquired := state.acquired + cardinality(granted);
+        END IF;
+        IF cardinality(woken) > 0 THEN
+            UPDATE longshore_permit g SET notified = true WHERE g.pool = $1 AND g.id = ANY(woken);
+        END IF;
+        IF cardinality(full_for) > 0 THEN
+            DELETE FROM longshore_permit g WHERE g.pool = $1 AND g.id = ANY(full_for);
+            state.waiting := state.waiting - cardinality(full_for);
+        END IF;
+    END IF;
+    UPDATE longshore_pool_state s SET max_lease = state.max_lease, fence_limit = state.fence_limit,
+      fence = state.fence, in_use = state.in_use, waiting = state.waiting, last_arrival = state.last_arrival,
+      next_expiry = state.next_expiry, acquired = state.acquired, timeouts = state.timeouts, expired = state.expired,
+      wait_histogram = state.wait_histogram
+    WHERE s.name = $1;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_permit_begin(name text, max_weight bigint, lease bigint, fences bigint)
+ RETURNS longshore_pool_state
+ LANGUAGE plpgsql
+AS $function$
+#variable_conflict use_column
+DECLARE
+    state longshore_pool_state := longshore_permit_lock_pool($1, $2);
+    now bigint := longshore_now_micros();
+BEGIN
+    IF state.name IS NULL THEN
+        RETURN NULL;
+    END IF;
+    IF now >= state.next_expiry THEN
         WITH ended AS (
           DELETE FROM longshore_permit g WHERE g.pool = $1 AND g.expires_at <= now
           RETURNING g.weight, g.fence)
-        SELECT coalesce(sum(g.weight) FILTER (WHERE g.fence IS NOT NULL), 0) AS weight,
-          count(g.fence) AS leases INTO ended FROM ended g;
-        UPDATE longshore_bounded_pool p SET in_use = p.in_use - ended.weight,
-          expired = p.expired + ended.leases, next_expiry = coalesce(
-            (SELECT min(g.expires_at) FROM longshore_permit g WHERE g.pool = $1), 9223372036854775807)
-        WHERE p.name = $1;
+        SELECT state.in_use - coalesce(sum(g.weight) FILTER (WHERE g.fence IS NOT NULL), 0),
+          state.waiting - count(*) FILTER (WHERE g.fence IS NULL), state.expired + count(g.fence)
+        INTO state.in_use, state.waiting, state.expired FROM ended g;
+        SELECT coalesce(min(g.expires_at), 9223372036854775807) INTO state.next_expiry
+        FROM longshore_permit g WHERE g.pool = $1;
     END IF;
-    RETURN now;
-END $function$
-
-CREATE OR REPLACE FUNCTION public.longshore_permit_notify(name text)
- RETURNS uuid[]
- LANGUAGE plpgsql
- SET plan_cache_mode TO 'force_generic_plan'
- SET jit TO 'off'
-AS $function$
-#variable_conflict use_column
-DECLARE
-    free bigint;
-    next record;
-    unnotified uuid[] := '{}';
-BEGIN
-    SELECT p.max_weight - p.in_use INTO free FROM longshore_bounded_pool p WHERE p.name = $1;
-    IF free <= 0 THEN
-        RETURN unnotified;
-    END IF;
-    FOR next IN SELECT g.id, g.weight, g.notified FROM longshore_permit g
-        WHERE g.pool = $1 AND g.rank IS NOT NULL ORDER BY g.rank, g.arrived_at
-    LOOP
-        free := free - next.weight;
-        EXIT WHEN free < 0;
-        IF NOT next.notified THEN
-            unnotified := unnotified || next.id;
+    IF $3 > state.max_lease OR greatest(state.fence, now) + $4 > state.fence_limit THEN
+        PERFORM longshore_commit_durably();
+        -- Fences for an hour, so that this is rare.
+        UPDATE longshore_bounded_pool p SET max_lease = greatest(p.max_lease, $3),
+          fence_limit = greatest(state.fence, now) + $4 + 3600000000
+        WHERE p.name = $1 RETURNING p.max_lease, p.fence_limit INTO state.max_lease, state.fence_limit;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the bounded pool % has a row in longshore_pool_state but none in longshore_bounded_pool', $1
+              USING HINT = 'Delete its row of longshore_pool_state: the next request creates the pool again.';
         END IF;
-    END LOOP;
-    IF cardinality(unnotified) > 0 THEN
-        UPDATE longshore_permit g SET notified = true WHERE g.pool = $1 AND g.id = ANY(unnotified);
     END IF;
-    RETURN unnotified;
+    RETURN state;
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_permit_release(pool text, ids uuid[], timed_out boolean)
- RETURNS uuid[]
+CREATE OR REPLACE FUNCTION public.longshore_permit_create(pool text, max_weight bigint)
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+#variable_conflict use_column
+BEGIN
+    PERFORM longshore_commit_durably();
+    INSERT INTO longshore_bounded_pool (name, max_weight) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+    RETURN CASE WHEN NOT FOUND THEN (SELECT p.max_weight FROM longshore_bounded_pool p WHERE p.name = $1) END;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_permit_extend(pool text, ids uuid[], lease bigint)
+ RETURNS TABLE(id uuid, outcome integer)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
- SET jit TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    permit uuid;
-    removed bigint := 0;
+    state longshore_pool_state := longshore_permit_begin($1, NULL, $3, 0);
+    now bigint := longshore_now_micros();
+    held uuid[] := '{}';
 BEGIN
-    PERFORM set_config('synchronous_commit', 'off', true);
-    IF longshore_permit_lock_pool($1, NULL) IS NULL THEN
-        RETURN '{}';
+    IF state.name IS NOT NULL THEN
+        WITH held AS (
+          UPDATE longshore_permit g SET expires_at = now + $3, lease = $3
+          WHERE g.pool = $1 AND g.id = ANY($2) AND g.fence IS NOT NULL RETURNING g.id)
+        SELECT coalesce(array_agg(h.id), '{}') INTO held FROM held h;
+        state.next_expiry := least(state.next_expiry, now + $3);
+        PERFORM longshore_permit_save(state);
+        RETURN QUERY SELECT w.id, w.outcome FROM longshore_permit_wake($1) w;
     END IF;
-    FOREACH permit IN ARRAY $2 LOOP
-        removed := removed + longshore_permit_remove($1, permit)::int;
-    END LOOP;
-    IF $3 AND removed > 0 THEN
-        UPDATE longshore_bounded_pool p SET timeouts = p.timeouts + removed WHERE p.name = $1;
-    END IF;
-    RETURN longshore_permit_notify($1);
+    RETURN QUERY SELECT i, 5 FROM unnest($2) i WHERE i <> ALL(held);
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_permit_remove(name text, id uuid)
- RETURNS boolean
+CREATE OR REPLACE FUNCTION public.longshore_permit_lock_pool(name text, max_weight bigint)
+ RETURNS longshore_pool_state
  LANGUAGE plpgsql
- SET plan_cache_mode TO 'force_generic_plan'
- SET jit TO 'off'
+ SET enable_seqscan TO 'on'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    removed record;
+    state longshore_pool_state;
 BEGIN
-    DELETE FROM longshore_permit g WHERE g.pool = $1 AND g.id = $2
-    RETURNING g.weight, g.fence INTO removed;
+    SELECT * INTO state FROM longshore_pool_state s WHERE s.name = $1 FOR UPDATE;
     IF NOT FOUND THEN
-        RETURN false;
+        IF $2 IS NOT NULL THEN
+            PERFORM longshore_commit_durably();
+            INSERT INTO longshore_bounded_pool (name, max_weight) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+        END IF;
+        INSERT INTO longshore_permit_epoch (began_at) VALUES (longshore_now_micros()) ON CONFLICT DO NOTHING;
+        INSERT INTO longshore_pool_state (name, max_weight, max_lease, fence_limit, data_lost_at, fence)
+        SELECT p.name, p.max_weight, p.max_lease, p.fence_limit, e.began_at, p.fence_limit
+        FROM longshore_bounded_pool p CROSS JOIN longshore_permit_epoch e WHERE p.name = $1
+        ON CONFLICT DO NOTHING;
+        SELECT * INTO state FROM longshore_pool_state s WHERE s.name = $1 FOR UPDATE;
     END IF;
-    IF removed.fence IS NOT NULL THEN
-        UPDATE longshore_bounded_pool p SET in_use = p.in_use - removed.weight WHERE p.name = $1;
+    RETURN state;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_permit_release(pool text, ids uuid[])
+ RETURNS TABLE(id uuid, outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint)
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
+AS $function$
+#variable_conflict use_column
+DECLARE
+    waiters bigint;
+    freed bigint;
+BEGIN
+    SELECT s.waiting INTO waiters FROM longshore_pool_state s WHERE s.name = $1 FOR UPDATE;
+    IF waiters = 0 THEN
+        WITH gone AS (
+          DELETE FROM longshore_permit g WHERE g.pool = $1 AND g.id = ANY($2) RETURNING g.weight)
+        SELECT sum(g.weight) INTO freed FROM gone g;
+        IF freed > 0 THEN
+            UPDATE longshore_pool_state s SET in_use = s.in_use - freed WHERE s.name = $1;
+        END IF;
+        RETURN;
     END IF;
-    RETURN true;
+    RETURN QUERY SELECT * FROM longshore_permit_batch(
+      $1, $2, '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0);
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_permit_reset(pool text)
- RETURNS uuid[]
+ RETURNS TABLE(id uuid, outcome integer)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
- SET jit TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
-    waiters uuid[];
+    state longshore_pool_state := longshore_permit_lock_pool($1, NULL);
 BEGIN
-    PERFORM longshore_permit_lock_pool($1, NULL);
-    WITH removed AS (DELETE FROM longshore_permit g WHERE g.pool = $1 RETURNING g.id, g.rank)
-    SELECT coalesce(array_agg(g.id) FILTER (WHERE g.rank IS NOT NULL), '{}') INTO waiters FROM removed g;
-    UPDATE longshore_bounded_pool p SET in_use = 0, acquired = 0, timeouts = 0, expired = 0,
-      wait_histogram = array_fill(0, ARRAY[22]) WHERE p.name = $1;
-    RETURN waiters;
+    RETURN QUERY WITH removed AS (DELETE FROM longshore_permit g WHERE g.pool = $1 RETURNING g.id, g.rank)
+      SELECT r.id, 4 FROM removed r WHERE r.rank IS NOT NULL;
+    UPDATE longshore_bounded_pool p SET max_lease = 0 WHERE p.name = $1;
+    UPDATE longshore_pool_state s SET max_lease = 0, data_lost_at = 0, in_use = 0, waiting = 0, acquired = 0,
+      timeouts = 0, expired = 0, wait_histogram = array_fill(0, ARRAY[22]) WHERE s.name = $1;
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_permit_resize(pool text, max_weight bigint)
- RETURNS uuid[]
+ RETURNS TABLE(id uuid, outcome integer)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
- SET jit TO 'off'
+ SET enable_seqscan TO 'off'
+ SET enable_bitmapscan TO 'off'
 AS $function$
 #variable_conflict use_column
 DECLARE
+    state longshore_pool_state := longshore_permit_begin($1, $2, 0, 0);
     heavy uuid[];
 BEGIN
-    PERFORM longshore_permit_lock_pool($1, $2);
+    PERFORM longshore_commit_durably();
     UPDATE longshore_bounded_pool p SET max_weight = $2 WHERE p.name = $1;
     WITH heavy AS (
       DELETE FROM longshore_permit g WHERE g.pool = $1 AND g.rank IS NOT NULL AND g.weight > $2
       RETURNING g.id)
     SELECT coalesce(array_agg(h.id), '{}') INTO heavy FROM heavy h;
-    RETURN heavy || longshore_permit_notify($1);
+    state.max_weight := $2;
+    state.waiting := state.waiting - cardinality(heavy);
+    PERFORM longshore_permit_save(state);
+    RETURN QUERY SELECT h, 4 FROM unnest(heavy) h;
+    RETURN QUERY SELECT w.id, w.outcome FROM longshore_permit_wake($1) w;
 END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_permit_save(state longshore_pool_state)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+#variable_conflict use_column
+BEGIN
+    UPDATE longshore_pool_state s SET max_weight = $1.max_weight, max_lease = $1.max_lease,
+      fence_limit = $1.fence_limit, data_lost_at = $1.data_lost_at, fence = $1.fence, in_use = $1.in_use,
+      waiting = $1.waiting, last_arrival = $1.last_arrival, next_expiry = $1.next_expiry, acquired = $1.acquired,
+      timeouts = $1.timeouts, expired = $1.expired, wait_histogram = $1.wait_histogram
+    WHERE s.name = $1.name;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_permit_wake(pool text)
+ RETURNS TABLE(id uuid, outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint)
+ LANGUAGE sql
+AS $function$
+    SELECT * FROM longshore_permit_batch($1, '{}', '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0)
+$function$
 
 CREATE OR REPLACE FUNCTION public.longshore_record_calls(ids uuid[], tenants text[], requests text[], profiles text[], providers text[], models text[], units uuid[], batches text[], sessions uuid[], workers text[], tokens bigint[], picos bigint[], statuses smallint[], codes text[], answering_models text[], input_tokens bigint[], output_tokens bigint[], cached bigint[], cache_writes bigint[], latencies bigint[], attempt_counts bigint[], costs bigint[], estimates boolean[], modes smallint[], tiers text[], long_cache_writes bigint[], now bigint, this_month text, single_statement boolean)
  RETURNS void
@@ -1754,6 +1918,15 @@ BEGIN
       WHERE s.started_at IS NULL) a
     LEFT JOIN started s ON NOT a.all_started;
 END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_wait_bucket(waited bigint)
+ RETURNS integer
+ LANGUAGE sql
+ IMMUTABLE
+AS $function$
+    SELECT 1 + width_bucket($1 / 1000, '{1,2,4,8,16,32,64,128,256,512,1024,2048,4096,8192,16384,32768,65536,131072,
+      262144,524288,1048576}'::bigint[])
+$function$
 
 CREATE OR REPLACE FUNCTION public.longshore_write_buckets(names text[], levels double precision[], times bigint[], existing text[])
  RETURNS void

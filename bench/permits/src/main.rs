@@ -1,6 +1,6 @@
 //! Measures permits: pairs of acquire and release. On Redis, compared with the plain pair of commands (BLPOP and
 //! RPUSH on a list of tokens, a connection for each task) and with two PINGs, which is the limit; then in memory,
-//! in a SQLite file and on PostgreSQL.
+//! in a SQLite file and on PostgreSQL, there beside pgbench.
 //!
 //! `cargo run --profile dist -p bench-permits` alternates the contestants on a private Redis and shows medians:
 //! trust the ratios, not the rates. `--peers` installs and adds npm's redis-semaphore. `--once` runs everything
@@ -11,6 +11,7 @@
 mod figures;
 mod ours;
 mod peer;
+mod pgbench;
 mod plain;
 mod run;
 mod stores;

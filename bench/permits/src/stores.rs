@@ -1,4 +1,5 @@
 //! Pools in memory, in a SQLite file and on PostgreSQL: acquire and release through `BoundedPool`, as in programs.
+//! On PostgreSQL beside pgbench, with a client for each task. Its clients do not wait for permits: it always has 64.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,9 @@ use longshore::{BoundedPool, MemoryPermits, Permits, PoolName};
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::servers::PrivatePostgres;
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, block_in_place};
+
+use crate::pgbench;
 
 /// The numbers of tasks and of permits.
 const LOADS: [(u32, u32); 4] = [(1, 64), (2, 64), (32, 64), (32, 4)];
@@ -28,20 +31,33 @@ pub(crate) async fn measure(rounds: usize, seconds: f64) -> Result<()> {
     ];
     for (tasks, permits) in LOADS {
         println!("\n{tasks} tasks on {permits} permits, through BoundedPool");
+        let mut limits = Vec::new();
         for (name, end) in &ends {
             let mut rates = Vec::new();
             for _ in 0..rounds {
+                if *name == "PostgreSQL" {
+                    limits.push(block_in_place(|| pgbench::run(&server, tasks, seconds))?);
+                }
                 let pool = PoolName::new(format!("bench-{tasks}-{permits}"))?;
                 let pool = BoundedPool::builder(Arc::clone(end), pool, permits).build();
                 rates.push(run(&pool, tasks, seconds).await?);
             }
-            rates.sort_unstable_by(f64::total_cmp);
-            let rate = rates[rates.len() / 2];
+            let rate = median(rates);
             let each = f64::from(tasks) / rate * 1e6;
-            println!("  {name:<12} {rate:>10.0} pairs/s   {each:>9.2} us each");
+            print!("  {name:<12} {rate:>10.0} pairs/s   {each:>9.2} us each");
+            if *name == "PostgreSQL" {
+                let limit = median(std::mem::take(&mut limits));
+                print!("   {:.2} of pgbench ({limit:.0} pairs/s)", rate / limit);
+            }
+            println!();
         }
     }
     Ok(())
+}
+
+fn median(mut rates: Vec<f64>) -> f64 {
+    rates.sort_unstable_by(f64::total_cmp);
+    rates[rates.len() / 2]
 }
 
 /// Measures pairs per second with this many tasks.

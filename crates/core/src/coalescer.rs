@@ -201,6 +201,9 @@ impl<J, A> SendLoop<J, A> {
     where
         F: Future<Output = Vec<A>>,
     {
+        if !self.gather.direct_when_idle {
+            self.collect_requests().await;
+        }
         while let Some(started) = poll_fn(|cx| Poll::Ready(self.start_next(&call, cx))).await {
             let results = started.finish().await;
             let callers = self.take_callers();
@@ -209,10 +212,26 @@ impl<J, A> SendLoop<J, A> {
                 // The caller may be gone.
                 let _ = caller.send(result);
             }
-            if batched {
+            if !self.gather.direct_when_idle {
+                self.collect_requests().await;
+            } else if batched {
                 // Callers that were answered together are likely to send again.
                 yield_now().await;
             }
+        }
+    }
+
+    /// Yields as long as that brings further requests: tasks that were woken together send
+    /// together. With one call at a time, a request that misses this call waits for all of it.
+    async fn collect_requests(&self) {
+        let mut buffered = usize::MAX;
+        loop {
+            let now = self.gather.lock().waiting.len();
+            if now == buffered || now >= MAX_BATCH {
+                return;
+            }
+            buffered = now;
+            yield_now().await;
         }
     }
 
@@ -305,10 +324,10 @@ mod tests {
         let (gather, may) = (TestCoalescer::new(Coalescer::sequential()), Arc::new(Notify::new()));
         let first = run(&gather, &may, 1);
         let others = async {
-            yield_now().await;
+            settle().await;
             let free = async {
                 may.notify_one();
-                yield_now().await;
+                settle().await;
                 may.notify_one();
             };
             tokio::join!(run(&gather, &may, 2), run(&gather, &may, 3), free)

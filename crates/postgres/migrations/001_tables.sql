@@ -532,36 +532,60 @@ CREATE TABLE longshore_provider_batch (
 );
 
 
--- Bounded pools. Times are by the server's clock, read while the pool's row is locked.
+-- Bounded pools. Times are by the server's clock, in microseconds.
+--
+-- Permits do not wait for the disk: held permits, wait queues and counters are in unlogged tables. A clean restart keeps
+-- these. A crash of the server, a promotion of a standby and a recovery from a base backup empty them, which is noticed
+-- by the missing row of longshore_permit_epoch: then nothing is granted until all lost leases have expired.
 
+-- What survives a crash. Written rarely, and its commits wait for the disk.
 CREATE TABLE longshore_bounded_pool (
+    name        text PRIMARY KEY,
+    max_weight  bigint NOT NULL CHECK (max_weight >= 0),
+    max_lease   bigint NOT NULL DEFAULT 0,  -- no longer lease is granted before this is raised
+    fence_limit bigint NOT NULL DEFAULT 0   -- no larger fence is granted before this is raised
+);
+
+-- The time since which the unlogged tables are complete: 0 after the migration, else when a loss of data was noticed.
+CREATE UNLOGGED TABLE longshore_permit_epoch (
+    began_at bigint NOT NULL,
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row)
+);
+INSERT INTO longshore_permit_epoch (began_at) VALUES (0);
+
+-- The state of each pool, with copies of the columns of longshore_bounded_pool. Operations lock this row first. No CHECK
+-- here and in longshore_permit: each statement would parse their expressions again, a tenth of its time.
+CREATE UNLOGGED TABLE longshore_pool_state (
     name           text PRIMARY KEY,
-    max_weight     bigint NOT NULL CHECK (max_weight >= 0),
-    in_use         bigint NOT NULL DEFAULT 0 CHECK (in_use >= 0),  -- the weight of all held permits
-    fence          bigint NOT NULL DEFAULT 0,
+    max_weight     bigint NOT NULL,
+    max_lease      bigint NOT NULL,
+    fence_limit    bigint NOT NULL,
+    data_lost_at   bigint NOT NULL,            -- nothing is granted until `max_lease` after this time
+    fence          bigint NOT NULL,            -- the last granted fence
+    in_use         bigint NOT NULL DEFAULT 0,  -- the weight of all held permits
+    waiting        bigint NOT NULL DEFAULT 0,  -- the number of waiters
     last_arrival   bigint NOT NULL DEFAULT 0,  -- `arrived_at` of the last waiter; the next one's is larger
-    next_expiry    bigint NOT NULL DEFAULT 0,  -- no row of longshore_permit expires before this time
+    next_expiry    bigint NOT NULL DEFAULT 9223372036854775807,  -- no row of longshore_permit expires before this time
     acquired       bigint NOT NULL DEFAULT 0,
     timeouts       bigint NOT NULL DEFAULT 0,
     expired        bigint NOT NULL DEFAULT 0,
     wait_histogram bigint[] NOT NULL DEFAULT array_fill(0, ARRAY[22])  -- counts of waits by duration
-        CHECK (cardinality(wait_histogram) = 22)
 ) WITH (fillfactor = 20);  -- every operation updates the row: its versions stay on its page
 
 -- Held permits (with a fence) and waiting requests (with a rank).
-CREATE TABLE longshore_permit (
+CREATE UNLOGGED TABLE longshore_permit (
     pool        text NOT NULL,
     id          uuid NOT NULL,
     owner       text NOT NULL,
-    weight      bigint NOT NULL CHECK (weight > 0),
+    weight      bigint NOT NULL,
     priority    smallint NOT NULL,
+    lease       bigint NOT NULL,
     arrived_at  bigint NOT NULL,
     expires_at  bigint NOT NULL,                 -- of the lease, or of the place in the wait queue
     fence       bigint,
     acquired_at bigint,
     rank        bigint,                          -- orders the wait queue: arrival time plus an offset for the priority
     notified    boolean NOT NULL DEFAULT false,  -- whether the waiter was told to retry and has not done so yet
-    CHECK ((fence IS NULL) = (rank IS NOT NULL)),
     PRIMARY KEY (pool, id)
 );
 CREATE INDEX longshore_permit_waiting ON longshore_permit (pool, rank, arrived_at) WHERE rank IS NOT NULL;

@@ -2,9 +2,11 @@
 //! autocommit mode. Requests that arrive while a call is in flight are sent together by the next
 //! call (`longshore_permit_batch`).
 //!
-//! This module reads the replies and wakes the requests that they name ([`PermitWakeups`]).
+//! A reply may also grant permits to other waiters of this process ([`PoolRegistry`]), and names the
+//! waiters to wake ([`PermitWakeups`]).
 
 mod batched;
+mod registry;
 mod stats;
 mod wakeups;
 
@@ -12,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_core::permits::{
-    AcquireRequest, AcquireResult, IfFull, PERMIT_AGING_PER_LEVEL, PermitGrant, PermitRequest, PoolChange,
+    AcquireRequest, AcquireResult, IfFull, PermitGrant, PermitRequest, PoolChange,
 };
 use longshore_core::{Error, PermitId, PoolName, Result};
 use tokio_postgres::Row;
@@ -22,7 +24,7 @@ use crate::error::damaged;
 use crate::row::value;
 use crate::store::StoreInner;
 use crate::typed_params::replace_nul;
-pub(crate) use batched::PoolCoalescers;
+pub(crate) use registry::PoolRegistry;
 pub(crate) use stats::list;
 pub(crate) use wakeups::PermitWakeups;
 
@@ -74,52 +76,40 @@ fn wait_ttl(ask: &AcquireRequest) -> Option<i64> {
     }
 }
 
-async fn ask_one(inner: &StoreInner, pool: &PoolName, ask: &AcquireRequest) -> Result<AcquireResult> {
-    let level = ask.priority.level();
-    let row = one(
-        inner,
-        "SELECT outcome, fence, waited, ahead, retry_after, notified
-         FROM longshore_permit_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        &[
-            &pool.as_str(),
-            &uuid(ask.id),
-            &i64::from(ask.max),
-            &i64::from(ask.weight),
-            &i16::from(level),
-            &replace_nul(&ask.owner),
-            &micros(ask.ttl),
-            &wait_ttl(ask),
-            &micros(PERMIT_AGING_PER_LEVEL * u32::from(level)),
-        ],
-    )
-    .await?;
-    inner.notifier.permit_wakeups.wake(value(&row, 5)?);
-    answer(&row)
+/// What a row of a pool function says about a request.
+enum Outcome {
+    Answer(AcquireResult),
+    /// The request waits, and should be repeated.
+    Woken,
 }
 
-fn answer(row: &Row) -> Result<AcquireResult> {
-    Ok(match value::<i32>(row, 0)? {
-        0 => AcquireResult::Granted(PermitGrant { fence: number(row, 1)?, waited: duration(row, 2)? }),
-        1 => AcquireResult::Waiting { position: number(row, 3)?, retry_after: duration(row, 4)? },
+fn outcome(row: &Row) -> Result<Outcome> {
+    Ok(Outcome::Answer(match value::<i32>(row, 1)? {
+        0 => AcquireResult::Granted(PermitGrant { fence: number(row, 2)?, waited: duration(row, 3)? }),
+        1 => AcquireResult::Waiting { position: number(row, 4)?, retry_after: duration(row, 5)? },
         2 => AcquireResult::Full,
-        _ => AcquireResult::TooHeavy { max: number(row, 1)? },
-    })
+        3 => AcquireResult::TooHeavy { max: number(row, 2)? },
+        WOKEN => return Ok(Outcome::Woken),
+        other => return Err(damaged(format!("a pool function that returns the unknown outcome {other}"))),
+    }))
 }
 
-async fn one(inner: &StoreInner, sql: &str, params: &[&dyn crate::typed_params::SqlParam]) -> Result<Row> {
-    let rows = inner.query_autocommit(sql, params).await?;
-    rows.into_iter().next().ok_or_else(|| damaged("a pool function that returns no row"))
-}
+/// The outcome of a waiter to wake.
+const WOKEN: i32 = 4;
 
-/// Runs a function that returns only the requests to wake.
+/// Runs a function that returns ids with outcomes. Wakes waiters, and returns the other ids.
 async fn run_and_wake(
     inner: &StoreInner,
     sql: &str,
     params: &[&dyn crate::typed_params::SqlParam],
-) -> Result<()> {
-    let row = one(inner, sql, params).await?;
-    inner.notifier.permit_wakeups.wake(value(&row, 0)?);
-    Ok(())
+) -> Result<Vec<PermitId>> {
+    let (mut woken, mut others) = (Vec::new(), Vec::new());
+    for row in inner.query_autocommit(sql, params).await? {
+        let ids = if value::<i32>(&row, 1)? == WOKEN { &mut woken } else { &mut others };
+        ids.push(value(&row, 0)?);
+    }
+    inner.notifier.permit_wakeups.wake(woken);
+    Ok(others.into_iter().map(permit_id).collect())
 }
 
 /// Renews leases, and returns the permits that are not held.
@@ -129,10 +119,8 @@ pub(crate) async fn extend(
     ids: &[PermitId],
     ttl: Duration,
 ) -> Result<Vec<PermitId>> {
-    let sql = "SELECT lost, notified FROM longshore_permit_extend($1, $2, $3)";
-    let row = one(inner, sql, &[&pool.as_str(), &uuids(ids), &micros(ttl)]).await?;
-    inner.notifier.permit_wakeups.wake(value(&row, 1)?);
-    Ok(value::<Vec<Uuid>>(&row, 0)?.into_iter().map(permit_id).collect())
+    let sql = "SELECT id, outcome FROM longshore_permit_extend($1, $2, $3)";
+    run_and_wake(inner, sql, &[&pool.as_str(), &uuids(ids), &micros(ttl)]).await
 }
 
 /// Releases permits, or removes their requests from the queue.
@@ -142,26 +130,25 @@ pub(crate) async fn release(
     ids: &[PermitId],
     timed_out: bool,
 ) -> Result<()> {
+    let entry = inner.pool_registry.entry(pool);
+    for id in ids {
+        entry.take_grant(*id);
+    }
     inner.notifier.permit_wakeups.close(ids).await;
     let job = PermitRequest::Release { ids: ids.to_vec(), late: timed_out };
     batched::submit(inner, pool, job).await.map(drop)
 }
 
-async fn release_one(inner: &StoreInner, pool: &PoolName, ids: &[PermitId], late: bool) -> Result<()> {
-    let sql = "SELECT longshore_permit_release($1, $2, $3)";
-    run_and_wake(inner, sql, &[&pool.as_str(), &uuids(ids), &late]).await
-}
-
 /// Creates, resizes or resets a pool.
 pub(crate) async fn change(inner: &StoreInner, pool: &PoolName, change: PoolChange) -> Result<Option<u32>> {
     match change {
-        PoolChange::Create(max) => return init(inner, pool, max).await,
+        PoolChange::Create(max) => return create(inner, pool, max).await,
         PoolChange::Resize(max) => {
-            let sql = "SELECT longshore_permit_resize($1, $2)";
+            let sql = "SELECT id, outcome FROM longshore_permit_resize($1, $2)";
             run_and_wake(inner, sql, &[&pool.as_str(), &i64::from(max)]).await?;
         }
         PoolChange::Reset => {
-            let sql = "SELECT longshore_permit_reset($1)";
+            let sql = "SELECT id, outcome FROM longshore_permit_reset($1)";
             run_and_wake(inner, sql, &[&pool.as_str()]).await?;
         }
     }
@@ -169,22 +156,12 @@ pub(crate) async fn change(inner: &StoreInner, pool: &PoolName, change: PoolChan
 }
 
 /// Creates a pool. If it exists, returns its maximum.
-async fn init(inner: &StoreInner, pool: &PoolName, max: u32) -> Result<Option<u32>> {
-    let sql = "WITH made AS (INSERT INTO longshore_bounded_pool (name, max_weight) VALUES ($1, $2)
-        ON CONFLICT DO NOTHING RETURNING 1)
-        SELECT EXISTS (SELECT FROM made), (SELECT p.max_weight FROM longshore_bounded_pool p WHERE
-        p.name = $1)";
-    loop {
-        let row = one(inner, sql, &[&pool.as_str(), &i64::from(max)]).await?;
-        if value(&row, 0)? {
-            return Ok(None);
-        }
-        // If another transaction created it after this statement began, it is not visible yet: the
-        // next statement sees it.
-        if let Some(max) = value::<Option<i64>>(&row, 1)? {
-            return u32::try_from(max).map(Some).map_err(|_| damaged("an invalid maximum of a pool"));
-        }
-    }
+async fn create(inner: &StoreInner, pool: &PoolName, max: u32) -> Result<Option<u32>> {
+    let sql = "SELECT longshore_permit_create($1, $2)";
+    let rows = inner.query_autocommit(sql, &[&pool.as_str(), &i64::from(max)]).await?;
+    let row = rows.first().ok_or_else(|| damaged("a pool function that returns no row"))?;
+    let max: Option<i64> = value(row, 0)?;
+    max.map(u32::try_from).transpose().map_err(|_| damaged("an invalid maximum of a pool"))
 }
 
 /// Whether an alert may be sent now. If so, records it.

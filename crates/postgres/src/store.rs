@@ -67,8 +67,8 @@ pub(crate) struct StoreInner {
     rechecks: RecheckSet,
     /// Tenants with a budget, against which their calls are checked.
     pub(crate) budgeted_tenants: BudgetedTenants,
-    /// Coalesces concurrent requests to the same bounded pool.
-    pub(crate) pool_coalescers: crate::permits::PoolCoalescers,
+    /// The bounded pools that this process has used.
+    pub(crate) pool_registry: crate::permits::PoolRegistry,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -169,7 +169,7 @@ impl PostgresStore {
             claim_retry: RetryDelay::default(),
             rechecks: RecheckSet::default(),
             budgeted_tenants: BudgetedTenants::default(),
-            pool_coalescers: crate::permits::PoolCoalescers::default(),
+            pool_registry: crate::permits::PoolRegistry::default(),
         };
         let store = Self { inner: Arc::new(inner), _tasks: tasks };
         store.migrate().await?;

@@ -6,9 +6,13 @@ use std::time::Duration;
 use longshore_core::{PermitId, Permits, PoolName};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
 use crate::Backoff;
+
+/// Most commands per call.
+const MAX_BATCH: usize = 256;
 
 pub(super) enum ReleaseCommand {
     /// Release a permit, or leave the wait queue.
@@ -25,7 +29,15 @@ pub(super) async fn run(
     mut commands: UnboundedReceiver<ReleaseCommand>,
 ) {
     let mut batch = Vec::new();
-    while commands.recv_many(&mut batch, 256).await > 0 {
+    while commands.recv_many(&mut batch, MAX_BATCH).await > 0 {
+        // Permits that are dropped together are released together: a permit that misses this call
+        // is released by the next one.
+        yield_now().await;
+        while batch.len() < MAX_BATCH
+            && let Ok(command) = commands.try_recv()
+        {
+            batch.push(command);
+        }
         let mut ids = Vec::new();
         let mut flushed = Vec::new();
         for command in batch.drain(..) {

@@ -1,105 +1,153 @@
 //! Coalesces concurrent requests of this process to the same pool into one server function.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Instant;
 
 use longshore_core::permits::{
     AcquireRequest, AcquireResult, PERMIT_AGING_PER_LEVEL, PermitReply, PermitRequest,
 };
-use longshore_core::{Coalescer, PoolName, Result};
+use longshore_core::{PermitId, PoolName, Result};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::{answer, micros, uuid, wait_ttl};
+use super::registry::PoolEntry;
+use super::{Outcome, micros, outcome, permit_id, uuid, uuids, wait_ttl};
 use crate::error::damaged;
 use crate::row::value;
 use crate::store::StoreInner;
 use crate::typed_params::replace_nul;
 
-/// The coalescer of each pool that this process has used.
-#[derive(Debug, Default)]
-pub(crate) struct PoolCoalescers(Mutex<HashMap<PoolName, Arc<Coalescer<PermitRequest, PermitReply>>>>);
-
-impl PoolCoalescers {
-    fn get(&self, pool: &PoolName) -> Arc<Coalescer<PermitRequest, PermitReply>> {
-        let mut pools = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(jobs) = pools.get(pool) {
-            return Arc::clone(jobs);
-        }
-        let new = || Arc::new(Coalescer::sequential());
-        Arc::clone(pools.entry(pool.clone()).or_insert_with(new))
-    }
-}
-
 /// Runs a request alone, or together with others to the same pool if a call is in flight.
 pub(super) async fn submit(inner: &Arc<StoreInner>, pool: &PoolName, job: PermitRequest) -> PermitReply {
-    let jobs = inner.pool_coalescers.get(pool);
-    let (inner, pool) = (Arc::clone(inner), pool.clone());
+    let entry = inner.pool_registry.entry(pool);
+    let (inner, pool, target) = (Arc::clone(inner), pool.clone(), Arc::clone(&entry));
     let call = move |jobs| {
-        let (inner, pool) = (Arc::clone(&inner), pool.clone());
-        async move { execute(&inner, &pool, jobs).await }
+        let (inner, pool, target) = (Arc::clone(&inner), pool.clone(), Arc::clone(&target));
+        async move { execute(&inner, &pool, &target, jobs).await }
     };
-    jobs.run(job, call).await.unwrap_or_else(|| Err(damaged("a pool request that did not complete")))
+    entry.jobs.run(job, call).await.unwrap_or_else(|| Err(damaged("a pool request that did not complete")))
 }
 
-async fn execute(inner: &StoreInner, pool: &PoolName, jobs: Vec<PermitRequest>) -> Vec<PermitReply> {
-    match &jobs[..] {
-        [PermitRequest::Ask(ask)] => vec![super::ask_one(inner, pool, ask).await.map(Some)],
-        [PermitRequest::Release { ids, late }] => {
-            vec![super::release_one(inner, pool, ids, *late).await.map(|()| None)]
+async fn execute(
+    inner: &StoreInner,
+    pool: &PoolName,
+    entry: &PoolEntry,
+    jobs: Vec<PermitRequest>,
+) -> Vec<PermitReply> {
+    let (sent_at, listening) = (Instant::now(), entry.listening());
+    let rows = match &jobs[..] {
+        [PermitRequest::Ask(ask)] if listening.is_empty() => acquire(inner, pool, ask).await,
+        [PermitRequest::Release { ids, late: false }] if listening.is_empty() => {
+            release(inner, pool, ids).await
         }
-        many => match execute_batch(inner, pool, many).await {
-            Ok(done) => done,
-            Err(error) => PermitRequest::fail_all(jobs.len(), error),
-        },
+        many => batch(inner, pool, many, listening).await,
+    };
+    match rows.and_then(|rows| read(inner, entry, &jobs, &rows, sent_at)) {
+        Ok(replies) => replies,
+        Err(error) => PermitRequest::fail_all(jobs.len(), error),
     }
 }
 
-async fn execute_batch(
+async fn acquire(inner: &StoreInner, pool: &PoolName, ask: &AcquireRequest) -> Result<Vec<Row>> {
+    let sql = "SELECT id, outcome, fence, waited, ahead, retry_after
+        FROM longshore_permit_acquire($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+    let params: [&dyn crate::typed_params::SqlParam; 9] = [
+        &pool.as_str(),
+        &uuid(ask.id),
+        &i64::from(ask.max),
+        &i64::from(ask.weight),
+        &level(ask),
+        &replace_nul(&ask.owner),
+        &micros(ask.ttl),
+        &wait_ttl(ask),
+        &rank_offset(ask),
+    ];
+    inner.query_autocommit(sql, &params).await
+}
+
+async fn release(inner: &StoreInner, pool: &PoolName, ids: &[PermitId]) -> Result<Vec<Row>> {
+    let sql = "SELECT id, outcome, fence, waited, ahead, retry_after FROM longshore_permit_release($1, $2)";
+    inner.query_autocommit(sql, &[&pool.as_str(), &uuids(ids)]).await
+}
+
+async fn batch(
     inner: &StoreInner,
     pool: &PoolName,
     jobs: &[PermitRequest],
-) -> Result<Vec<PermitReply>> {
+    listening: Vec<Uuid>,
+) -> Result<Vec<Row>> {
     let released = |late| -> Vec<Uuid> {
         let released = jobs.iter().flat_map(PermitRequest::releases).filter(|(_, its)| *its == late);
         released.map(|(id, _)| uuid(id)).collect()
     };
     let asks: Vec<&AcquireRequest> = jobs.iter().filter_map(PermitRequest::acquire_request).collect();
-    let rows = inner
-        .query_autocommit(
-            "SELECT outcome, fence, waited, ahead, retry_after, notified, request_index
-             FROM longshore_permit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-            &[
-                &pool.as_str(),
-                &released(false),
-                &released(true),
-                &column(&asks, |ask| uuid(ask.id)),
-                &asks.first().map_or(0, |ask| i64::from(ask.max)),
-                &column(&asks, |ask| i64::from(ask.weight)),
-                &column(&asks, |ask| i16::from(ask.priority.level())),
-                &column(&asks, |ask| replace_nul(&ask.owner)),
-                &column(&asks, |ask| micros(ask.ttl)),
-                &column(&asks, wait_ttl),
-                &column(&asks, |ask| micros(PERMIT_AGING_PER_LEVEL * u32::from(ask.priority.level()))),
-            ],
-        )
-        .await?;
-    read(inner, jobs, &rows)
+    let sql = "SELECT id, outcome, fence, waited, ahead, retry_after
+        FROM longshore_permit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
+    let params: [&dyn crate::typed_params::SqlParam; 14] = [
+        &pool.as_str(),
+        &released(false),
+        &released(true),
+        &listening,
+        &column(&asks, |ask| uuid(ask.id)),
+        &asks.first().map_or(0, |ask| i64::from(ask.max)),
+        &column(&asks, |ask| i64::from(ask.weight)),
+        &column(&asks, level),
+        &column(&asks, |ask| replace_nul(&ask.owner)),
+        &column(&asks, |ask| micros(ask.ttl)),
+        &column(&asks, wait_ttl),
+        &column(&asks, rank_offset),
+        &asks.iter().map(|ask| micros(ask.ttl)).max().unwrap_or(0),
+        &asks.iter().map(|ask| i64::from(ask.weight)).sum::<i64>(),
+    ];
+    inner.query_autocommit(sql, &params).await
 }
 
 fn column<T>(asks: &[&AcquireRequest], value_of: impl Fn(&AcquireRequest) -> T) -> Vec<T> {
     asks.iter().map(|ask| value_of(ask)).collect()
 }
 
-fn read(inner: &StoreInner, jobs: &[PermitRequest], rows: &[Row]) -> Result<Vec<PermitReply>> {
-    let mut answers: HashMap<i64, Result<AcquireResult>> = HashMap::new();
+fn level(ask: &AcquireRequest) -> i16 {
+    i16::from(ask.priority.level())
+}
+
+fn rank_offset(ask: &AcquireRequest) -> i64 {
+    micros(PERMIT_AGING_PER_LEVEL * u32::from(ask.priority.level()))
+}
+
+/// Hands granted permits to listening waiters, wakes other waiters, and returns one reply per
+/// request.
+fn read(
+    inner: &StoreInner,
+    entry: &PoolEntry,
+    jobs: &[PermitRequest],
+    rows: &[Row],
+    sent_at: Instant,
+) -> Result<Vec<PermitReply>> {
+    let asked = |id| jobs.iter().any(|job| job.acquire_request().is_some_and(|ask| ask.id == id));
+    let mut answers: HashMap<PermitId, AcquireResult> = HashMap::new();
+    let mut woken = Vec::new();
     for row in rows {
-        inner.notifier.permit_wakeups.wake(value(row, 5)?);
-        answers.insert(value(row, 6)?, answer(row));
+        let id: Uuid = value(row, 0)?;
+        match outcome(row)? {
+            Outcome::Woken => woken.push(id),
+            Outcome::Answer(AcquireResult::Granted(grant)) if !asked(permit_id(id)) => {
+                entry.hand_over(permit_id(id), grant, sent_at);
+                woken.push(id);
+            }
+            Outcome::Answer(answer) => {
+                answers.insert(permit_id(id), answer);
+            }
+        }
     }
-    let mut place = 0;
-    Ok(PermitRequest::replies(jobs, || {
-        place += 1;
-        answers.remove(&place).unwrap_or_else(|| Err(damaged("a pool function that returns too few rows")))
-    }))
+    inner.notifier.permit_wakeups.wake(woken);
+    Ok(jobs
+        .iter()
+        .map(|job| {
+            let answer_of = |ask: &AcquireRequest| {
+                answers.remove(&ask.id).ok_or_else(|| damaged("a pool function that returns too few rows"))
+            };
+            job.acquire_request().map(answer_of).transpose()
+        })
+        .collect())
 }

@@ -10,20 +10,24 @@ use crate::error::damaged;
 use crate::row::value;
 use crate::store::StoreInner;
 
-/// Reads a pool's statistics in one statement, so that they are consistent.
+/// One statement, so that the rows are consistent. The first use after a loss of data starts the
+/// quarantine. A pool without a state was not used since.
+const STATS: &str = "WITH noticed AS (
+    INSERT INTO longshore_permit_epoch (began_at) VALUES (longshore_now_micros()) ON CONFLICT DO NOTHING
+    RETURNING began_at)
+  SELECT p.max_weight, coalesce(s.acquired, 0), coalesce(s.timeouts, 0), coalesce(s.expired, 0),
+    coalesce(s.wait_histogram, '{}'), g.id, g.owner, g.weight, g.priority, t.now - g.arrived_at,
+    g.expires_at - t.now, g.fence, coalesce(t.now - g.acquired_at, 0),
+    coalesce(s.data_lost_at, e.began_at, noticed.began_at) + p.max_lease - t.now
+  FROM (SELECT longshore_now_micros() AS now) t
+  CROSS JOIN longshore_bounded_pool p LEFT JOIN longshore_pool_state s ON s.name = p.name
+  LEFT JOIN longshore_permit g ON g.pool = p.name
+  LEFT JOIN longshore_permit_epoch e ON true LEFT JOIN noticed ON true
+  WHERE p.name = $1 ORDER BY g.fence, g.rank, g.arrived_at";
+
+/// Reads a pool's statistics.
 async fn stats(inner: &StoreInner, pool: &PoolName) -> Result<Option<PoolStats>> {
-    let rows = inner
-        .query_autocommit(
-            "SELECT p.max_weight, p.acquired, p.timeouts, p.expired, p.wait_histogram, g.id,
-             g.owner, g.weight,
-               g.priority, t.now - g.arrived_at, g.expires_at - t.now, g.fence, coalesce(t.now -
-               g.acquired_at, 0)
-             FROM (SELECT longshore_now_micros() AS now) t
-             CROSS JOIN longshore_bounded_pool p LEFT JOIN longshore_permit g ON g.pool = p.name
-             WHERE p.name = $1 ORDER BY g.fence, g.rank, g.arrived_at",
-            &[&pool.as_str()],
-        )
-        .await?;
+    let rows = inner.query_autocommit(STATS, &[&pool.as_str()]).await?;
     let Some(first) = rows.first() else { return Ok(None) };
     let mut stats = PoolStats {
         max: number(first, 0)?,
@@ -31,6 +35,7 @@ async fn stats(inner: &StoreInner, pool: &PoolName) -> Result<Option<PoolStats>>
         timeouts: number(first, 2)?,
         expired: number(first, 3)?,
         waits: waits(first)?,
+        quarantine: Some(duration(first, 13)?).filter(|left| !left.is_zero()),
         ..PoolStats::default()
     };
     for row in &rows {

@@ -27,6 +27,10 @@ impl Permits for PostgresStore {
         let wakeups = &self.inner.notifier.permit_wakeups;
         // Before the request is sent: a wake-up may arrive before the reply.
         let request_lock = wakeups.register(ask.id).lock_request().await;
+        if let Some(grant) = self.inner.pool_registry.entry(pool).take_grant(ask.id) {
+            wakeups.unregister(ask.id);
+            return Ok(AcquireResult::Granted(grant));
+        }
         let answer = run_to_completion!(self, inner, pool, ask => async {
             let answer = permits::ask(&inner, &pool, &ask).await;
             drop(request_lock);
@@ -39,9 +43,10 @@ impl Permits for PostgresStore {
         answer
     }
 
-    async fn wait_for_wakeup(&self, _: &PoolName, id: PermitId) {
+    async fn wait_for_wakeup(&self, pool: &PoolName, id: PermitId) {
         let notifier = &self.inner.notifier;
         let Some(waiter) = notifier.permit_wakeups.get(id) else { return };
+        let _listening = self.inner.pool_registry.entry(pool).listen(id);
         if notifier.is_listening() {
             waiter.wakeup.notified().await;
         } else {

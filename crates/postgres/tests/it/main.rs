@@ -11,6 +11,7 @@ mod ledger;
 mod outages;
 mod permits;
 mod permits_chaos;
+mod permits_durability;
 mod pooler;
 mod robustness;
 mod schema;

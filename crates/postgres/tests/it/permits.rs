@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BoundedPool, Permits, PoolName};
+use longshore::permits::{AcquireRequest, AcquireResult, IfFull};
+use longshore::{BoundedPool, PermitId, Permits, PoolName, Priority};
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use longshore_testkit::PermitsFixture;
 use longshore_testkit::conformance::{PERMIT_CASES, run_permits};
@@ -75,20 +76,56 @@ async fn permits_are_given_through_a_pooler_where_no_notices_come() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_crashes_takes_no_permit_and_adds_none() {
+async fn a_crashed_server_tells_holders_that_their_permits_are_lost() {
     let mut server = block_in_place(|| PrivatePostgres::start().unwrap());
     let store = open(&server.url(), Listen::Auto).await;
-    let pool = BoundedPool::builder(store, name(), 3).build();
+    let pool = BoundedPool::builder(store, name(), 3).lease(Duration::from_secs(3)).build();
     let held = [pool.acquire().await.unwrap(), pool.acquire().await.unwrap()];
     block_in_place(|| server.restart_immediate().unwrap());
-    let third = pool.acquire().await.unwrap();
-    assert!(pool.try_acquire().await.unwrap().is_none());
-    assert!(third.fence() > held[1].fence());
+    for permit in &held {
+        tokio::time::timeout(Duration::from_secs(20), permit.lost()).await.unwrap();
+    }
+    let next = pool.acquire().await.unwrap();
+    assert!(next.fence() > held[1].fence());
     drop(held);
-    drop(third);
+    drop(next);
     pool.flush().await;
     let stats = pool.stats().await.pool.unwrap();
-    assert_eq!((stats.in_use, stats.waiting.len(), stats.acquired), (0, 0, 3));
+    assert_eq!((stats.in_use, stats.waiting.len(), stats.acquired), (0, 0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_released_permit_goes_to_a_listening_waiter_with_the_reply() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let store = open(&database.url, Listen::Off).await;
+    let permits: &dyn Permits = &*store;
+    let ask = |ttl| AcquireRequest {
+        id: PermitId::new(),
+        max: 1,
+        weight: 1,
+        priority: Priority::NORMAL,
+        owner: "test".into(),
+        ttl,
+        if_full: IfFull::Wait(Duration::from_secs(600)),
+    };
+    let (holder, waiter) = (ask(Duration::from_secs(60)), ask(Duration::from_secs(60)));
+    permits.acquire(&name(), &holder).await.unwrap();
+    let answer = permits.acquire(&name(), &waiter).await.unwrap();
+    assert!(matches!(answer, AcquireResult::Waiting { .. }), "{answer:?}");
+    let pool = name();
+    let mut turn = std::pin::pin!(permits.wait_for_wakeup(&pool, waiter.id));
+    assert!(futures_util::poll!(turn.as_mut()).is_pending());
+    permits.release(&pool, &[holder.id], false).await.unwrap();
+    turn.await;
+    let stats = permits.stats(&pool).await.unwrap().unwrap();
+    assert_eq!((stats.in_use, stats.waiting.len()), (1, 0), "it holds the permit before it asks again");
+    let AcquireResult::Granted(grant) = permits.acquire(&pool, &waiter).await.unwrap() else {
+        panic!("the permit was not received");
+    };
+    assert_eq!(grant.fence, stats.holders[0].fence);
+    permits.release(&pool, &[waiter.id], false).await.unwrap();
+    assert_eq!(permits.stats(&pool).await.unwrap().unwrap().in_use, 0);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

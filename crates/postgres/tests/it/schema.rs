@@ -14,7 +14,7 @@ async fn open(database: &Database) -> Result<PostgresStore, Error> {
 
 /// Tables with their columns, constraints and storage settings; then views; indexes; functions.
 const CATALOG: [&str; 4] = [
-    "SELECT 'CREATE TABLE ' || c.relname || E' (\\n' || (
+    "SELECT CASE c.relpersistence WHEN 'u' THEN 'CREATE UNLOGGED TABLE ' ELSE 'CREATE TABLE ' END || c.relname || E' (\\n' || (
        SELECT string_agg('    ' || line, E',\\n' ORDER BY kind, place, line) FROM (
          SELECT 1 AS kind, a.attnum::int AS place, a.attname || ' '
            || format_type(a.atttypid, a.atttypmod)

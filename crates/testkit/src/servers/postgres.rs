@@ -46,6 +46,23 @@ impl PrivatePostgres {
         Self::start_in(folder, settings)
     }
 
+    /// Starts a standby that replicates this server, until it is [`promote`](Self::promote)d.
+    pub fn start_standby(&self) -> io::Result<Self> {
+        let folder = os_user::folder("longshore-postgres-")?;
+        let program = program("pg_basebackup", &folders(), PACKAGE)?;
+        let mut command = os_user::command(&program, folder.path());
+        self.connect_by_env(&mut command);
+        command.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--pgdata"]);
+        command.arg(folder.path().join("data"));
+        run(command)?;
+        Self::serve_in(folder, &[])
+    }
+
+    /// Ends the replication: from now on this server accepts writes.
+    pub fn promote(&self) -> io::Result<()> {
+        self.run("SELECT pg_promote()").map(drop)
+    }
+
     /// Starts a PostgreSQL with TLS and a certificate for `localhost`, signed by its own
     /// [`ca_certificate`](Self::ca_certificate).
     pub fn start_with_tls() -> io::Result<Self> {
@@ -59,6 +76,12 @@ impl PrivatePostgres {
     }
 
     fn start_in(folder: TempDir, settings: &[(&str, &str)]) -> io::Result<Self> {
+        let server = Self::serve_in(folder, settings)?;
+        server.run_in("postgres", &format!("CREATE DATABASE {NAME}"))?;
+        Ok(server)
+    }
+
+    fn serve_in(folder: TempDir, settings: &[(&str, &str)]) -> io::Result<Self> {
         let settings = SETTINGS.iter().chain(settings);
         let settings = settings.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let mut server = Self {
@@ -74,7 +97,6 @@ impl PrivatePostgres {
             Ok((server.serve()?, port))
         })?;
         (server.process, server.port) = (Some(process), port);
-        server.run_in("postgres", &format!("CREATE DATABASE {NAME}"))?;
         Ok(server)
     }
 
@@ -120,13 +142,23 @@ impl PrivatePostgres {
 
     /// Runs statements in another database.
     pub fn run_in(&self, database: &str, sql: &str) -> io::Result<String> {
-        let mut command = Command::new(program("psql", &folders(), "postgresql-client")?);
-        command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"]);
-        command.args(["--field-separator=\t", "--host=127.0.0.1", "--username", NAME]);
+        let mut command = self.client("psql")?;
+        command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--field-separator=\t"]);
         command.args(["--set=ON_ERROR_STOP=1", "--dbname", database, "--command", sql]);
-        command.arg(format!("--port={}", self.port));
-        command.env("PGPASSWORD", PASSWORD).env("PGCLIENTENCODING", "UTF8");
         run(command)
+    }
+
+    /// A command that runs a client of PostgreSQL, such as psql or pgbench, on this server's database.
+    pub fn client(&self, name: &str) -> io::Result<Command> {
+        let mut command = Command::new(program(name, &folders(), "postgresql-client")?);
+        self.connect_by_env(&mut command);
+        Ok(command)
+    }
+
+    fn connect_by_env(&self, command: &mut Command) {
+        command.envs([("PGHOST", "127.0.0.1"), ("PGUSER", NAME), ("PGDATABASE", NAME)]);
+        command.env("PGPORT", self.port.to_string());
+        command.env("PGPASSWORD", PASSWORD).env("PGCLIENTENCODING", "UTF8");
     }
 
     /// Creates a database, empty or as a copy of `template`, and returns its URL. The template must have no
@@ -185,7 +217,7 @@ impl PrivatePostgres {
             args.extend(["-c".to_owned(), format!("{name}={value}")]);
         }
         let server = program("postgres", &folders(), PACKAGE)?;
-        ServerProcess::start(&server, &args, self.folder.path(), "ready to accept connections", "INT")
+        ServerProcess::start(&server, &args, self.folder.path(), "ready to accept", "INT")
     }
 }
 
