@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use longshore::store::{BatchChunk, CheckpointRequest, ClaimRequest, FinishRequest, FinishResult, Queues, Retention};
+use longshore::store::{
+    BatchChunk, CheckpointRequest, ClaimRequest, FinishRequest, FinishResult, Queues, Retention,
+};
 use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
 use longshore::worker_session::NewSession;
 use longshore::{BatchId, Kind, NewBatch, NewUnit, Outcome, Payload, Policy, Scope, SessionId, Timestamp};
@@ -12,7 +14,7 @@ use longshore_testkit::StoreFixture;
 
 use crate::helpers::fixture_at;
 
-const ROWS: u64 = 5_000;
+const ROWS: u64 = 3_000;
 /// Rows that one call claims and finishes.
 const CHUNK: u32 = 64;
 
@@ -50,7 +52,7 @@ fn result(i: u64) -> Payload {
     .unwrap()
 }
 
-/// Runs a batch of rows to its end. Returns the last row's unit.
+/// Runs a batch of rows to its end.
 async fn run_batch(fixture: &StoreFixture) {
     let id = BatchId::new("rows").unwrap();
     fixture.store.open_batch(&Scope::All, NewBatch::new(id.clone())).await.unwrap();
