@@ -12,7 +12,7 @@ use longshore_core::{Counts, Error, Kind, Result};
 use tokio::time::Instant;
 
 use crate::backoff::{Backoff, jitter};
-use crate::prefetch::PrefetchEstimator;
+use crate::prefetch::{ClaimBuffer, PrefetchEstimator};
 use crate::unit_table::ClaimReservation;
 use crate::worker::Prefetch;
 use crate::worker_inner::WorkerInner;
@@ -111,11 +111,17 @@ impl Fetcher {
     fn reserve(&mut self) -> Option<ClaimReservation> {
         let WorkerInner { settings, stats, table, waits, .. } = &*self.worker;
         self.prefetch.observe(stats.ran(), Instant::now());
-        let target = match settings.claim_ahead {
-            Prefetch::Adaptive => self.prefetch.target(stats.mean_run(), settings.slots),
-            Prefetch::Off => 0,
+        let buffer = match settings.claim_ahead {
+            // Resources are not reserved for units without slots.
+            Prefetch::Adaptive if settings.resources.is_empty() => {
+                self.prefetch.buffer(stats.mean_run(), settings.slots)
+            }
+            Prefetch::Adaptive => {
+                ClaimBuffer::Prefetch(self.prefetch.target(stats.mean_run(), settings.slots))
+            }
+            Prefetch::Off => ClaimBuffer::Prefetch(0),
         };
-        table.reserve_claim(target, waits.claim_limit(table.slot_limit(), Instant::now()))
+        table.reserve_claim(buffer, waits.claim_limit(table.slot_limit(), Instant::now()))
     }
 
     async fn claim(&mut self, reservation: ClaimReservation) -> FetchOutcome {
@@ -143,7 +149,7 @@ impl Fetcher {
             queues: settings.queues.clone(),
             batch: settings.batch.clone(),
             kinds: self.kinds.clone(),
-            free_slots: reservation.free,
+            free_slots: reservation.free + reservation.start_ahead,
             slots: settings.slots,
             resources: reservation.resources.clone(),
             total_resources: settings.resources.clone(),
