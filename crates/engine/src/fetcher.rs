@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longshore_core::store::{ClaimRequest, ClaimResult};
 use longshore_core::worker_session::WorkerCommand;
-use longshore_core::{Counts, Error, Kind, Result};
+use longshore_core::{Counts, Error, Kind, OnLost, Result};
 use tokio::time::Instant;
 
 use crate::backoff::{Backoff, jitter};
@@ -48,6 +48,8 @@ struct Fetcher {
     idle: Backoff,
     outage: Backoff,
     empty_claims: u32,
+    /// All kinds run again after their worker died.
+    reruns_lost: bool,
     /// The store's wake-up sequence number at the last wait.
     wake_seq: u64,
 }
@@ -69,6 +71,7 @@ impl Fetcher {
     fn new(worker: Arc<WorkerInner>) -> Self {
         Self {
             kinds: worker.settings.handlers.keys().cloned().collect(),
+            reruns_lost: worker.settings.handlers.values().all(|one| one.policy.on_lost == OnLost::Rerun),
             worker,
             prefetch: PrefetchEstimator::new(Instant::now()),
             idle: Backoff::new(POLL_INTERVAL.0, POLL_INTERVAL.1),
@@ -112,8 +115,9 @@ impl Fetcher {
         let WorkerInner { settings, stats, table, waits, .. } = &*self.worker;
         self.prefetch.observe(stats.ran(), Instant::now());
         let buffer = match settings.claim_ahead {
-            // Resources are not reserved for units without slots.
-            Prefetch::Adaptive if settings.resources.is_empty() => {
+            // Resources are not reserved for units without slots. A unit that was started ahead
+            // counts as lost if the worker dies.
+            Prefetch::Adaptive if settings.resources.is_empty() && self.reruns_lost => {
                 self.prefetch.buffer(stats.mean_run(), settings.slots)
             }
             Prefetch::Adaptive => {

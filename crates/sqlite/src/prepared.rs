@@ -20,8 +20,6 @@ pub(crate) enum PreparedSql {
     Find,
     /// Reads all columns: [`UnitRow`] and [`PART_COLUMNS`].
     FindFull,
-    /// Reads what a claim needs of a unit that has not run and has no special attributes.
-    FindFresh,
     /// Inserts a new unit.
     Insert,
     /// Leases a unit to a session.
@@ -46,7 +44,7 @@ pub(crate) enum PreparedSql {
     UpdateCall,
 }
 
-const COUNT: usize = 14;
+const COUNT: usize = 13;
 
 impl PreparedSql {
     fn sql(self) -> &'static str {
@@ -86,11 +84,6 @@ impl PreparedSql {
             }
             Self::Find => &FIND,
             Self::FindFull => &FIND_FULL,
-            Self::FindFresh => {
-                "SELECT priority, fence, created_at, bytes, payload, flags FROM longshore_unit
-                 WHERE id = ?1 AND flags & ~6144 = 0 AND attempt = 0 AND lost = 0 AND spec IS NULL
-                 AND failure IS NULL"
-            }
             Self::Insert => {
                 "INSERT OR IGNORE INTO longshore_unit (id, stream, state, sort_key, priority,
                  created_at, deadline, flags, open_dependencies, bytes, dedup_key, cap_key, spec,

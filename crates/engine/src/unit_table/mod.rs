@@ -352,10 +352,10 @@ impl UnitTable {
         self.state().entry(lease).is_some()
     }
 
-    /// Takes the oldest completions, up to `most`.
-    pub(crate) fn take_completions(&self, most: usize) -> Vec<Completion> {
+    /// Takes the oldest completions, up to `most`; none if there are fewer than `min`.
+    pub(crate) fn take_completions(&self, min: usize, most: usize) -> Vec<Completion> {
         let mut state = self.state();
-        let count = state.completions.len().min(most);
+        let count = if state.completions.len() < min { 0 } else { state.completions.len().min(most) };
         state.completions.drain(..count).collect()
     }
 
