@@ -177,12 +177,11 @@ CREATE TABLE longshore_monthly_spend (
 ) WITHOUT ROWID;
 
 CREATE TABLE longshore_overflow_value (
-    num   INTEGER PRIMARY KEY,
     unit  BLOB NOT NULL,
     field INTEGER NOT NULL CHECK (field IN (0, 1, 2)),  -- 0 payload, 1 checkpoint, 2 result
     value BLOB NOT NULL,
-    UNIQUE (unit, field)
-);
+    PRIMARY KEY (unit, field)
+) WITHOUT ROWID;
 
 CREATE TABLE longshore_pending_request (
     num            INTEGER PRIMARY KEY,
@@ -321,6 +320,7 @@ CREATE TABLE longshore_stream (
     pruned_failed    INTEGER NOT NULL DEFAULT 0,
     pruned_cancelled INTEGER NOT NULL DEFAULT 0,
     idle_since       INTEGER,  -- when the pruner first found it without units; it deletes the stream later
+    policy           TEXT,     -- JSON: the policy of its first unit; most units of a stream have the same
     UNIQUE (lane, kind, batch)
 );
 
@@ -364,7 +364,6 @@ CREATE TABLE longshore_unit (
     failure           TEXT,                        -- JSON: the last failure
     progress          TEXT,                        -- JSON: as the worker last reported it
     payload           BLOB,
-    checkpoint        BLOB,
     result            BLOB,
     CHECK ((state = 3) = (session IS NOT NULL)),
     CHECK ((state = 0) = (open_dependencies > 0)),

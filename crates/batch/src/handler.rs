@@ -25,6 +25,7 @@ use tokio::sync::Semaphore;
 use self::compiled_batch_cache::BatchCache;
 use self::run::RowExecution;
 use self::worker_ids::WorkerIdPool;
+use crate::answer_samples::AnswerSamples;
 use crate::command::Commands;
 use crate::definition::PostVerdict;
 use crate::mail::MailSpool;
@@ -46,6 +47,7 @@ pub struct RowHandler {
     gauge: Arc<Gauge>,
     ask_limit: Option<Semaphore>,
     clock: Arc<dyn Clock>,
+    samples: Option<Arc<AnswerSamples>>,
     label: String,
 }
 
@@ -54,6 +56,7 @@ pub struct RowHandlerBuilder {
     dependencies: Dependencies,
     max_in_flight: Option<u32>,
     clock: Arc<dyn Clock>,
+    samples: Option<Arc<AnswerSamples>>,
     label: String,
 }
 
@@ -95,6 +98,7 @@ impl RowHandler {
             dependencies: Dependencies::new(sources),
             max_in_flight: None,
             clock: Arc::new(SystemClock),
+            samples: None,
             label: format!("worker-{}", std::process::id()),
         }
     }
@@ -168,6 +172,12 @@ impl RowHandlerBuilder {
         self
     }
 
+    /// Adds answers of rows that are done to `samples`.
+    pub fn samples(mut self, samples: Arc<AnswerSamples>) -> Self {
+        self.samples = Some(samples);
+        self
+    }
+
     /// Sets the clock for batches' deadlines.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
@@ -176,7 +186,7 @@ impl RowHandlerBuilder {
 
     /// Builds the handler.
     pub fn build(self) -> RowHandler {
-        let Self { dependencies, max_in_flight, clock, label } = self;
+        let Self { dependencies, max_in_flight, clock, samples, label } = self;
         let ask_limit = max_in_flight.map(|max| Semaphore::new(max.max(1) as usize));
         RowHandler {
             batches: BatchCache::new(dependencies),
@@ -184,6 +194,7 @@ impl RowHandlerBuilder {
             gauge: Arc::default(),
             ask_limit,
             clock,
+            samples,
             label,
         }
     }
@@ -207,6 +218,7 @@ impl Handler for RowHandler {
         let mut run = RowExecution::new(&context, &compiled, &key, &worker, &self.clock, &self.gauge)?;
         run.problem = input.problem;
         run.ask_limit = self.ask_limit.as_ref();
+        run.samples = self.samples.as_deref();
         run.run().await
     }
 }

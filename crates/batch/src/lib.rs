@@ -8,6 +8,7 @@
 
 pub mod alert_monitor;
 pub mod alerts;
+mod answer_samples;
 pub mod check;
 pub mod checkpoint;
 pub mod command;
@@ -36,6 +37,7 @@ pub mod template;
 pub mod verdict_rules;
 
 pub use alert_monitor::AlertMonitor;
+pub use answer_samples::{AnswerSample, AnswerSamples};
 pub use command::Commands;
 pub use completion::CompletionHandler;
 pub use definition::Definition;

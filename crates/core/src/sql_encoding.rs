@@ -80,8 +80,10 @@ pub mod flag {
     pub const AWAITED: i64 = 512;
     /// It keeps its dedup key after its end, until a unit with a later `Since` window takes it.
     pub const KEY_SINCE: i64 = 1024;
-    /// It was sent with a tenant's rights. The only flag that claims and finishes of plain units ignore.
+    /// It was sent with a tenant's rights. Claims and finishes of plain units ignore this flag.
     pub const SENT_BY_TENANT: i64 = 2048;
+    /// Its policy is the one of its stream (SQLite). Claims and finishes of plain units ignore this flag.
+    pub const STREAM_POLICY: i64 = 4096;
 }
 
 /// The flags of a new unit.
@@ -144,20 +146,29 @@ pub struct UnitAttributes {
 }
 
 impl UnitAttributes {
-    /// The column's text for a new unit; `None` if it has no rare attribute.
-    pub fn encode(unit: &NewUnit) -> Result<Option<String>> {
-        let spec = Self {
+    /// The rare attributes of a new unit.
+    pub fn of(unit: &NewUnit) -> Self {
+        Self {
             key: unit.dedup.as_ref().map(|dedup| dedup.key.clone()),
             slots: (unit.weight.slots != 1).then_some(unit.weight.slots),
             resources: unit.weight.resources.clone(),
             cap: unit.cap.clone(),
             policy: unit.policy.clone(),
             trace: unit.trace.clone(),
-        };
-        if spec == Self::default() {
+        }
+    }
+
+    /// The column's text for a new unit; `None` if it has no rare attribute.
+    pub fn encode(unit: &NewUnit) -> Result<Option<String>> {
+        Self::of(unit).to_column()
+    }
+
+    /// The column's text; `None` if there is no rare attribute.
+    pub fn to_column(&self) -> Result<Option<String>> {
+        if *self == Self::default() {
             return Ok(None);
         }
-        to_json(&spec).map(Some)
+        to_json(self).map(Some)
     }
 
     /// Parses the column.

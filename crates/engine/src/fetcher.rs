@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use longshore_core::store::{ClaimRequest, ClaimResult};
 use longshore_core::worker_session::WorkerCommand;
-use longshore_core::{Counts, Error, Kind, Result};
+use longshore_core::{Counts, Error, Kind, OnLost, Result};
 use tokio::time::Instant;
 
 use crate::backoff::{Backoff, jitter};
-use crate::prefetch::PrefetchEstimator;
+use crate::prefetch::{ClaimBuffer, PrefetchEstimator};
 use crate::unit_table::ClaimReservation;
 use crate::worker::Prefetch;
 use crate::worker_inner::WorkerInner;
@@ -48,6 +48,8 @@ struct Fetcher {
     idle: Backoff,
     outage: Backoff,
     empty_claims: u32,
+    /// All kinds run again after their worker died.
+    reruns_lost: bool,
     /// The store's wake-up sequence number at the last wait.
     wake_seq: u64,
 }
@@ -69,6 +71,7 @@ impl Fetcher {
     fn new(worker: Arc<WorkerInner>) -> Self {
         Self {
             kinds: worker.settings.handlers.keys().cloned().collect(),
+            reruns_lost: worker.settings.handlers.values().all(|one| one.policy.on_lost == OnLost::Rerun),
             worker,
             prefetch: PrefetchEstimator::new(Instant::now()),
             idle: Backoff::new(POLL_INTERVAL.0, POLL_INTERVAL.1),
@@ -111,11 +114,18 @@ impl Fetcher {
     fn reserve(&mut self) -> Option<ClaimReservation> {
         let WorkerInner { settings, stats, table, waits, .. } = &*self.worker;
         self.prefetch.observe(stats.ran(), Instant::now());
-        let target = match settings.claim_ahead {
-            Prefetch::Adaptive => self.prefetch.target(stats.mean_run(), settings.slots),
-            Prefetch::Off => 0,
+        let buffer = match settings.claim_ahead {
+            // Resources are not reserved for units without slots. A unit that was started ahead
+            // counts as lost if the worker dies.
+            Prefetch::Adaptive if settings.resources.is_empty() && self.reruns_lost => {
+                self.prefetch.buffer(stats.mean_run(), settings.slots)
+            }
+            Prefetch::Adaptive => {
+                ClaimBuffer::Prefetch(self.prefetch.target(stats.mean_run(), settings.slots))
+            }
+            Prefetch::Off => ClaimBuffer::Prefetch(0),
         };
-        table.reserve_claim(target, waits.claim_limit(table.slot_limit(), Instant::now()))
+        table.reserve_claim(buffer, waits.claim_limit(table.slot_limit(), Instant::now()))
     }
 
     async fn claim(&mut self, reservation: ClaimReservation) -> FetchOutcome {
@@ -143,7 +153,7 @@ impl Fetcher {
             queues: settings.queues.clone(),
             batch: settings.batch.clone(),
             kinds: self.kinds.clone(),
-            free_slots: reservation.free,
+            free_slots: reservation.free + reservation.start_ahead,
             slots: settings.slots,
             resources: reservation.resources.clone(),
             total_resources: settings.resources.clone(),

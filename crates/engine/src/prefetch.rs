@@ -11,6 +11,28 @@ const MAX_UNITS: f64 = 8_192.0;
 /// Shorter windows measure the scheduler rather than the handlers.
 const MIN_WINDOW: Duration = Duration::from_millis(2);
 
+/// Handlers that take at most this long are started ahead.
+const MAX_START_AHEAD_RUN: Duration = Duration::from_millis(1);
+
+/// Which units a worker claims beyond its free slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClaimBuffer {
+    /// Up to so many, without starting them. Each costs another write when it starts.
+    Prefetch(usize),
+    /// Up to so many, started by the claim: for handlers that return at once.
+    StartAhead(u32),
+}
+
+impl ClaimBuffer {
+    /// The worker claims again when so many units are left.
+    pub(crate) fn low_watermark(self) -> usize {
+        match self {
+            Self::Prefetch(target) => target - target / 4,
+            Self::StartAhead(target) => target as usize / 2,
+        }
+    }
+}
+
 /// A worker's measured completion rate.
 #[derive(Debug)]
 pub(crate) struct PrefetchEstimator {
@@ -43,7 +65,15 @@ impl PrefetchEstimator {
         (self.from, self.ran) = (at, ran);
     }
 
-    /// How many units to buffer if a run takes `mean_run` and there are `slots` slots.
+    /// What to buffer if a run takes `mean_run` and there are `slots` slots.
+    pub(crate) fn buffer(&self, mean_run: Duration, slots: u32) -> ClaimBuffer {
+        if self.per_second > 0.0 && mean_run <= MAX_START_AHEAD_RUN {
+            return ClaimBuffer::StartAhead(slots);
+        }
+        ClaimBuffer::Prefetch(self.target(mean_run, slots))
+    }
+
+    /// How many units to prefetch if a run takes `mean_run` and there are `slots` slots.
     pub(crate) fn target(&self, mean_run: Duration, slots: u32) -> usize {
         if mean_run > PREFETCH_TIME {
             return 0;

@@ -116,6 +116,7 @@ CREATE TABLE longshore_stream (
     pruned_failed    INTEGER NOT NULL DEFAULT 0,
     pruned_cancelled INTEGER NOT NULL DEFAULT 0,
     idle_since       INTEGER,  -- when the pruner first found it without units; it deletes the stream later
+    policy           TEXT,     -- JSON: the policy of its first unit; most units of a stream have the same
     UNIQUE (lane, kind, batch)
 );
 CREATE INDEX longshore_stream_ready ON longshore_stream (lane) WHERE ready > 0;
@@ -166,7 +167,6 @@ CREATE TABLE longshore_unit (
     failure           TEXT,                        -- JSON: the last failure
     progress          TEXT,                        -- JSON: as the worker last reported it
     payload           BLOB,
-    checkpoint        BLOB,
     result            BLOB,
     CHECK ((state = 3) = (session IS NOT NULL)),
     CHECK ((state = 0) = (open_dependencies > 0)),
@@ -181,14 +181,14 @@ CREATE INDEX longshore_unit_deadline ON longshore_unit (deadline)
 CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, sort_key)
     WHERE cap_key IS NOT NULL AND state IN (3, 7);
 
--- Large payloads, checkpoints and results. In the unit's row they would be rewritten with every change of state.
+-- Large payloads and results, and all checkpoints. In the unit's row they would be rewritten with every change of
+-- state; and a checkpoint is deleted when its unit is done, which would leave the pages of the units half empty.
 CREATE TABLE longshore_overflow_value (
-    num   INTEGER PRIMARY KEY,
     unit  BLOB NOT NULL,
     field INTEGER NOT NULL CHECK (field IN (0, 1, 2)),  -- 0 payload, 1 checkpoint, 2 result
     value BLOB NOT NULL,
-    UNIQUE (unit, field)
-);
+    PRIMARY KEY (unit, field)
+) WITHOUT ROWID;
 
 -- `unit` stays blocked until `depends_on` has ended.
 CREATE TABLE longshore_dependency (

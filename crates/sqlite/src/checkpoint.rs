@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use longshore_core::batch::Sums;
 use longshore_core::store::CheckpointRequest;
 use longshore_core::worker_session::Lease;
-use longshore_core::{Payload, Result, SessionId};
-use rusqlite::{Connection, OptionalExtension};
+use longshore_core::{Result, SessionId};
+use rusqlite::Connection;
 
 use crate::error::Translate;
 use crate::ledger::calls;
 use crate::overflow_values::{self, ValueKind};
-use crate::row::{UnitRow, flag};
+use crate::row::flag;
 use crate::tx::Tx;
 use crate::{finish, session};
 
@@ -26,29 +26,17 @@ pub(crate) fn save(
     let CheckpointRequest { state, sums, calls } = new;
     let Some(num) = session::find(tx.db, holder)? else { return Ok(false) };
     let Some(row) = session::held_row(tx, num, lease)? else { return Ok(false) };
-    if stored(tx.db, &row)?.as_ref() == Some(state) {
+    if row.has(flag::CHECKPOINTED)
+        && overflow_values::load(tx.db, row.id, ValueKind::Checkpoint)?.as_ref() == Some(state)
+    {
         return Ok(true);
     }
-    finish::save_value(tx, lease.unit, ValueKind::Checkpoint, state)?;
+    finish::save_checkpoint(tx, &row, state)?;
     if !sums.is_empty() {
         tx.sums.push((row.stream, sums.clone()));
     }
     calls::record(tx, calls)?;
     Ok(true)
-}
-
-fn stored(db: &Connection, row: &UnitRow) -> Result<Option<Payload>> {
-    if !row.has(flag::CHECKPOINTED) {
-        return Ok(None);
-    }
-    if row.has(ValueKind::Checkpoint.flag()) {
-        return overflow_values::load(db, row.id, ValueKind::Checkpoint);
-    }
-    db.prepare_cached("SELECT checkpoint FROM longshore_unit WHERE id = ?1")
-        .or_translate()?
-        .query_row([row.id.as_bytes()], |row| Ok(Payload::from(row.get_ref(0)?.as_blob()?)))
-        .optional()
-        .or_translate()
 }
 
 /// Adds to the sums of the streams' batches. Above the largest integer SQLite would switch to REAL,

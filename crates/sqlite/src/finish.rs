@@ -3,7 +3,7 @@
 use longshore_core::outcome::{KEPT_FAILURES, KeptFailures};
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::unit_state::{Event, Transition, transition};
-use longshore_core::{Error, Failure, Outcome, Policy, Result, SessionId, UnitId, UnitState};
+use longshore_core::{Error, Failure, Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState};
 use rusqlite::OptionalExtension;
 
 use crate::effects;
@@ -11,7 +11,7 @@ use crate::error::Translate;
 use crate::ledger::calls;
 use crate::overflow_values::{self, ValueKind};
 use crate::prepared::PreparedSql;
-use crate::row::{Columns, UnitAttributes, UnitRow, entry_code, flag, to_json};
+use crate::row::{Columns, UnitRow, entry_code, flag, to_json};
 use crate::session::Policies;
 use crate::tx::Tx;
 
@@ -46,7 +46,7 @@ fn try_fast_finish(tx: &mut Tx<'_>, holder: Option<i64>, end: &FinishRequest) ->
     };
     let Some(cached) = tx.claim_cache.take(end.lease.unit) else { return Ok(false) };
     let now = tx.now.as_micros();
-    let result = result.as_ref().map(longshore_core::Payload::as_bytes);
+    let result = result.as_ref().map(Payload::as_bytes);
     let ended = tx
         .prepared(PreparedSql::FinishFast)?
         .execute((end.lease.unit.as_bytes(), now, holder, end.lease.fence, result))
@@ -79,36 +79,42 @@ fn finish_one(
     };
     row.count_attempt(tx.now);
     let step = transition(&row.transition_input()?, &Event::Finished(&end.outcome), &policy, tx.now)?;
+    if let Some(state) = end.checkpoint.as_ref().filter(|_| step.state != UnitState::Done) {
+        save_checkpoint(tx, &row, state)?;
+        row.flags |= CHECKPOINT_FLAGS;
+    }
     apply(tx, &row, &step, row.fence, Some(session))?;
     if let Outcome::Done(Some(result)) = &end.outcome {
-        save_value(tx, row.id, ValueKind::Result, result)?;
-    }
-    if let Some(state) = &end.checkpoint {
-        save_value(tx, row.id, ValueKind::Checkpoint, state)?;
+        save_result(tx, row.id, result)?;
     }
     calls::record(tx, &end.calls)?;
     Ok(FinishResult::Recorded(step.state))
 }
 
-/// Stores a checkpoint or result.
-pub(crate) fn save_value(
-    tx: &Tx<'_>,
-    unit: UnitId,
-    kind: ValueKind,
-    bytes: &longshore_core::Payload,
-) -> Result<()> {
-    let (inline, overflow) = overflow_values::store(tx.db, unit, kind, bytes)?;
-    let column = match kind {
-        ValueKind::Payload => "payload",
-        ValueKind::Checkpoint => "checkpoint",
-        ValueKind::Result => "result",
-    };
-    let sql = format!("UPDATE longshore_unit SET {column} = ?2, flags = (flags & ~?3) | ?4 WHERE id = ?1");
-    let mark = if kind == ValueKind::Checkpoint { flag::CHECKPOINTED } else { 0 };
+/// The flags of a unit with a checkpoint.
+const CHECKPOINT_FLAGS: i64 = flag::CHECKPOINTED | flag::OVERFLOW[ValueKind::Checkpoint as usize];
+
+/// Stores a checkpoint.
+pub(crate) fn save_checkpoint(tx: &Tx<'_>, row: &UnitRow, state: &Payload) -> Result<()> {
+    overflow_values::store(tx.db, row.id, ValueKind::Checkpoint, state)?;
+    if row.flags & CHECKPOINT_FLAGS == CHECKPOINT_FLAGS {
+        return Ok(());
+    }
     tx.db
-        .prepare_cached(&sql)
+        .prepare_cached("UPDATE longshore_unit SET flags = flags | ?2 WHERE id = ?1")
         .or_translate()?
-        .execute((unit.as_bytes(), inline, kind.flag(), overflow | mark))
+        .execute((row.id.as_bytes(), CHECKPOINT_FLAGS))
+        .or_translate()?;
+    Ok(())
+}
+
+/// Stores the result of a unit that is done.
+fn save_result(tx: &Tx<'_>, unit: UnitId, result: &Payload) -> Result<()> {
+    let (inline, overflow) = overflow_values::store(tx.db, unit, ValueKind::Result, result)?;
+    tx.db
+        .prepare_cached("UPDATE longshore_unit SET result = ?2, flags = flags | ?3 WHERE id = ?1")
+        .or_translate()?
+        .execute((unit.as_bytes(), inline, overflow))
         .or_translate()?;
     Ok(())
 }
@@ -135,6 +141,12 @@ pub(crate) fn apply(
 ) -> Result<()> {
     let (from, to) = (row.state()?, step.state);
     let failure = step.failure.as_ref().map(to_json).transpose()?;
+    let mut flags = row.flags & !flag::CANCEL_REQUESTED;
+    if to == UnitState::Done && row.has(flag::CHECKPOINTED) {
+        // A unit that is done does not run again.
+        overflow_values::delete_checkpoint(tx.db, row.id)?;
+        flags &= !CHECKPOINT_FLAGS;
+    }
     tx.prepared(PreparedSql::Apply)?
         .execute((
             row.id.as_bytes(),
@@ -143,7 +155,7 @@ pub(crate) fn apply(
             step.attempt,
             step.lost,
             fence,
-            row.flags & !flag::CANCEL_REQUESTED,
+            flags,
             failure,
         ))
         .or_translate()?;
@@ -293,9 +305,4 @@ fn unblock(tx: &mut Tx<'_>, row: &UnitRow) -> Result<()> {
     }
     let step = transition(&row.transition_input()?, &Event::Unblocked, &Policy::default(), tx.now)?;
     apply(tx, row, &step, row.fence, None)
-}
-
-/// The sender's policy, if set.
-pub(crate) fn unit_policy(row: &UnitRow) -> Result<Option<Policy>> {
-    Ok(UnitAttributes::parse(row.spec.as_deref())?.policy)
 }

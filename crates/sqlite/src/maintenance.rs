@@ -20,6 +20,12 @@ use crate::tx::Tx;
 /// Bytes of units that one prune deletes, about: SQLite reads every page of a large value to free it.
 const MAX_PRUNED_BYTES: i64 = 128 << 20;
 
+/// Free pages that one prune returns to the file system at most: 2 MB. Each may move another page.
+const MAX_FREED_PAGES: u32 = 500;
+
+/// Free pages stay in the file for new units while at most one page in this many is free.
+const MAX_FREE_SHARE: u32 = 10;
+
 /// Cap keys that one promotion checks at most.
 const MAX_CAP_KEYS: u32 = 1_000;
 
@@ -191,7 +197,29 @@ pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result
     pruned.lanes = prune_lanes(tx.db)?;
     let counts = [pruned.units, pruned.batches, pruned.audit_entries, pruned.calls, streams];
     pruned.more = bytes_left <= 0 || counts.iter().any(|n| *n >= limit.into());
+    if !pruned.more {
+        pruned.more = shrink_file(tx.db)?;
+    }
     Ok(pruned)
+}
+
+/// Returns free pages to the file system, a bounded number at a time; true if there are more. The
+/// file shrinks at the next checkpoint of the log. A file of an application without `auto_vacuum`
+/// keeps its free pages and uses them again.
+fn shrink_file(db: &Connection) -> Result<bool> {
+    let pragma =
+        |name: &str| -> Result<u32> { db.pragma_query_value(None, name, |row| row.get(0)).or_translate() };
+    let can_shrink = pragma("auto_vacuum")? != 0;
+    let is_sparse = || Ok(pragma("freelist_count")? > pragma("page_count")? / MAX_FREE_SHARE);
+    if !can_shrink || !is_sparse()? {
+        return Ok(false);
+    }
+    let sql = format!("PRAGMA incremental_vacuum({MAX_FREED_PAGES})");
+    let mut statement = db.prepare_cached(&sql).or_translate()?;
+    let mut steps = statement.query([]).or_translate()?;
+    // SQLite frees one page per step.
+    while steps.next().or_translate()?.is_some() {}
+    is_sparse()
 }
 
 /// Removes streams that have had no units for `keep`. Batches remove their own.

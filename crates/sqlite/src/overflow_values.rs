@@ -1,8 +1,9 @@
-//! Payloads, checkpoints and results: small ones in the unit's row, large ones in a table of their
-//! own.
+//! Payloads, checkpoints and results: small payloads and results in the unit's row, everything else
+//! in a table of its own.
 //!
 //! SQLite rewrites a whole row when its state changes. A large payload in the row would be
-//! rewritten three times in a unit's life; in its own table it is written once.
+//! rewritten three times in a unit's life; in its own table it is written once. A checkpoint is
+//! deleted when its unit is done. In the row it would leave a gap that no other row fills.
 
 use longshore_core::{Payload, Result, UnitId};
 use rusqlite::{Connection, OptionalExtension};
@@ -28,19 +29,19 @@ impl ValueKind {
     }
 }
 
-/// Whether a value is small enough for the row.
+/// Whether a payload or result is small enough for the row.
 pub(crate) fn fits_in_row(bytes: &Payload) -> bool {
     bytes.len() <= MAX_INLINE_BYTES
 }
 
-/// Stores a large value. Returns the value for the row, or the flag to set if it is not in the row.
+/// Stores a value that is not for the row. Returns the value for the row, or the flag to set if it is not in the row.
 pub(crate) fn store<'b>(
     db: &Connection,
     unit: UnitId,
     kind: ValueKind,
     bytes: &'b Payload,
 ) -> Result<(Option<&'b [u8]>, i64)> {
-    if fits_in_row(bytes) {
+    if kind != ValueKind::Checkpoint && fits_in_row(bytes) {
         return Ok((Some(bytes.as_bytes()), 0));
     }
     db.prepare_cached(
@@ -60,4 +61,13 @@ pub(crate) fn load(db: &Connection, unit: UnitId, kind: ValueKind) -> Result<Opt
         .query_row((unit.as_bytes(), kind as u8), |row| Ok(Payload::from(row.get_ref(0)?.as_blob()?)))
         .optional()
         .or_translate()
+}
+
+/// Deletes a unit's checkpoint.
+pub(crate) fn delete_checkpoint(db: &Connection, unit: UnitId) -> Result<()> {
+    db.prepare_cached("DELETE FROM longshore_overflow_value WHERE unit = ?1 AND field = 1")
+        .or_translate()?
+        .execute([unit.as_bytes()])
+        .or_translate()?;
+    Ok(())
 }

@@ -11,17 +11,15 @@ use rusqlite::{CachedStatement, Connection};
 
 use crate::error::Translate;
 use crate::ledger::call_row;
-use crate::row::{UnitParts, UnitRow};
+use crate::row::{PART_COLUMNS, UnitRow};
 
 /// A statement that runs once per unit.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PreparedSql {
     /// Reads the columns for decisions: [`UnitRow`].
     Find,
-    /// Reads all columns: [`UnitRow`] and [`UnitParts`].
+    /// Reads all columns: [`UnitRow`] and [`PART_COLUMNS`].
     FindFull,
-    /// Reads what a claim needs of a unit that has not run and has no special attributes.
-    FindFresh,
     /// Inserts a new unit.
     Insert,
     /// Leases a unit to a session.
@@ -46,15 +44,15 @@ pub(crate) enum PreparedSql {
     UpdateCall,
 }
 
-const COUNT: usize = 14;
+const COUNT: usize = 13;
 
 impl PreparedSql {
     fn sql(self) -> &'static str {
         static FIND: LazyLock<String> =
             LazyLock::new(|| format!("SELECT {} FROM longshore_unit u WHERE u.id = ?1", UnitRow::COLUMNS));
         static FIND_FULL: LazyLock<String> = LazyLock::new(|| {
-            let (row, parts) = (UnitRow::COLUMNS, UnitParts::COLUMNS);
-            format!("SELECT {row}, {parts} FROM longshore_unit u WHERE u.id = ?1")
+            let row = UnitRow::COLUMNS;
+            format!("SELECT {row}, {PART_COLUMNS} FROM longshore_unit u WHERE u.id = ?1")
         });
         static DUPLICATE_CALL: LazyLock<String> = LazyLock::new(|| {
             format!(
@@ -86,11 +84,6 @@ impl PreparedSql {
             }
             Self::Find => &FIND,
             Self::FindFull => &FIND_FULL,
-            Self::FindFresh => {
-                "SELECT priority, fence, created_at, bytes, payload, flags FROM longshore_unit
-                 WHERE id = ?1 AND flags & ~2048 = 0 AND attempt = 0 AND lost = 0 AND spec IS NULL
-                 AND failure IS NULL"
-            }
             Self::Insert => {
                 "INSERT OR IGNORE INTO longshore_unit (id, stream, state, sort_key, priority,
                  created_at, deadline, flags, open_dependencies, bytes, dedup_key, cap_key, spec,
@@ -111,7 +104,7 @@ impl PreparedSql {
                 "UPDATE longshore_unit SET state = 4, sort_key = ?2, session = NULL,
                  started_at = NULL, attempt = attempt + (started_at IS NULL), lost = 0,
                  progress = NULL, failure = NULL, result = ?5
-                 WHERE id = ?1 AND session = ?3 AND fence = ?4 AND flags & ~2048 = 0
+                 WHERE id = ?1 AND session = ?3 AND fence = ?4 AND flags & ~6144 = 0
                  AND cap_key IS NULL"
             }
             Self::Apply => {

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Statement};
 use crate::error::{Translate, damaged};
 use crate::overflow_values::{self, ValueKind};
 use crate::prepared::{PreparedSql, PreparedStatements};
-use crate::row::{Columns, StreamNames, UnitParts, UnitRow, flag, unit};
+use crate::row::{Columns, StreamNames, UnitParts, UnitRow, flag, parse_policy, unit};
 
 /// All columns of a unit.
 pub(crate) struct FullRow {
@@ -48,18 +48,19 @@ pub(crate) fn load_overflow(db: &Connection, row: &UnitRow, parts: &mut UnitPart
     Ok(())
 }
 
-/// A stream's names.
+/// What a stream's units share.
 pub(crate) fn stream_names(db: &Connection, stream: i64) -> Result<Arc<StreamNames>> {
-    let (kind, tenant, queue, batch): (String, String, String, Option<String>) = db
+    let (kind, tenant, queue, batch, policy): (String, String, String, Option<String>, Option<String>) = db
         .prepare_cached(
-            "SELECT s.kind, l.tenant, q.name, b.name FROM longshore_stream s
+            "SELECT s.kind, l.tenant, q.name, b.name, s.policy FROM longshore_stream s
              JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
              LEFT JOIN longshore_batch b ON b.num = s.batch WHERE s.num = ?1",
         )
         .or_translate()?
-        .query_row([stream], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+        .query_row([stream], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?)))
         .or_translate()?;
     Ok(Arc::new(StreamNames {
+        policy: parse_policy(policy.as_deref())?,
         tenant: TenantId::new(tenant).map_err(damaged)?,
         queue: QueueName::new(queue).map_err(damaged)?,
         kind: Kind::new(kind).map_err(damaged)?,

@@ -1,6 +1,7 @@
 //! Stores new units.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use longshore_core::admission::UnitDependencies;
 use longshore_core::sql_encoding::dedup_window;
@@ -13,8 +14,9 @@ use rusqlite::OptionalExtension;
 use crate::error::Translate;
 use crate::overflow_values::{self, ValueKind};
 use crate::prepared::PreparedSql;
+use crate::queries::stream_names;
 use crate::queue_limits::QueueLimits;
-use crate::row::{UnitAttributes, decode_state, flag, flags, state_code};
+use crate::row::{UnitAttributes, decode_state, flag, flags, state_code, to_json};
 use crate::tx::Tx;
 use crate::{batch, finish};
 
@@ -58,10 +60,11 @@ fn send_one(
     {
         return Ok(SendResult::Rejected(suspended));
     }
-    let (stream, lane) = match streams.resolve(tx, scope, unit, batch)? {
+    let target = match streams.resolve(tx, scope, unit, batch)? {
         Ok(found) => found,
         Err(too_many) => return Ok(SendResult::Rejected(too_many)),
     };
+    let Target { stream, lane, .. } = *target;
     let dedup = unit.dedup.as_ref().map(|dedup| lane_key(lane, &dedup.key));
     let taken = match (&unit.dedup, &dedup) {
         (Some(wanted), Some(key)) => key_holder(tx, key, wanted.window)?,
@@ -81,7 +84,7 @@ fn send_one(
     {
         return Ok(SendResult::Rejected(full));
     }
-    if !insert(tx, unit, dependencies.open.len(), stream, lane, dedup)? {
+    if !insert(tx, unit, dependencies.open.len(), &target, dedup)? {
         // The sender repeats a send, or the id is another tenant's.
         if dependency_state(tx, unit, unit.id)?.is_none() {
             return Ok(SendResult::Rejected(SendRejection::IdTaken(unit.id)));
@@ -129,14 +132,20 @@ fn insert(
     tx: &mut Tx<'_>,
     unit: &NewUnit,
     waits_for: usize,
-    stream: i64,
-    lane: i64,
+    target: &Target,
     dedup: Option<String>,
 ) -> Result<bool> {
+    let Target { stream, lane, policy } = target;
+    let mut attributes = UnitAttributes::of(unit);
+    let mut flags = flags(unit);
+    if policy.is_some() && attributes.policy == *policy {
+        attributes.policy = None;
+        flags |= flag::STREAM_POLICY;
+    }
     let inline = overflow_values::fits_in_row(&unit.payload).then(|| unit.payload.as_bytes());
     let overflow = if inline.is_some() { 0 } else { ValueKind::Payload.flag() };
     let bytes = i64::try_from(unit.stored_bytes()).unwrap_or(i64::MAX);
-    let cap_key = unit.cap.as_ref().map(|cap| lane_key(lane, &cap.key));
+    let cap_key = unit.cap.as_ref().map(|cap| lane_key(*lane, &cap.key));
     let (state, sort_key) = unit.initial_state(waits_for > 0, tx.now);
     let now = tx.now.as_micros();
     let inserted = tx
@@ -149,19 +158,19 @@ fn insert(
             unit.priority.level(),
             now,
             unit.deadline.map(Timestamp::as_micros),
-            flags(unit) | overflow,
+            flags | overflow,
             waits_for,
             bytes,
             dedup,
             cap_key,
-            UnitAttributes::encode(unit)?,
+            attributes.to_column()?,
             inline,
         ))
         .or_translate()?;
     if inserted == 1 {
         // Only now: the id may belong to another unit, and its payload must not be overwritten.
         overflow_values::store(tx.db, unit.id, ValueKind::Payload, &unit.payload)?;
-        tx.count_transition(stream, None, Some(state), bytes);
+        tx.count_transition(*stream, None, Some(state), bytes);
     }
     Ok(inserted == 1)
 }
@@ -204,8 +213,8 @@ fn record_dependencies(tx: &mut Tx<'_>, unit: &NewUnit, dependencies: &UnitDepen
 /// Streams, looked up once per call.
 #[derive(Default)]
 struct StreamCache {
-    streams: HashMap<StreamKey, (i64, i64)>,
-    last: Option<(StreamKey, (i64, i64))>,
+    streams: HashMap<StreamKey, Arc<Target>>,
+    last: Option<(StreamKey, Arc<Target>)>,
     /// Rows that this call has inserted.
     new_queues: Vec<i64>,
     new_lanes: Vec<i64>,
@@ -214,6 +223,13 @@ struct StreamCache {
     used: HashSet<i64>,
     /// How many streams and batches the sender's tenant has.
     existing: Option<(u64, u64)>,
+}
+
+/// Where a unit is stored: its stream, with its policy, and its lane.
+struct Target {
+    stream: i64,
+    lane: i64,
+    policy: Option<Policy>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -231,26 +247,26 @@ impl StreamCache {
         scope: &Scope,
         unit: &NewUnit,
         batch: i64,
-    ) -> Result<Result<(i64, i64), SendRejection>> {
+    ) -> Result<Result<Arc<Target>, SendRejection>> {
         // Nearly always the stream of the previous unit.
         if let Some((key, found)) = &self.last
             && key.queue == unit.queue
             && key.tenant == unit.tenant
             && key.kind == unit.kind
         {
-            return Ok(Ok(*found));
+            return Ok(Ok(Arc::clone(found)));
         }
         let key =
             StreamKey { queue: unit.queue.clone(), tenant: unit.tenant.clone(), kind: unit.kind.clone() };
         let found = match self.streams.get(&key) {
-            Some(found) => *found,
+            Some(found) => Arc::clone(found),
             None => match self.find_or_create(tx, scope, unit, batch)? {
                 Ok(found) => found,
                 Err(too_many) => return Ok(Err(too_many)),
             },
         };
-        self.streams.insert(key.clone(), found);
-        self.last = Some((key, found));
+        self.streams.insert(key.clone(), Arc::clone(&found));
+        self.last = Some((key, Arc::clone(&found)));
         Ok(Ok(found))
     }
 
@@ -260,7 +276,7 @@ impl StreamCache {
         scope: &Scope,
         unit: &NewUnit,
         batch: i64,
-    ) -> Result<Result<(i64, i64), SendRejection>> {
+    ) -> Result<Result<Arc<Target>, SendRejection>> {
         let (queue, is_new) = QUEUE.find_or_insert(tx, [unit.queue.as_str()])?;
         self.new_queues.extend(is_new.then_some(queue));
         let key = (queue, unit.tenant.as_str());
@@ -280,7 +296,12 @@ impl StreamCache {
         }
         let (stream, is_new) = STREAM.find_or_insert(tx, key)?;
         self.new_streams.extend(is_new.then_some(stream));
-        Ok(Ok((stream, lane)))
+        if is_new && let Some(policy) = &unit.policy {
+            let sql = "UPDATE longshore_stream SET policy = ?2 WHERE num = ?1";
+            tx.db.execute(sql, (stream, to_json(policy)?)).or_translate()?;
+        }
+        let policy = stream_names(tx.db, stream)?.policy.clone();
+        Ok(Ok(Arc::new(Target { stream, lane, policy })))
     }
 
     /// Why the sender's tenant may not have another stream. Streams and batches are counted once per

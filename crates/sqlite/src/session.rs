@@ -2,7 +2,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_core::sql_row::{LEASED_ROWS, parse_kinds, read_session, session_columns};
@@ -13,11 +13,11 @@ use longshore_core::{Error, Kind, Policy, Result, SessionId, Timestamp, UnitId, 
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::{Translate, damaged};
-use crate::finish::{apply, find as find_unit, unit_policy};
+use crate::finish::{apply, find as find_unit};
 use crate::ledger::{calls, reply_queues};
 use crate::prepared::PreparedSql;
 use crate::queries;
-use crate::row::{Columns, UnitRow, flag, to_json};
+use crate::row::{Columns, StreamNames, UnitAttributes, UnitRow, flag, to_json};
 use crate::tx::Tx;
 
 /// Opens a session.
@@ -316,25 +316,28 @@ pub(crate) fn list(db: &Connection) -> Result<Vec<Session>> {
 #[derive(Default)]
 pub(crate) struct Policies {
     sessions: HashMap<i64, BTreeMap<Kind, Policy>>,
-    kinds: HashMap<i64, Kind>,
+    streams: HashMap<i64, Arc<StreamNames>>,
 }
 
 impl Policies {
     /// The policy of a leased unit.
     pub(crate) fn of(&mut self, tx: &Tx<'_>, row: &UnitRow) -> Result<Policy> {
-        if let Some(own) = unit_policy(row)? {
+        if let Some(own) = UnitAttributes::parse(row.spec.as_deref())?.policy {
             return Ok(own);
+        }
+        let stream = match self.streams.entry(row.stream) {
+            Entry::Occupied(cached) => cached.into_mut(),
+            Entry::Vacant(new) => new.insert(queries::stream_names(tx.db, row.stream)?),
+        };
+        if let Some(shared) = stream.policy.as_ref().filter(|_| row.has(flag::STREAM_POLICY)) {
+            return Ok(shared.clone());
         }
         let Some(session) = row.session else { return Ok(Policy::default()) };
         let kinds = match self.sessions.entry(session) {
             Entry::Occupied(cached) => cached.into_mut(),
             Entry::Vacant(new) => new.insert(session_kinds(tx.db, session)?),
         };
-        let kind = match self.kinds.entry(row.stream) {
-            Entry::Occupied(cached) => cached.into_mut(),
-            Entry::Vacant(new) => new.insert(stream_kind(tx.db, row.stream)?),
-        };
-        Ok(kinds.get(kind).cloned().unwrap_or_default())
+        Ok(kinds.get(&stream.kind).cloned().unwrap_or_default())
     }
 }
 
@@ -344,13 +347,6 @@ fn session_kinds(db: &Connection, session: i64) -> Result<BTreeMap<Kind, Policy>
         .optional()
         .or_translate()?;
     text.map_or_else(|| Ok(BTreeMap::new()), |text| parse_kinds(&text))
-}
-
-fn stream_kind(db: &Connection, stream: i64) -> Result<Kind> {
-    let kind: String = db
-        .query_row("SELECT kind FROM longshore_stream WHERE num = ?1", [stream], |row| row.get(0))
-        .or_translate()?;
-    Kind::from_str(&kind).map_err(damaged)
 }
 
 /// Marks a running unit for cancellation; its worker learns of it with its next heartbeat.

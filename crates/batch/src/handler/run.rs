@@ -17,6 +17,7 @@ use super::RowResult;
 use super::compiled_batch::{AiStep, BatchLoadError, CompiledBatch, CompiledStep};
 use super::reply::{error_reply, lost_error};
 use super::verdict::{self, OutcomeInput};
+use crate::answer_samples::AnswerSamples;
 use crate::checkpoint::{Checkpoint, ResumePoint, StoredError, sums};
 use crate::pre_post::{ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun};
 
@@ -39,6 +40,7 @@ pub(super) struct RowExecution<'a> {
     pub(super) problem: Option<String>,
     /// Limits the worker's calls in flight.
     pub(super) ask_limit: Option<&'a Semaphore>,
+    pub(super) samples: Option<&'a AnswerSamples>,
     pub(super) gauge: &'a Gauge,
 }
 
@@ -65,6 +67,7 @@ impl<'a> RowExecution<'a> {
             past_deadline: compiled.definition.deadline.is_some_and(|deadline| deadline <= now),
             problem: None,
             ask_limit: None,
+            samples: None,
             gauge,
         })
     }
@@ -185,6 +188,9 @@ impl<'a> RowExecution<'a> {
     /// neither.
     fn finish(&self, reply: &RowReply, applied: ApplyOutcome) -> HandlerResult<RowResult> {
         use crate::definition::PostVerdict::{Fail, Retry, Success};
+        if let (Some(samples), Success, Some(answer)) = (self.samples, applied.verdict, &reply.answer) {
+            samples.add(self.row.batch, self.row.key, &answer.text);
+        }
         let next = match applied.verdict {
             Success => None,
             Fail => self.checkpoint.has_reply().then(|| self.checkpoint.rejected()),

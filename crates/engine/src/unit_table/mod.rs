@@ -18,6 +18,7 @@ use tracing::Span;
 
 use crate::context::{CancelReason, RunControl};
 use crate::handler::{Commit, RunOutcome};
+use crate::prefetch::ClaimBuffer;
 use crate::slot_yield::ClaimLimit;
 use state::{Stage, State, UnitEntry};
 
@@ -58,6 +59,8 @@ pub(crate) struct Completion {
 pub(crate) struct ClaimReservation {
     pub(crate) session: SessionId,
     pub(crate) free: u32,
+    /// Units to start beyond the free slots.
+    pub(crate) start_ahead: u32,
     pub(crate) resources: BTreeMap<String, u32>,
     pub(crate) prefetch: u32,
     pub(crate) worker_idle: bool,
@@ -133,7 +136,8 @@ impl UnitTable {
 
     /// Returns once no handler runs.
     pub(crate) async fn wait_no_runs(&self) {
-        self.wait_until(|state| state.running == 0 && state.started.is_empty()).await;
+        self.wait_until(|state| state.running == 0 && state.started.is_empty() && state.waiting.is_empty())
+            .await;
     }
 
     async fn wait_until(&self, reached: impl Fn(&State) -> bool) {
@@ -151,14 +155,13 @@ impl UnitTable {
         self.state().limit
     }
 
-    /// Reserves slots and resources for a claim within `limit`, with up to `target` units
-    /// prefetched. `None` if nothing may be claimed now.
-    pub(crate) fn reserve_claim(&self, target: usize, limit: ClaimLimit) -> Option<ClaimReservation> {
-        let target = if limit.is_unlimited() { target } else { 0 };
+    /// Reserves slots and resources for a claim of at most `buffer` units beyond the free slots, within
+    /// `limit`. `None` if nothing may be claimed now.
+    pub(crate) fn reserve_claim(&self, buffer: ClaimBuffer, limit: ClaimLimit) -> Option<ClaimReservation> {
+        let buffer = if limit.is_unlimited() { buffer } else { ClaimBuffer::Prefetch(0) };
         let mut state = self.state();
-        // Prefetch again well before the buffer is empty: the rest must last until the claim
-        // returns.
-        state.low_watermark = target - target / 4;
+        // Claim again well before the buffer is empty: the rest must last until the claim returns.
+        state.low_watermark = buffer.low_watermark();
         let session = state.session?;
         let worker_idle = state.units.is_empty() && state.running == 0;
         let start_budget = state.start_budget();
@@ -166,29 +169,37 @@ impl UnitTable {
         if must_wait || (state.drain_for_exclusive && !worker_idle) {
             return None;
         }
-        // Prefetched units have priority on free slots; started units already have theirs.
-        let free = if state.prefetched.is_empty() { state.usable_slots().min(start_budget) } else { 0 };
+        // Buffered units have priority on free slots; started units already have theirs.
+        let free = if state.buffered() == 0 { state.usable_slots().min(start_budget) } else { 0 };
         let free = free.min(limit.max_units);
-        let low = state.prefetched.len() <= state.low_watermark;
-        let prefetch = if low && !state.drain_for_exclusive && !state.heavy_waiting {
-            target - state.prefetched.len()
-        } else {
-            0
+        let may_buffer = !state.drain_for_exclusive && !state.heavy_waiting;
+        let low = may_buffer && state.buffered() <= state.low_watermark;
+        let (start_ahead, prefetch) = match buffer {
+            ClaimBuffer::Prefetch(target) if low => (0, target.saturating_sub(state.buffered())),
+            ClaimBuffer::StartAhead(target) if low && state.prefetched.is_empty() => {
+                let count = (target as usize).saturating_sub(state.waiting.len());
+                let count = u32::try_from(count).unwrap_or(target).min(start_budget - free);
+                // A claim of few units costs nearly as much as one of many.
+                (if free > 0 || count >= target / 2 { count } else { 0 }, 0)
+            }
+            _ => (0, 0),
         };
-        if free == 0 && prefetch == 0 {
+        if free == 0 && start_ahead == 0 && prefetch == 0 {
             return None;
         }
         state.free -= free;
         state.claiming = true;
         let resources = if free > 0 { std::mem::take(&mut state.resources) } else { BTreeMap::new() };
         let prefetch = u32::try_from(prefetch).unwrap_or(u32::MAX);
+        let excluded_tenants = limit.excluded_tenants;
         Some(ClaimReservation {
             session,
             free,
+            start_ahead,
             resources,
             prefetch,
             worker_idle,
-            excluded_tenants: limit.excluded_tenants,
+            excluded_tenants,
         })
     }
 
@@ -203,6 +214,7 @@ impl UnitTable {
         Some(ClaimReservation {
             session,
             free: 0,
+            start_ahead: 0,
             resources,
             prefetch: 0,
             worker_idle: false,
@@ -221,7 +233,7 @@ impl UnitTable {
         state.release_reservation(&reservation);
         let ours = state.session == Some(reservation.session);
         if ours {
-            if reservation.free + reservation.prefetch > 0 {
+            if reservation.free + reservation.start_ahead + reservation.prefetch > 0 {
                 state.heavy_waiting = claimed.heavy_waiting;
             }
             state.drain_for_exclusive = claimed.alone_waiting && !reservation.worker_idle;
@@ -244,7 +256,11 @@ impl UnitTable {
     pub(crate) fn take_runnable(&self, may_start: bool) -> RunnableUnits {
         let mut state = self.state();
         let mut next = RunnableUnits { run: state.started.drain(..).collect(), start: Vec::new() };
-        if may_start && !state.stopping && state.alone.is_none() {
+        while let Some(unit) = state.pop_waiting() {
+            next.run.push(unit);
+        }
+        // Units that were started ahead are not overtaken.
+        if may_start && !state.stopping && state.alone.is_none() && state.waiting.is_empty() {
             while state.start_budget() > 0
                 && let Some(unit) = state.pop_startable()
             {
@@ -252,9 +268,10 @@ impl UnitTable {
             }
         }
         state.running += next.run.len();
-        let idle = !next.start.is_empty() && state.prefetched.is_empty() && state.usable_slots() > 0;
+        let took_any = !next.run.is_empty() || !next.start.is_empty();
+        let low = took_any && state.buffered() <= state.low_watermark;
         drop(state);
-        if idle {
+        if low {
             self.claim_hint.notify_one();
         }
         next
@@ -312,8 +329,7 @@ impl UnitTable {
         state.release_weight(weight);
         let heavy = std::mem::take(&mut state.heavy_waiting);
         let ours = state.complete_traced(lease, answer, finish_span);
-        let (buffered, low_watermark, at_rest) =
-            (state.prefetched.len(), state.low_watermark, state.running == 0);
+        let (buffered, low_watermark, at_rest) = (state.buffered(), state.low_watermark, state.running == 0);
         drop(state);
         self.completions_ready.notify_one();
         if buffered > 0 {
@@ -336,10 +352,10 @@ impl UnitTable {
         self.state().entry(lease).is_some()
     }
 
-    /// Takes the oldest completions, up to `most`.
-    pub(crate) fn take_completions(&self, most: usize) -> Vec<Completion> {
+    /// Takes the oldest completions, up to `most`; none if there are fewer than `min`.
+    pub(crate) fn take_completions(&self, min: usize, most: usize) -> Vec<Completion> {
         let mut state = self.state();
-        let count = state.completions.len().min(most);
+        let count = if state.completions.len() < min { 0 } else { state.completions.len().min(most) };
         state.completions.drain(..count).collect()
     }
 
@@ -353,7 +369,7 @@ impl UnitTable {
     pub(crate) fn remove(&self, leases: impl IntoIterator<Item = Lease>) {
         let mut state = self.state();
         leases.into_iter().for_each(|lease| state.remove(lease));
-        let buffered = !state.prefetched.is_empty();
+        let buffered = state.buffered() > 0;
         drop(state);
         self.claim_hint.notify_one();
         if buffered {
@@ -403,6 +419,9 @@ impl UnitTable {
             state.release_weight(&held.unit.weight);
             state.complete(held.lease, Outcome::Interrupted.into());
         }
+        for (held, _) in std::mem::take(&mut state.waiting) {
+            state.complete(held.lease, Outcome::Interrupted.into());
+        }
         drop(state);
         self.completions_ready.notify_one();
         self.recheck_idle.notify_waiters();
@@ -436,6 +455,7 @@ impl UnitTable {
             state.release_weight(&held.unit.weight);
         }
         state.units.clear();
+        state.waiting.clear();
         state.prefetched.clear();
         state.completions.clear();
         state.uncompleted = 0;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use longshore_core::unit::Weight;
 use longshore_core::worker_session::Lease;
 use longshore_core::{Outcome, SessionId, UnitId};
+use tokio::time::Instant;
 use tracing::Span;
 
 use super::{BoxedUnit, ClaimReservation, Completion};
@@ -26,6 +27,9 @@ pub(super) struct State {
     pub(super) units: HashMap<UnitId, UnitEntry>,
     /// Claimed and started, slots reserved, not yet running.
     pub(super) started: VecDeque<BoxedUnit>,
+    /// Claimed and started ahead, without slots: they run as soon as slots are free. With the time
+    /// of the claim's return.
+    pub(super) waiting: VecDeque<(BoxedUnit, Instant)>,
     /// Claimed, not started, without slots.
     pub(super) prefetched: VecDeque<BoxedUnit>,
     pub(super) completions: VecDeque<Completion>,
@@ -40,7 +44,7 @@ pub(super) struct State {
     /// A waiting unit needs more slots or resources than were free.
     pub(super) heavy_waiting: bool,
     pub(super) stopping: bool,
-    /// The fetcher is woken when at most this many units are prefetched.
+    /// The fetcher is woken when at most this many units are prefetched or started ahead.
     pub(super) low_watermark: usize,
 }
 
@@ -67,6 +71,7 @@ impl State {
             resources,
             units: HashMap::new(),
             started: VecDeque::new(),
+            waiting: VecDeque::new(),
             prefetched: VecDeque::new(),
             completions: VecDeque::new(),
             running: 0,
@@ -106,6 +111,8 @@ impl State {
             self.prefetched.push_back(unit);
         } else if self.stopping {
             self.complete(unit.lease, Outcome::Interrupted.into());
+        } else if !self.waiting.is_empty() || !self.fits(&unit.unit.weight) {
+            self.waiting.push_back((unit, Instant::now()));
         } else {
             self.reserve_weight(&unit.unit.weight);
             self.started.push_back(unit);
@@ -115,10 +122,7 @@ impl State {
     /// The first prefetched unit, if it fits. If it does not, it blocks the units behind it, or
     /// they would overtake it forever.
     pub(super) fn pop_startable(&mut self) -> Option<BoxedUnit> {
-        let weight = &self.prefetched.front()?.unit.weight;
-        let fits = weight.slots.min(self.limit) <= self.usable_slots()
-            && weight.resources.iter().all(|(name, n)| self.resources.get(name) >= Some(n));
-        if !fits {
+        if !self.fits(&self.prefetched.front()?.unit.weight) {
             return None;
         }
         let unit = self.prefetched.pop_front()?;
@@ -127,6 +131,27 @@ impl State {
             entry.stage = Stage::Started;
         }
         Some(unit)
+    }
+
+    /// The first unit that was started ahead, if it fits. Its run starts now.
+    pub(super) fn pop_waiting(&mut self) -> Option<BoxedUnit> {
+        if !self.fits(&self.waiting.front()?.0.unit.weight) {
+            return None;
+        }
+        let (mut held, since) = self.waiting.pop_front()?;
+        self.reserve_weight(&held.unit.weight);
+        held.unit.started_at = held.unit.started_at.map(|at| at + since.elapsed());
+        Some(held)
+    }
+
+    /// Units that are held for slots to come.
+    pub(super) fn buffered(&self) -> usize {
+        self.prefetched.len() + self.waiting.len()
+    }
+
+    fn fits(&self, weight: &Weight) -> bool {
+        weight.slots.min(self.limit) <= self.usable_slots()
+            && weight.resources.iter().all(|(name, n)| self.resources.get(name) >= Some(n))
     }
 
     pub(super) fn reserve_weight(&mut self, weight: &Weight) {

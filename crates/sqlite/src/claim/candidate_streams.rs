@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use longshore_core::store::ClaimRequest;
-use longshore_core::{BatchId, Kind, QueueName, Result, TenantId};
+use longshore_core::{BatchId, QueueName, Result, TenantId};
 use rusqlite::Connection;
 
 use crate::error::{Translate, damaged};
-use crate::row::StreamNames;
+use crate::row::{StreamNames, parse_policy};
 
 /// A stream that a claim may take from.
 pub(super) struct Stream {
@@ -25,7 +25,7 @@ pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<
     let mut statement = db
         .prepare_cached(
             "SELECT s.num, s.lane, s.kind, s.ready, l.tenant, l.weight, l.cap, q.name, b.name,
-             coalesce(t.weight, 1), t.cap
+             coalesce(t.weight, 1), t.cap, s.policy
              FROM longshore_stream s INDEXED BY longshore_stream_ready
              JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
              LEFT JOIN longshore_batch b ON b.num = s.batch
@@ -51,7 +51,13 @@ pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<
         streams.push(Stream {
             num: row.get(0).or_translate()?,
             lane: row.get(1).or_translate()?,
-            names: names(kind, tenant, queue, batch.as_deref())?,
+            names: Arc::new(StreamNames {
+                tenant: TenantId::new(tenant).map_err(damaged)?,
+                queue: QueueName::new(queue).map_err(damaged)?,
+                kind: kind.clone(),
+                batch: batch.map(BatchId::new).transpose().map_err(damaged)?,
+                policy: parse_policy(row.get_ref(11).or_translate()?.as_str_or_null().map_err(damaged)?)?,
+            }),
             ready: row.get(3).or_translate()?,
             weight: row.get(5).or_translate()?,
             cap: row.get(6).or_translate()?,
@@ -60,13 +66,4 @@ pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<
         });
     }
     Ok(streams)
-}
-
-pub(super) fn names(kind: &Kind, tenant: &str, queue: &str, batch: Option<&str>) -> Result<Arc<StreamNames>> {
-    Ok(Arc::new(StreamNames {
-        tenant: TenantId::new(tenant).map_err(damaged)?,
-        queue: QueueName::new(queue).map_err(damaged)?,
-        kind: kind.clone(),
-        batch: batch.map(BatchId::new).transpose().map_err(damaged)?,
-    }))
 }

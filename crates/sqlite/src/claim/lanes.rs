@@ -3,19 +3,20 @@
 use std::collections::{HashMap, VecDeque};
 
 use longshore_core::stride_scheduler::{LaneShare, TenantShare};
-use longshore_core::{Result, TenantId, UnitState};
-use rusqlite::Connection;
+use longshore_core::{Payload, Priority, Result, TenantId, UnitId, UnitState};
+use rusqlite::{Connection, Row};
 
 use super::candidate_streams::Stream;
-use crate::error::Translate;
-use crate::row::state_code;
+use crate::error::{Translate, damaged};
+use crate::queries::FullRow;
+use crate::row::{UnitParts, UnitRow, state_code};
 
 /// One lane in a claim.
 pub(super) struct Lane<'s> {
     pub(super) capped: bool,
     pub(super) streams: Vec<&'s Stream>,
     /// Its next units, and where to continue.
-    pub(super) window: VecDeque<(Candidate, &'s Stream)>,
+    pub(super) window: VecDeque<ReadyUnit<'s>>,
     pub(super) after: Candidate,
 }
 
@@ -76,27 +77,86 @@ impl<'s> Lane<'s> {
     }
 
     /// The lane's next unit by rank; reads up to `limit` units at once.
-    pub(super) fn next(&mut self, db: &Connection, limit: u64) -> Result<Option<(Candidate, &'s Stream)>> {
+    pub(super) fn next(&mut self, db: &Connection, limit: u64) -> Result<Option<ReadyUnit<'s>>> {
         if self.window.is_empty() {
             self.refill(db, limit)?;
         }
         Ok(self.window.pop_front())
     }
 
-    pub(super) fn refill(&mut self, db: &Connection, limit: u64) -> Result<()> {
+    fn refill(&mut self, db: &Connection, limit: u64) -> Result<()> {
         for stream in &self.streams {
-            let found = candidates(db, stream.num, state_code(UnitState::Ready), self.after, limit)?;
-            self.window.extend(found.into_iter().map(|candidate| (candidate, *stream)));
+            read_ready(db, stream, self.after, limit, &mut self.window)?;
         }
         if self.streams.len() > 1 {
-            self.window.make_contiguous().sort_by_key(|(candidate, _)| *candidate);
+            self.window.make_contiguous().sort_by_key(|unit| unit.candidate);
             self.window.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         }
-        if let Some((last, _)) = self.window.back() {
-            self.after = *last;
+        if let Some(last) = self.window.back() {
+            self.after = last.candidate;
         }
         Ok(())
     }
+}
+
+/// A unit that a claim may take.
+pub(super) struct ReadyUnit<'s> {
+    pub(super) candidate: Candidate,
+    pub(super) stream: &'s Stream,
+    /// Its row, if it has not run and has no special attributes.
+    pub(super) fresh: Option<FullRow>,
+}
+
+/// Reads the next ready units of a stream. The row of a unit that has not run and has no special
+/// attributes, as most have, is read with its index entry: a statement of its own would cost more.
+fn read_ready<'s>(
+    db: &Connection,
+    stream: &'s Stream,
+    after: Candidate,
+    limit: u64,
+    window: &mut VecDeque<ReadyUnit<'s>>,
+) -> Result<()> {
+    let mut statement = db
+        .prepare_cached(
+            "SELECT sort_key, id, flags & ~6144 = 0 AND attempt = 0 AND lost = 0 AND spec IS NULL
+             AND failure IS NULL, priority, fence, created_at, bytes, flags, payload
+             FROM longshore_unit INDEXED BY longshore_unit_sort
+             WHERE stream = ?1 AND state = 2 AND (sort_key, id) > (?2, ?3)
+             ORDER BY sort_key, id LIMIT ?4",
+        )
+        .or_translate()?;
+    let mut rows = statement.query((stream.num, after.sort_key, after.id, limit)).or_translate()?;
+    while let Some(row) = rows.next().or_translate()? {
+        let candidate = Candidate { sort_key: row.get(0).or_translate()?, id: row.get(1).or_translate()? };
+        let is_fresh = row.get(2).or_translate()?;
+        let fresh = if is_fresh { Some(fresh_row(row, stream, candidate)?) } else { None };
+        window.push_back(ReadyUnit { candidate, stream, fresh });
+    }
+    Ok(())
+}
+
+fn fresh_row(row: &Row<'_>, stream: &Stream, candidate: Candidate) -> Result<FullRow> {
+    let payload = row.get_ref(8).or_translate()?.as_blob().map_err(damaged)?;
+    let parts = UnitParts { payload: Some(Payload::from(payload)), ..UnitParts::default() };
+    let row = UnitRow {
+        id: UnitId::from_bytes(candidate.id),
+        stream: stream.num,
+        code: state_code(UnitState::Ready),
+        sort_key: candidate.sort_key,
+        priority: Priority::new(row.get(3).or_translate()?).map_err(damaged)?,
+        attempt: 0,
+        lost: 0,
+        fence: row.get(4).or_translate()?,
+        session: None,
+        started_at: None,
+        created_at: row.get(5).or_translate()?,
+        deadline: None,
+        flags: row.get(7).or_translate()?,
+        bytes: row.get(6).or_translate()?,
+        cap_key: None,
+        spec: None,
+    };
+    Ok(FullRow { row, parts })
 }
 
 /// A unit's sort key.

@@ -5,17 +5,17 @@ use longshore_core::store::{ClaimRequest, LeasedUnit};
 use longshore_core::stride_scheduler::StrideCursor;
 use longshore_core::unit_state::{Event, transition};
 use longshore_core::worker_session::Lease;
-use longshore_core::{Payload, Policy, Priority, Result, UnitId, UnitState};
+use longshore_core::{Policy, Result, UnitId, UnitState};
 use rusqlite::Connection;
 
 use super::candidate_streams::Stream;
-use super::lanes::{Candidate, Lane, candidates};
+use super::lanes::{Candidate, Lane, ReadyUnit, candidates};
 use crate::claim_cache::CachedUnit;
-use crate::error::{Translate, damaged};
+use crate::error::Translate;
 use crate::finish::apply;
 use crate::prepared::PreparedSql;
 use crate::queries::{FullRow, load_overflow};
-use crate::row::{READY_ALONE, READY_CAPPED, UnitAttributes, UnitParts, UnitRow, flag, state_code, unit};
+use crate::row::{READY_ALONE, READY_CAPPED, UnitAttributes, UnitRow, flag, state_code, unit};
 use crate::tx::Tx;
 
 /// Rows read beyond the requested number, in case some cannot be taken.
@@ -78,11 +78,11 @@ impl<'c> Selection<'c> {
             let Some(at) = stride.next_lane() else { break };
             let lane = &mut lanes[at];
             let limit = self.budget.remaining() + SCAN_SLACK;
-            let Some((candidate, stream)) = lane.next(tx.db, limit)? else {
+            let Some(ready) = lane.next(tx.db, limit)? else {
                 stride.close(at);
                 continue;
             };
-            match self.consider(tx, lane.capped, stream, candidate)? {
+            match self.consider(tx, lane.capped, ready)? {
                 FitDecision::Start | FitDecision::Prefetch => stride.serve(at),
                 FitDecision::Skip | FitDecision::Expire | FitDecision::Park => stride.pass_over(at),
                 FitDecision::LeaveLane => stride.close(at),
@@ -96,10 +96,9 @@ impl<'c> Selection<'c> {
         &mut self,
         tx: &mut Tx<'_>,
         lane_capped: bool,
-        stream: &Stream,
-        candidate: Candidate,
+        ReadyUnit { candidate, stream, fresh }: ReadyUnit<'_>,
     ) -> Result<FitDecision> {
-        let full = match load_fresh(tx, stream, candidate)? {
+        let full = match fresh {
             Some(fresh) => fresh,
             None => FullRow::load(tx.prepared(PreparedSql::FindFull)?, UnitId::from_bytes(candidate.id))?,
         };
@@ -155,41 +154,6 @@ impl<'c> Selection<'c> {
         self.budget.claimed.units.push(LeasedUnit { lease, started, alone, unit });
         Ok(())
     }
-}
-
-/// The row of a unit that has not run and has no special attributes, as most claimed units: few
-/// columns suffice.
-fn load_fresh(tx: &mut Tx<'_>, stream: &Stream, candidate: Candidate) -> Result<Option<FullRow>> {
-    let mut rows = tx.prepared(PreparedSql::FindFresh)?.query([candidate.id]).or_translate()?;
-    let Some(row) = rows.next().or_translate()? else { return Ok(None) };
-    let payload = row.get_ref(4).or_translate()?;
-    let payload = payload.as_blob().map_err(|error| damaged(error.to_string()))?;
-    let parts = UnitParts {
-        failure: None,
-        progress: None,
-        payload: Some(Payload::from(payload)),
-        checkpoint: None,
-        result: None,
-    };
-    let row = UnitRow {
-        id: UnitId::from_bytes(candidate.id),
-        stream: stream.num,
-        code: state_code(UnitState::Ready),
-        sort_key: candidate.sort_key,
-        priority: Priority::new(row.get(0).or_translate()?).map_err(damaged)?,
-        attempt: 0,
-        lost: 0,
-        fence: row.get(1).or_translate()?,
-        session: None,
-        started_at: None,
-        created_at: row.get(2).or_translate()?,
-        deadline: None,
-        flags: row.get(5).or_translate()?,
-        bytes: row.get(3).or_translate()?,
-        cap_key: None,
-        spec: None,
-    };
-    Ok(Some(FullRow { row, parts }))
 }
 
 /// Fails a unit past its deadline.

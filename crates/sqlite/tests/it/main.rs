@@ -14,4 +14,5 @@ mod permits;
 mod permits_chaos;
 mod processes;
 mod schema;
+mod space;
 mod transactions;

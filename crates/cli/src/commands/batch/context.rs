@@ -11,7 +11,7 @@ use longshore_batch::check::{self, check};
 use longshore_batch::definition::Database;
 use longshore_batch::file::{BatchFile, FileError, LoadedBatchFile, Overrides};
 use longshore_batch::rows::SourceError;
-use longshore_batch::{Commands, Definition, RowSource, Sources};
+use longshore_batch::{AnswerSamples, Commands, Definition, RowSource, Sources};
 
 use super::seed::{ScratchRows, create};
 use crate::args::batch::BatchFileArgs;
@@ -56,6 +56,8 @@ pub struct BatchContext {
     pub sources: Arc<Sources>,
     /// The commands of batches.
     pub commands: Arc<Commands>,
+    /// Answers of the batches that run here.
+    pub samples: Arc<AnswerSamples>,
     /// Where the store is.
     pub url: StoreUrl,
 }
@@ -108,7 +110,8 @@ impl CheckedBatch {
         let scope = Scope::Tenant(self.definition.tenant.clone());
         let client = Client::scoped(Arc::clone(&store), scope).with_retry_timeout(settings.patience);
         let (sources, commands) = (Arc::clone(&self.sources), Arc::clone(&self.commands));
-        Ok(BatchContext { store, ledger, client, sources, commands, url: self.url.clone() })
+        let samples = Arc::default();
+        Ok(BatchContext { store, ledger, client, sources, commands, samples, url: self.url.clone() })
     }
 }
 

@@ -95,8 +95,9 @@ impl<'a> BatchWorkers<'a> {
         batch: &BatchId,
         workers: RowConcurrency,
     ) -> anyhow::Result<(Worker, AdaptiveConcurrency)> {
-        let BatchContext { sources, commands, .. } = self.context;
+        let BatchContext { sources, commands, samples, .. } = self.context;
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
+        let rows = rows.samples(Arc::clone(samples));
         let office = Arc::new(LazyMailSpool::new(self.settings));
         let rows = rows.label(label()).pools(self.pools.clone()).mail_spool(office);
         let rows = match &self.inference {

@@ -1,15 +1,9 @@
 //! The summary of a batch that ran here: numbers, three of its answers, and commands that show
 //! more.
 
-use std::collections::BTreeSet;
-
-use longshore::store::UnitFilter;
 use longshore::text::truncate_chars;
-use longshore::{Batch, BatchId, BatchStatus, UnitState, duration};
+use longshore::{Batch, BatchId, BatchStatus, duration};
 use longshore_ai::Cost;
-use longshore_batch::checkpoint::Checkpoint;
-use longshore_batch::handler::RowInput;
-use longshore_batch::sql_json::{from_json, show_key};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -20,11 +14,6 @@ use super::runner::BatchRun;
 use crate::output::{Output, Table, cell, right};
 use crate::settings::Settings;
 use crate::store::StoreUrl;
-
-/// How many rows are searched for answers that differ.
-const MAX_SCANNED: u32 = 200;
-/// How many answers are shown.
-const MAX_SAMPLES: usize = 3;
 
 /// The summary as JSON: these keys are a contract.
 #[derive(Serialize)]
@@ -45,7 +34,7 @@ struct RunSummary<'a> {
 }
 
 /// Prints the summary of a batch.
-pub async fn print(batch_run: &BatchRun, context: &BatchContext, settings: &Settings) -> anyhow::Result<()> {
+pub fn print(batch_run: &BatchRun, context: &BatchContext, settings: &Settings) -> anyhow::Result<()> {
     let BatchRun { batch, skipped, interrupted, end } = batch_run;
     let completion = match end {
         CompletionStatus::Failed(why) => Some(why.as_str()),
@@ -78,7 +67,7 @@ pub async fn print(batch_run: &BatchRun, context: &BatchContext, settings: &Sett
     if settings.output.is_quiet() {
         return Ok(());
     }
-    samples(batch, context, settings).await?;
+    samples(batch, context, settings)?;
     for hint in hints(batch_run, &context.url) {
         settings.output.note(hint);
     }
@@ -151,55 +140,18 @@ fn seconds(batch: &Batch) -> f64 {
 }
 
 /// Prints a few answers that differ.
-async fn samples(batch: &Batch, context: &BatchContext, settings: &Settings) -> anyhow::Result<()> {
-    let found = pick_samples(batch, context).await?;
+fn samples(batch: &Batch, context: &BatchContext, settings: &Settings) -> anyhow::Result<()> {
+    let found = context.samples.of(&batch.id);
     if found.is_empty() {
         return Ok(());
     }
     let title = if is_simulated(batch) { "answer (simulated)" } else { "answer" };
     let mut table = Table::new([right("row"), cell(title)], "");
-    for (key, answer) in found {
-        table.row([right(key), cell(answer)]);
+    for sample in found {
+        table.row([right(sample.key), cell(one_line(&sample.text))]);
     }
     settings.output.line("")?;
     settings.output.list::<Value>(&[], || table)
-}
-
-/// Keys and answers of some rows: one for each first word that an answer has, so that the usual
-/// verdict does not hide the others.
-async fn pick_samples(batch: &Batch, context: &BatchContext) -> anyhow::Result<Vec<(String, String)>> {
-    let (state, id) = (Some(UnitState::Done), Some(batch.id.clone()));
-    let filter = UnitFilter { state, batch: id, ..UnitFilter::default() };
-    let scope = context.client.scope();
-    let (mut found, mut spare, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
-    for unit in context.store.units(scope, &filter, None, MAX_SCANNED).await?.items {
-        let Ok(unit) = context.store.unit(scope, unit.id).await else { continue };
-        let Ok(input) = unit.payload.parse::<RowInput>() else { continue };
-        let answer = Checkpoint::from_unit(&unit).ok().and_then(|kept| kept.answer);
-        let Some(answer) = answer else { continue };
-        let sample = (show_key(&from_json(&input.key)), one_line(&answer.text));
-        if seen.insert(answer_class(&answer.text)) {
-            found.push(sample);
-        } else {
-            spare.push(sample);
-        }
-        if found.len() == MAX_SAMPLES {
-            break;
-        }
-    }
-    found.extend(spare);
-    found.truncate(MAX_SAMPLES);
-    Ok(found)
-}
-
-/// What an answer is classified by: its first short string, or else its first boolean, if it is
-/// JSON.
-fn answer_class(text: &str) -> String {
-    let Ok(Value::Object(fields)) = serde_json::from_str(text) else { return String::new() };
-    let word = |value: &Value| value.as_str().is_some_and(|text| text.len() < 24);
-    let truth = |value: &Value| value.is_boolean();
-    let found = fields.values().find(|value| word(value)).or_else(|| fields.values().find(|v| truth(v)));
-    found.map_or(String::new(), Value::to_string)
 }
 
 fn one_line(text: &str) -> String {
