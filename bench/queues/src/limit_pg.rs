@@ -136,10 +136,11 @@ impl Limit {
             (&self.session.0, Type::INT8),
         ];
         let rows = typed(client, sql, &params).await?;
+        let mut ids: Vec<(i64, Uuid)> = Vec::new();
         for row in &rows {
-            std::hint::black_box(row.get::<_, &[u8]>(18));
+            std::hint::black_box(row.get::<_, Vec<&[u8]>>("payloads"));
+            ids.extend(row.get::<_, Vec<Uuid>>("ids").into_iter().map(|id| (row.get("fence"), id)));
         }
-        let ids: Vec<(i64, Uuid)> = rows.iter().map(|row| (row.get(7), row.get(0))).collect();
         let fences = ids.iter().map(|(fence, _)| *fence).collect();
         Ok((ids, fences))
     }

@@ -94,6 +94,9 @@ END $$;
 -- `settled_streams`, they become lease groups with the fences from `first_fence` on. Else their rows are updated. If one of the units needs a check, or `only_lock` is set, all are
 -- locked and none is claimed.
 --
+-- Returns a row for each unit, or for each lease group: then the columns of single units are NULL, and those from `ids` on
+-- have an element for each unit.
+--
 -- Other operations lock a unit's row first, then its row of longshore_ready. A claim begins with the latter, so it
 -- waits for no lock of a unit's row: it leaves such a unit.
 CREATE FUNCTION longshore_claim_units(
@@ -103,19 +106,21 @@ RETURNS TABLE (
     id uuid, stream bigint, state smallint, sort_key bigint, priority smallint, attempt integer,
     lost integer, fence bigint, session bigint, started_at bigint, created_at bigint,
     deadline bigint, flags bigint, bytes integer, cap_key bytea, spec text, failure text,
-    progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean)
+    progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean,
+    ids uuid[], ranks bigint[], priorities smallint[], all_created_at bigint[],
+    all_flags bigint[], sizes integer[], specs text[], payloads bytea[])
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
     tids tid[];
-    ids uuid[];
+    found_ids uuid[];
     locked uuid[];
     how integer;
 BEGIN
-    SELECT array_agg(r.tid), array_agg(r.id), max(r.claim) INTO tids, ids, how
+    SELECT array_agg(r.tid), array_agg(r.id), max(r.claim) INTO tids, found_ids, how
     FROM unnest($1, $2, $4, $5) AS w (stream, max_units, sort_key, id)
     CROSS JOIN LATERAL (
       SELECT r.ctid AS tid, r.id, r.claim FROM longshore_ready r
@@ -133,37 +138,43 @@ BEGIN
         asked AS MATERIALIZED (
           SELECT w.stream, w.starts, $8 + sum(w.max_units) OVER (ORDER BY w.at)::bigint - w.max_units AS first_fence
           FROM unnest($1, $2, $3) WITH ORDINALITY AS w (stream, max_units, starts, at)),
-        taken AS MATERIALIZED (
-          SELECT u.id, u.stream, n.sort_key AS rank, n.place < w.starts AS started,
-            w.first_fence + CASE WHEN n.place < w.starts THEN n.place / 64
-              ELSE (w.starts + 63) / 64 + (n.place - w.starts) / 64 END AS fence,
-            u.priority, u.attempt, u.lost, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
-            u.failure, u.progress, u.payload, u.checkpoint, u.result
-          FROM numbered n JOIN asked w ON w.stream = n.stream JOIN longshore_unit u ON u.id = n.id),
+        -- A hash aggregate (`enable_sort`) keeps the order of its input.
+        grouped AS MATERIALIZED (
+          SELECT t.stream, t.fence, t.started, array_agg(t.id) AS ids, array_agg(t.rank) AS ranks,
+            array_agg(t.priority) AS priorities, array_agg(t.created_at) AS created_at, array_agg(t.flags) AS flags,
+            array_agg(t.bytes) AS sizes, array_agg(t.spec) AS specs, array_agg(t.payload) AS payloads
+          FROM (
+            SELECT u.id, u.stream, n.sort_key AS rank, n.place < w.starts AS started,
+              w.first_fence + CASE WHEN n.place < w.starts THEN n.place / 64
+                ELSE (w.starts + 63) / 64 + (n.place - w.starts) / 64 END AS fence,
+              u.priority, u.created_at, u.flags, u.bytes, u.spec, u.payload
+            FROM (SELECT n.* FROM numbered n ORDER BY n.id) n JOIN asked w ON w.stream = n.stream
+            JOIN longshore_unit u ON u.id = n.id) t
+          GROUP BY t.stream, t.fence, t.started),
         leased AS (
           INSERT INTO longshore_lease_group (session, fence, stream, claimed_at, started, units, sizes)
-          SELECT $7, t.fence, t.stream, $6, t.started, array_agg(t.id), array_agg(t.bytes)
-          FROM (SELECT t.fence, t.stream, t.started, t.id, t.bytes FROM taken t ORDER BY t.id) t
-          GROUP BY t.fence, t.stream, t.started),
+          SELECT $7, g.fence, g.stream, $6, g.started, g.ids, g.sizes FROM grouped g),
         counted AS (
           INSERT INTO longshore_stream_delta (stream, ready, leased)
-          SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
-        SELECT t.id, t.stream, 3::smallint, $6, t.priority, t.attempt + t.started::int, t.lost, t.fence, $7,
-          CASE WHEN t.started THEN $6 END, t.created_at, t.deadline, t.flags, t.bytes, t.cap_key, t.spec,
-          t.failure, t.progress, t.payload, t.checkpoint, t.result, t.rank, true FROM taken t;
+          SELECT g.stream, -sum(cardinality(g.ids)), sum(cardinality(g.ids)) FROM grouped g GROUP BY g.stream)
+        SELECT NULL::uuid, g.stream, NULL::smallint, $6, NULL::smallint, g.started::int, NULL::integer, g.fence, $7,
+          CASE WHEN g.started THEN $6 END, NULL::bigint, NULL::bigint, NULL::bigint, NULL::integer, NULL::bytea,
+          NULL::text, NULL::text, NULL::text, NULL::bytea, NULL::bytea, NULL::bytea, NULL::bigint, true,
+          g.ids, g.ranks, g.priorities, g.created_at, g.flags, g.sizes, g.specs, g.payloads FROM grouped g;
         RETURN;
     END IF;
-    locked := ARRAY(SELECT u.id FROM longshore_unit u WHERE u.id = ANY(ids) FOR UPDATE SKIP LOCKED);
+    locked := ARRAY(SELECT u.id FROM longshore_unit u WHERE u.id = ANY(found_ids) FOR UPDATE SKIP LOCKED);
     IF how = 2 OR only_lock THEN
         RETURN QUERY
         SELECT u.id, u.stream, 2::smallint, u.sort_key, u.priority, u.attempt, u.lost, u.fence, u.session,
           u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec, u.failure,
-          u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false
+          u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false, NULL::uuid[], NULL::bigint[], NULL::smallint[], NULL::bigint[], NULL::bigint[], NULL::integer[],
+          NULL::text[], NULL::bytea[]
         FROM longshore_unit u WHERE u.id = ANY(locked);
         RETURN;
     END IF;
-    IF cardinality(locked) < cardinality(ids) THEN
-        tids := ARRAY(SELECT r.tid FROM unnest(tids, ids) AS r (tid, id) WHERE r.id = ANY(locked));
+    IF cardinality(locked) < cardinality(found_ids) THEN
+        tids := ARRAY(SELECT r.tid FROM unnest(tids, found_ids) AS r (tid, id) WHERE r.id = ANY(locked));
     END IF;
     RETURN QUERY
     WITH gone AS (
@@ -182,7 +193,8 @@ BEGIN
     counted AS (
       INSERT INTO longshore_stream_delta (stream, ready, leased)
       SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
-    SELECT t.*, true FROM taken t;
+    SELECT t.*, true, NULL::uuid[], NULL::bigint[], NULL::smallint[], NULL::bigint[], NULL::bigint[], NULL::integer[],
+          NULL::text[], NULL::bytea[] FROM taken t;
 END $$;
 
 -- A whole claim, for the case that needs no decision: one stream has units, no cap applies, no unit must run alone,
@@ -198,6 +210,8 @@ RETURNS TABLE (
     lost integer, fence bigint, session_num bigint, started_at bigint, created_at bigint,
     deadline bigint, flags bigint, bytes integer, cap_key bytea, spec text, failure text,
     progress text, payload bytea, checkpoint bytea, result bytea, rank bigint, taken boolean,
+    ids uuid[], ranks bigint[], priorities smallint[], all_created_at bigint[],
+    all_flags bigint[], sizes integer[], specs text[], payloads bytea[],
     candidates integer, only_stream bigint, first_sort_key bigint, scan_micros bigint)
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
@@ -388,7 +402,8 @@ BEGIN
             END IF;
             IF cardinality(ended) > 0 THEN
                 INSERT INTO longshore_done_group (stream, ended_at, fence, first_id, units)
-                VALUES (leased.stream, $5, $2[first], ended[1], ended);
+                VALUES (leased.stream, $5, $2[first], (SELECT e.id FROM unnest(ended) AS e (id) ORDER BY e.id LIMIT 1),
+                  ended);
             END IF;
         END IF;
         first := last + 1;

@@ -15,7 +15,7 @@ use tokio_postgres::Row;
 
 use super::MAX_CLAIM;
 use super::candidate_streams::ClaimParams;
-use super::rows::CandidateUnit;
+use super::rows::{CandidateUnit, SUMMARY_COLUMNS};
 use crate::error::damaged;
 use crate::row::{count, value};
 use crate::store::StoreInner;
@@ -82,9 +82,6 @@ struct ClaimedStream {
     first: Option<i64>,
 }
 
-/// Index of the summary columns of the first row, which follow those of [`CandidateUnit`].
-const SUMMARY_COLUMNS: usize = 23;
-
 async fn query(inner: &StoreInner, claim: &ClaimRequest, mode: &ScanMode) -> Result<Option<ClaimReply>> {
     let start = match mode {
         ScanMode::Resume(streams) => streams.first().map(|one| inner.stride.scan_starts.start(mode, *one)),
@@ -116,8 +113,10 @@ impl ClaimReply {
             return Ok(Some(Self { wanted, cost, source: None, units: Vec::new() }));
         };
         let source = Some(ClaimedStream { num, first: value(first, SUMMARY_COLUMNS + 2)? });
-        let units = rows.iter().map(|row| CandidateUnit::read_from(row, 0));
-        let mut units = units.collect::<Result<Vec<CandidateUnit>>>()?;
+        let mut units = Vec::new();
+        for row in rows {
+            CandidateUnit::read_into(&mut units, row, 0)?;
+        }
         units.sort_by_key(CandidateUnit::key);
         let plain = units.iter().all(|unit| unit.claimed);
         Ok(plain.then_some(Self { wanted, cost, source, units }))

@@ -10,18 +10,25 @@ use std::collections::HashMap;
 
 use longshore_core::store::{ClaimRequest, LeasedUnit};
 use longshore_core::worker_session::Lease;
-use longshore_core::{Result, UnitState};
+use longshore_core::{Payload, Priority, Result, UnitState};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::candidate_streams::CandidateStream;
 use super::plan::RoundPlan;
 use crate::error::damaged;
-use crate::row::{Columns, READY_ALONE, READY_CAPPED, UnitParts, UnitRow, state_code, unit, value};
+use crate::row::{Columns, READY_ALONE, READY_CAPPED, UnitParts, UnitRow, count, state_code, unit, value};
 use crate::streams::Stream;
 use crate::stride::FenceSequence;
 use crate::tx::Tx;
-use crate::typed_params::{SqlParam, uuid};
+use crate::typed_params::{SqlParam, unit_id, uuid};
+
+/// The first column after those of [`UnitRow`] and [`UnitParts`].
+const RANK_COLUMN: usize = UnitRow::WIDTH + 5;
+/// The first column of a lease group.
+const GROUP_COLUMNS: usize = RANK_COLUMN + 2;
+/// The first column after those of a lease group.
+pub(super) const SUMMARY_COLUMNS: usize = GROUP_COLUMNS + 8;
 
 /// A unit that was claimed, or locked to be checked.
 pub(super) struct CandidateUnit {
@@ -49,25 +56,63 @@ impl CandidateUnit {
     fn read_all(rows: &[Row], sources: &[CandidateStream]) -> Result<Vec<Self>> {
         let index: HashMap<i64, usize> =
             sources.iter().enumerate().map(|(at, source)| (source.stream.num, at)).collect();
-        let read = |row| {
+        let mut units = Vec::new();
+        for row in rows {
             let source = index.get(&value(row, 1)?).copied();
-            Self::read_from(row, source.ok_or_else(|| damaged("a unit of an unexpected stream"))?)
-        };
-        rows.iter().map(read).collect()
+            let source = source.ok_or_else(|| damaged("a unit of an unexpected stream"))?;
+            Self::read_into(&mut units, row, source)?;
+        }
+        Ok(units)
     }
 
-    /// Reads a unit of a known source.
-    pub(super) fn read_from(row: &Row, source: usize) -> Result<Self> {
+    /// Reads a unit, or the units of a lease group, of a known source.
+    pub(super) fn read_into(units: &mut Vec<Self>, row: &Row, source: usize) -> Result<()> {
+        if value::<Option<Uuid>>(row, 0)?.is_none() {
+            return Self::read_group(units, row, source);
+        }
         let unit = UnitRow::read(&Columns(row))?;
-        // After the five columns of `UnitParts`.
-        let after = UnitRow::WIDTH + 5;
-        Ok(Self {
+        units.push(Self {
             parts: UnitParts::read(&Columns(row), UnitRow::WIDTH)?,
-            rank: value(row, after)?,
-            claimed: value(row, after + 1)?,
+            rank: value(row, RANK_COLUMN)?,
+            claimed: value(row, RANK_COLUMN + 1)?,
             source,
             row: unit,
-        })
+        });
+        Ok(())
+    }
+
+    fn read_group(units: &mut Vec<Self>, row: &Row, source: usize) -> Result<()> {
+        let (stream, claimed_at, fence) = (value(row, 1)?, value(row, 3)?, count(row, 7)?);
+        let (session, started_at) = (value(row, 8)?, value::<Option<i64>>(row, 9)?);
+        let at = |nth: usize| GROUP_COLUMNS + nth;
+        let (ids, ranks): (Vec<Uuid>, Vec<i64>) = (value(row, at(0))?, value(row, at(1))?);
+        let (priorities, created_at): (Vec<i16>, Vec<i64>) = (value(row, at(2))?, value(row, at(3))?);
+        let (flags, sizes): (Vec<i64>, Vec<i32>) = (value(row, at(4))?, value(row, at(5))?);
+        let (specs, payloads): (Vec<Option<&str>>, Vec<&[u8]>) = (value(row, at(6))?, value(row, at(7))?);
+        for (nth, id) in ids.into_iter().enumerate() {
+            let level = u8::try_from(priorities[nth]).map_err(damaged)?;
+            let row = UnitRow {
+                id: unit_id(id),
+                stream,
+                code: state_code(UnitState::Leased),
+                sort_key: claimed_at,
+                priority: Priority::new(level).map_err(damaged)?,
+                attempt: u32::from(started_at.is_some()),
+                lost: 0,
+                fence,
+                session,
+                started_at,
+                created_at: created_at[nth],
+                deadline: None,
+                flags: flags[nth],
+                bytes: sizes[nth].into(),
+                cap_key: None,
+                spec: specs[nth].map(str::to_owned),
+            };
+            let parts = UnitParts { payload: Some(Payload::from(payloads[nth])), ..UnitParts::default() };
+            units.push(Self { row, parts, rank: ranks[nth], claimed: true, source });
+        }
+        Ok(())
     }
 
     /// Applies to this row what [`lease`] writes to the database.
