@@ -67,58 +67,64 @@ pub(crate) fn process(db: &Connection) -> Result<usize> {
     let mut done = 0;
     loop {
         synchronous(db, "NORMAL")?;
-        let ids = claim(db)?;
-        if ids.is_empty() {
+        let units = claim(db)?;
+        if units.is_empty() {
             return Ok(done);
         }
         synchronous(db, "FULL")?;
-        finish(db, &ids)?;
-        done += ids.len();
+        finish(db, &units)?;
+        done += units.len();
     }
 }
 
-fn claim(db: &Connection) -> Result<Vec<[u8; 16]>> {
+/// A claimed unit: its id and its bytes.
+type Claimed = ([u8; 16], i64);
+
+fn claim(db: &Connection) -> Result<Vec<Claimed>> {
     let mut find = db.prepare_cached(
-        "SELECT sort_key, id FROM longshore_unit INDEXED BY longshore_unit_sort
+        "SELECT sort_key, id, flags & ~6144 = 0 AND attempt = 0 AND lost = 0 AND spec IS NULL
+         AND failure IS NULL, priority, fence, created_at, bytes, flags, payload
+         FROM longshore_unit INDEXED BY longshore_unit_sort
          WHERE stream = 1 AND state = 2 ORDER BY sort_key, id LIMIT ?1",
     )?;
-    let mut read = db.prepare_cached("SELECT * FROM longshore_unit WHERE id = ?1")?;
     let mut lease = db.prepare_cached(
-        "UPDATE longshore_unit SET state = 3, sort_key = ?2, session = 1, fence = fence + 1,
-         attempt = attempt + 1, started_at = ?2 WHERE id = ?1",
+        "UPDATE longshore_unit SET state = 3, sort_key = ?2, session = ?3, fence = ?4, attempt = ?5,
+         started_at = ?6 WHERE id = ?1",
     )?;
     db.execute_batch("BEGIN IMMEDIATE")?;
-    let ids: Vec<[u8; 16]> =
-        find.query_map([CLAIM], |row| row.get(1))?.collect::<longshore_sqlite::rusqlite::Result<_>>()?;
-    for id in &ids {
-        let payload: Vec<u8> = read.query_row([id], |row| row.get("payload"))?;
-        std::hint::black_box(payload);
-        lease.execute(params![id, 1])?;
+    let units: Vec<Claimed> = find
+        .query_map([CLAIM], |row| {
+            std::hint::black_box(row.get::<_, Vec<u8>>("payload")?);
+            Ok((row.get("id")?, row.get("bytes")?))
+        })?
+        .collect::<longshore_sqlite::rusqlite::Result<_>>()?;
+    for (id, _) in &units {
+        lease.execute(params![id, 1, 1, 1, 1, 1])?;
     }
     db.prepare_cached("UPDATE longshore_stream SET ready = ready - ?1, leased = leased + ?1 WHERE num = 1")?
-        .execute([ids.len()])?;
+        .execute([units.len()])?;
     db.execute_batch("COMMIT")?;
-    Ok(ids)
+    Ok(units)
 }
 
-fn finish(db: &Connection, ids: &[[u8; 16]]) -> Result<()> {
-    let mut read =
-        db.prepare_cached("SELECT fence, session, state, bytes FROM longshore_unit WHERE id = ?1")?;
+fn finish(db: &Connection, units: &[Claimed]) -> Result<()> {
     let mut end = db.prepare_cached(
-        "UPDATE longshore_unit SET state = 4, sort_key = ?2, session = NULL, started_at = NULL
-         WHERE id = ?1",
+        "UPDATE longshore_unit SET state = 4, sort_key = ?2, session = NULL, started_at = NULL,
+         attempt = attempt + (started_at IS NULL), lost = 0, progress = NULL, failure = NULL,
+         result = ?5
+         WHERE id = ?1 AND session = ?3 AND fence = ?4 AND flags & ~6144 = 0 AND cap_key IS NULL",
     )?;
     db.execute_batch("BEGIN IMMEDIATE")?;
     let mut bytes = 0;
-    for id in ids {
-        bytes += read.query_row([id], |row| row.get::<_, i64>(3))?;
-        end.execute(params![id, 2])?;
+    for (id, size) in units {
+        bytes += size;
+        end.execute(params![id, 2, 1, 1, None::<&[u8]>])?;
     }
     db.prepare_cached(
         "UPDATE longshore_stream SET leased = leased - ?1, done = done + ?1, bytes = bytes - ?2
          WHERE num = 1",
     )?
-    .execute(params![ids.len(), bytes])?;
+    .execute(params![units.len(), bytes])?;
     db.execute_batch("COMMIT")?;
     Ok(())
 }

@@ -66,6 +66,11 @@ impl<'c> ClaimBudget<'c> {
         self.free
     }
 
+    /// Slots that are free now. Units that are started ahead take what is beyond them.
+    fn free_now(&self) -> u32 {
+        self.free.saturating_sub(self.claim.start_ahead)
+    }
+
     /// How many more units of one slot fit.
     pub fn remaining(&self) -> u64 {
         u64::from(self.free) + u64::from(self.ahead)
@@ -74,11 +79,14 @@ impl<'c> ClaimBudget<'c> {
     /// Decides on a plain unit: one slot, no resources, cap or deadline. Nothing is taken ahead from
     /// a lane that has a cap, or that belongs to a tenant with one.
     pub fn admit_plain(&mut self, lane_capped: bool) -> FitDecision {
+        if lane_capped && self.free_now() == 0 {
+            return FitDecision::LeaveLane;
+        }
         if self.free > 0 {
             self.free -= 1;
             return FitDecision::Start;
         }
-        if lane_capped || self.ahead == 0 {
+        if self.ahead == 0 {
             return FitDecision::LeaveLane;
         }
         self.ahead -= 1;
@@ -162,7 +170,7 @@ impl<'c> ClaimBudget<'c> {
     }
 
     fn fits_now(&self, unit: &UnitNeeds<'_>) -> bool {
-        unit.slots <= self.free && self.has_free_resources(unit)
+        unit.slots <= self.free_now() && self.has_free_resources(unit)
     }
 
     fn has_free_resources(&self, unit: &UnitNeeds<'_>) -> bool {
@@ -175,13 +183,13 @@ impl<'c> ClaimBudget<'c> {
     /// overtake it for ever. So it does for a unit with a cap or resources if the worker had no slot
     /// to begin with: a worker that keeps its buffer filled claims only without free slots.
     fn defer_or_reserve(&mut self, unit: &UnitNeeds<'_>, lane_capped: bool) -> FitDecision {
-        if unit.slots > 1 || self.free > 0 || !self.has_free_resources(unit) {
+        if unit.slots > 1 || self.free_now() > 0 || !self.has_free_resources(unit) {
             self.claimed.heavy_waiting = true;
             return FitDecision::Stop;
         }
         match unit.cap.is_none() && unit.resources.is_empty() {
             true => self.admit_plain(lane_capped),
-            false if self.claim.free_slots > 0 => FitDecision::Skip,
+            false if self.claim.free_slots > self.claim.start_ahead => FitDecision::Skip,
             false => {
                 self.claimed.heavy_waiting = true;
                 FitDecision::Stop
@@ -223,5 +231,36 @@ impl ClaimRequest {
     /// Whether it may take units of this batch, or of none.
     pub fn covers_batch(&self, batch: Option<&str>) -> bool {
         self.batch.as_ref().is_none_or(|wanted| Some(self.scope.batch_id(wanted).as_str()) == batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::{Kind, SessionId};
+
+    fn needs(resources: &BTreeMap<String, u32>, slots: u32) -> UnitNeeds<'_> {
+        UnitNeeds { slots, resources, cap: None, deadline: None }
+    }
+
+    #[test]
+    fn only_plain_units_of_lanes_without_a_cap_are_started_ahead() {
+        let kinds = vec![Kind::new("k").unwrap()];
+        let claim =
+            ClaimRequest { free_slots: 3, start_ahead: 2, ..ClaimRequest::new(SessionId::new(), kinds, 4) };
+        let mut budget = ClaimBudget::new(&claim);
+        assert_eq!(budget.admit_plain(true), FitDecision::Start, "a slot is free");
+        assert_eq!(budget.admit_plain(true), FitDecision::LeaveLane);
+        assert_eq!(budget.admit_plain(false), FitDecision::Start);
+        let (none, now) = (BTreeMap::new(), Timestamp::ZERO);
+        let unused = || Ok::<_, ()>(None);
+        let heavy = budget.admit(&needs(&none, 2), false, now, unused).unwrap();
+        assert_eq!((heavy, budget.claimed.heavy_waiting), (FitDecision::Stop, true));
+        let cap = ConcurrencyCap { key: "c".to_owned(), limit: 9 };
+        let capped = UnitNeeds { cap: Some(&cap), ..needs(&none, 1) };
+        let capped = budget.admit(&capped, false, now, || Ok::<_, ()>(Some(0))).unwrap();
+        assert_eq!(capped, FitDecision::Skip);
+        assert_eq!(budget.admit(&needs(&none, 1), false, now, unused), Ok(FitDecision::Start));
+        assert_eq!(budget.admit_plain(false), FitDecision::LeaveLane);
     }
 }

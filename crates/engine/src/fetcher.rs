@@ -154,6 +154,7 @@ impl Fetcher {
             batch: settings.batch.clone(),
             kinds: self.kinds.clone(),
             free_slots: reservation.free + reservation.start_ahead,
+            start_ahead: reservation.start_ahead,
             slots: settings.slots,
             resources: reservation.resources.clone(),
             total_resources: settings.resources.clone(),

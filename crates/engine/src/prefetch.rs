@@ -103,6 +103,16 @@ mod tests {
     }
 
     #[test]
+    fn only_handlers_that_return_at_once_are_started_ahead() {
+        let start = Instant::now();
+        let mut prefetch = PrefetchEstimator::new(start);
+        assert_eq!(prefetch.buffer(Duration::ZERO, 64), ClaimBuffer::Prefetch(0), "nothing measured yet");
+        prefetch.observe(1000, start + 100 * MS);
+        assert_eq!(prefetch.buffer(MS, 64), ClaimBuffer::StartAhead(64));
+        assert_eq!(prefetch.buffer(2 * MS, 64), ClaimBuffer::Prefetch(1000));
+    }
+
+    #[test]
     fn slow_handlers_claim_nothing_ahead() {
         let start = Instant::now();
         let mut prefetch = PrefetchEstimator::new(start);

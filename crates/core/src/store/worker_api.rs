@@ -39,6 +39,9 @@ pub struct ClaimRequest {
     pub kinds: Vec<Kind>,
     /// Free slots: units up to this total weight are claimed *and started*.
     pub free_slots: u32,
+    /// How many of `free_slots` are not free yet, but will be at once: the worker starts plain units
+    /// ahead. Never from a capped lane, tenant or key.
+    pub start_ahead: u32,
     /// Slots in total: a heavier unit does not suit this worker.
     pub slots: u32,
     /// Named resources that are free.
@@ -65,6 +68,7 @@ impl ClaimRequest {
             batch: None,
             kinds,
             free_slots: slots,
+            start_ahead: 0,
             slots,
             resources: BTreeMap::new(),
             total_resources: BTreeMap::new(),

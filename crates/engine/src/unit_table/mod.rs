@@ -488,3 +488,61 @@ impl UnitTable {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use longshore_core::store::ClaimRequest;
+    use longshore_core::worker_session::NewSession;
+    use longshore_core::{Enqueue, Kind, NewUnit, Scope, WorkerApi};
+
+    use super::*;
+    use crate::MemoryStore;
+    use crate::prefetch::ClaimBuffer;
+
+    fn limit() -> ClaimLimit {
+        ClaimLimit { max_units: u32::MAX, excluded_tenants: Vec::new() }
+    }
+
+    /// Claims what the table reserves, as the fetcher does.
+    async fn claim(table: &UnitTable, store: &MemoryStore, kind: &Kind) -> (u32, u32) {
+        let Some(reservation) = table.reserve_claim(ClaimBuffer::StartAhead(2), limit()) else {
+            return (0, 0);
+        };
+        let (free, ahead) = (reservation.free, reservation.start_ahead);
+        let request = ClaimRequest {
+            free_slots: free + ahead,
+            start_ahead: ahead,
+            ..ClaimRequest::new(reservation.session, vec![kind.clone()], 2)
+        };
+        let claimed = store.claim(request).await.unwrap();
+        assert!(table.add_claimed(reservation, claimed));
+        (free, ahead)
+    }
+
+    #[tokio::test]
+    async fn units_that_are_started_ahead_run_when_slots_are_free() {
+        let (store, kind, session) = (MemoryStore::default(), Kind::new("k").unwrap(), SessionId::new());
+        let (label, version, ttl) = (String::new(), String::new(), std::time::Duration::from_secs(60));
+        let kinds = BTreeMap::new();
+        let new = NewSession { id: session, label, version, kinds, slots: 2, ttl };
+        store.open_session(new).await.unwrap();
+        let units = (0..8).map(|i| NewUnit::new(kind.clone(), serde_json::json!(i))).collect();
+        store.send(&Scope::All, units).await.unwrap();
+        let table = UnitTable::new(2, BTreeMap::new());
+        table.set_session(session);
+        assert_eq!(claim(&table, &store, &kind).await, (2, 2));
+        assert_eq!(claim(&table, &store, &kind).await, (0, 0), "the buffer is full");
+        let first = table.take_runnable(true);
+        assert_eq!((first.run.len(), first.start.len()), (2, 0));
+        assert!(table.take_runnable(true).run.is_empty(), "both slots are taken");
+        let begun = table.begin_runs(first.run);
+        let done = || Outcome::Done(None).into();
+        let (ended, _) = &begun[0];
+        assert!(table.complete_run(ended.lease, &ended.unit.weight, done(), Span::none()));
+        assert_eq!(table.take_runnable(false).run.len(), 1, "it was started: it also runs while draining");
+        table.stop();
+        let interrupted = |completion: &Completion| completion.outcome == Outcome::Interrupted;
+        let completions = table.take_completions(1, 9);
+        assert_eq!(completions.iter().filter(|one| interrupted(one)).count(), 1, "the one without a slot");
+    }
+}

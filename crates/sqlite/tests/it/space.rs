@@ -3,9 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use longshore::store::{
-    BatchChunk, CheckpointRequest, ClaimRequest, FinishRequest, FinishResult, Queues, Retention,
-};
+use longshore::store::{BatchChunk, CheckpointRequest, ClaimRequest, FinishRequest, FinishResult, Retention};
 use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
 use longshore::worker_session::NewSession;
 use longshore::{BatchId, Kind, NewBatch, NewUnit, Outcome, Payload, Policy, Scope, SessionId, Timestamp};
@@ -85,20 +83,7 @@ async fn open_session(fixture: &StoreFixture) -> SessionId {
 
 /// Claims, checkpoints and finishes some rows.
 async fn run_rows(fixture: &StoreFixture, session: SessionId, first: u64) -> u64 {
-    let claim = ClaimRequest {
-        session,
-        scope: Scope::All,
-        queues: Queues::All,
-        batch: None,
-        kinds: vec![Kind::new("row").unwrap()],
-        free_slots: CHUNK,
-        slots: CHUNK,
-        resources: [].into(),
-        total_resources: [].into(),
-        prefetch: 0,
-        holds_nothing: false,
-        excluded_tenants: Vec::new(),
-    };
+    let claim = ClaimRequest::new(session, vec![Kind::new("row").unwrap()], CHUNK);
     let held = fixture.store.claim(claim).await.unwrap().units;
     let leases = held.iter().map(|held| held.lease).zip(first..);
     let mut finishes = Vec::new();

@@ -121,7 +121,8 @@ impl BatchContext {
         require_store(&settings.store)?;
         let StoreHandles { store, ledger, client } = connect_with_ledger(settings).await?;
         let (url, commands) = (settings.store.clone(), commands(settings));
-        Ok(Self { store, ledger, client, sources: sources(&url), commands, url })
+        let samples = Arc::default();
+        Ok(Self { store, ledger, client, sources: sources(&url), commands, samples, url })
     }
 
     /// All batches with one of these statuses.
