@@ -13,7 +13,7 @@ CREATE FUNCTION longshore_now_micros() RETURNS bigint LANGUAGE sql VOLATILE
 AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
 -- The lease of a permit that is granted to a waiter with another request's reply is longer by this time, within which
--- the waiter must receive it. `HANDOVER_GRACE` in permits/wakeups.rs repeats the value.
+-- the waiter must receive it. `HANDOVER_GRACE` in permits/registry.rs repeats the value.
 CREATE FUNCTION longshore_handover_grace() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 1000000::bigint $$;
 
 -- Makes the commit of this transaction wait for the disk.
