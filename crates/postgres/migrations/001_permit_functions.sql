@@ -13,7 +13,7 @@ CREATE FUNCTION longshore_now_micros() RETURNS bigint LANGUAGE sql VOLATILE
 AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
 -- The lease of a permit that is granted to a waiter with another request's reply is longer by this time, within which
--- the waiter must receive it. `HANDOVER_GRACE` in permits/wakeups.rs repeats the value.
+-- the waiter must receive it. `HANDOVER_GRACE` in permits/registry.rs repeats the value.
 CREATE FUNCTION longshore_handover_grace() RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT 1000000::bigint $$;
 
 -- Makes the commit of this transaction wait for the disk.
@@ -132,14 +132,13 @@ DECLARE
     free bigint;
     is_quarantined boolean;
     is_blocked boolean := false;
+    is_request boolean;
+    bucket integer;
     next record;
-    next_retry bigint;
-    waiters_ahead bigint := 0;
     granted uuid[] := '{}';
     fences bigint[] := '{}';
     graces bigint[] := '{}';
     woken uuid[] := '{}';
-    full_for uuid[] := '{}';
 BEGIN
     SELECT * INTO state FROM longshore_pool_state s WHERE s.name = $1 FOR UPDATE;
     now := longshore_now_micros();
@@ -226,59 +225,37 @@ BEGIN
         granted := '{}';
     END IF;
 
-    -- Walks the queue as far as there is room and there are requests to answer. The first waiter retries when a lease
-    -- can expire or the quarantine ends, the others when a waiter ahead of them can. All are woken earlier if there is
-    -- room for them.
     free := CASE WHEN is_quarantined THEN 0 ELSE state.max_weight - state.in_use END;
-    next_retry := state.next_expiry;
-    IF is_quarantined THEN
-        next_retry := least(next_retry, state.data_lost_at + state.max_lease);
-    END IF;
-    IF state.waiting > 0 AND (free > 0 OR unanswered > 0) THEN
-        FOR next IN SELECT g.id, g.weight, g.notified, g.arrived_at, g.expires_at, g.lease FROM longshore_permit g
+    IF state.waiting > 0 AND free > 0 THEN
+        FOR next IN SELECT g.id, g.weight, g.notified, g.arrived_at, g.lease FROM longshore_permit g
             WHERE g.pool = $1 AND g.rank IS NOT NULL ORDER BY g.rank, g.arrived_at
         LOOP
-            id := next.id; fence := 0; waited := 0; ahead := 0; retry_after := 0;
-            IF NOT is_blocked AND next.weight <= free AND (id = ANY($5) OR id = ANY($4)) THEN
+            is_request := next.id = ANY($5);
+            IF next.weight <= free AND NOT is_blocked AND (is_request OR next.id = ANY($4)) THEN
                 free := free - next.weight;
-                state.fence := greatest(state.fence + 1, now);
+                id := next.id; outcome := 0; fence := greatest(state.fence + 1, now);
+                waited := greatest(now - next.arrived_at, 0);
+                state.fence := fence;
                 state.in_use := state.in_use + next.weight;
                 state.next_expiry := least(state.next_expiry, now + next.lease);
-                outcome := 0; fence := state.fence; waited := greatest(now - next.arrived_at, 0);
-                state.wait_histogram[longshore_wait_bucket(waited)] :=
-                  state.wait_histogram[longshore_wait_bucket(waited)] + 1;
+                bucket := longshore_wait_bucket(waited);
+                state.wait_histogram[bucket] := state.wait_histogram[bucket] + 1;
                 granted := granted || id;
                 fences := fences || fence;
-                IF id = ANY($5) THEN
-                    graces := graces || 0::bigint;
-                    unanswered := unanswered - 1;
-                ELSE
-                    graces := graces || longshore_handover_grace();
-                END IF;
+                graces := graces || CASE WHEN is_request THEN 0 ELSE longshore_handover_grace() END;
+                unanswered := unanswered - is_request::int;
                 RETURN NEXT;
-            ELSIF id = ANY($5) AND $11[array_position($5, id)] IS NULL THEN
-                full_for := full_for || id;
-                unanswered := unanswered - 1;
-                outcome := 2;
-                RETURN NEXT;
-            ELSE
+            ELSIF NOT is_request OR $11[array_position($5, next.id)] IS NOT NULL THEN
+                free := free - next.weight;
+                EXIT WHEN free < 0;
                 is_blocked := true;
-                free := CASE WHEN next.weight <= free THEN free - next.weight ELSE -1 END;
-                IF id = ANY($5) THEN
-                    unanswered := unanswered - 1;
-                    outcome := 1; ahead := waiters_ahead; retry_after := greatest(next_retry - now, 1);
+                IF NOT next.notified THEN
+                    woken := woken || next.id;
+                    id := next.id; outcome := 4; fence := 0; waited := 0;
                     RETURN NEXT;
                 END IF;
-                IF free >= 0 AND NOT next.notified THEN
-                    woken := woken || id;
-                    outcome := 4;
-                    RETURN NEXT;
-                END IF;
-                next_retry := CASE waiters_ahead WHEN 0 THEN next.expires_at
-                  ELSE least(next_retry, next.expires_at) END;
-                waiters_ahead := waiters_ahead + 1;
             END IF;
-            EXIT WHEN free <= 0 AND unanswered = 0;
+            EXIT WHEN free = 0;
         END LOOP;
         IF cardinality(granted) > 0 THEN
             UPDATE longshore_permit g SET fence = a.fence, acquired_at = now, arrived_at = least(g.arrived_at, now),
@@ -290,10 +267,29 @@ BEGIN
         IF cardinality(woken) > 0 THEN
             UPDATE longshore_permit g SET notified = true WHERE g.pool = $1 AND g.id = ANY(woken);
         END IF;
-        IF cardinality(full_for) > 0 THEN
-            DELETE FROM longshore_permit g WHERE g.pool = $1 AND g.id = ANY(full_for);
-            state.waiting := state.waiting - cardinality(full_for);
-        END IF;
+    END IF;
+
+    IF unanswered > 0 AND array_position($11, NULL) IS NOT NULL THEN
+        FOR next IN DELETE FROM longshore_permit g USING unnest($5, $11) a(id, wait_ttl)
+          WHERE g.pool = $1 AND g.id = a.id AND a.wait_ttl IS NULL AND g.rank IS NOT NULL RETURNING g.id
+        LOOP
+            state.waiting := state.waiting - 1;
+            unanswered := unanswered - 1;
+            id := next.id; outcome := 2; fence := 0; waited := 0;
+            RETURN NEXT;
+        END LOOP;
+    END IF;
+    -- The first waiter retries when a lease can expire or the quarantine ends, the others when a waiter ahead of them
+    -- can expire. All are woken earlier if there is room for them.
+    IF unanswered > 0 THEN
+        RETURN QUERY SELECT q.id, 1, 0::bigint, 0::bigint, q.ahead,
+          greatest(coalesce(q.expiry_ahead, CASE WHEN is_quarantined
+            THEN least(state.next_expiry, state.data_lost_at + state.max_lease) ELSE state.next_expiry END) - now, 1)
+        FROM (SELECT g.id, row_number() OVER w - 1 AS ahead,
+            min(g.expires_at) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS expiry_ahead
+          FROM longshore_permit g WHERE g.pool = $1 AND g.rank IS NOT NULL
+          WINDOW w AS (ORDER BY g.rank, g.arrived_at)) q
+        WHERE q.id = ANY($5);
     END IF;
     UPDATE longshore_pool_state s SET max_lease = state.max_lease, fence_limit = state.fence_limit,
       fence = state.fence, in_use = state.in_use, waiting = state.waiting, last_arrival = state.last_arrival,
