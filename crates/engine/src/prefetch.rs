@@ -13,6 +13,10 @@ const MIN_WINDOW: Duration = Duration::from_millis(2);
 
 /// Handlers that take at most this long are started ahead.
 const MAX_START_AHEAD_RUN: Duration = Duration::from_millis(1);
+/// Units that are started ahead should run within about this time.
+const START_AHEAD_TIME: Duration = Duration::from_millis(20);
+/// Upper bound for workers with fewer slots, however fast the handlers are.
+const MAX_START_AHEAD: f64 = 384.0;
 
 /// Which units a worker claims beyond its free slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +72,14 @@ impl PrefetchEstimator {
     /// What to buffer if a run takes `mean_run` and there are `slots` slots.
     pub(crate) fn buffer(&self, mean_run: Duration, slots: u32) -> ClaimBuffer {
         if self.per_second > 0.0 && mean_run <= MAX_START_AHEAD_RUN {
-            return ClaimBuffer::StartAhead(slots);
+            let by_rate = self.per_second * START_AHEAD_TIME.as_secs_f64();
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "0 to MAX_START_AHEAD"
+            )]
+            let units = by_rate.clamp(0.0, MAX_START_AHEAD) as u32;
+            return ClaimBuffer::StartAhead(units.max(slots));
         }
         ClaimBuffer::Prefetch(self.target(mean_run, slots))
     }
@@ -108,7 +119,8 @@ mod tests {
         let mut prefetch = PrefetchEstimator::new(start);
         assert_eq!(prefetch.buffer(Duration::ZERO, 64), ClaimBuffer::Prefetch(0), "nothing measured yet");
         prefetch.observe(1000, start + 100 * MS);
-        assert_eq!(prefetch.buffer(MS, 64), ClaimBuffer::StartAhead(64));
+        assert_eq!(prefetch.buffer(MS, 64), ClaimBuffer::StartAhead(200), "as many as run in 20 ms");
+        assert_eq!(prefetch.buffer(MS, 256), ClaimBuffer::StartAhead(256), "at least the slots");
         assert_eq!(prefetch.buffer(2 * MS, 64), ClaimBuffer::Prefetch(1000));
     }
 

@@ -64,7 +64,8 @@ pub struct WorkerBuilder {
 
 /// Maximum number of units that a worker with `slots` slots has started without a recorded outcome:
 /// running units, and completions in flight to the store. If the worker is killed, at most this
-/// many units run again.
+/// many units run again. While handlers return within a millisecond, a worker with few slots has as
+/// many as one with the slots to run what it runs in 20 ms, up to 384.
 pub const fn max_unrecorded_units(slots: u32) -> u32 {
     let most = slots.saturating_mul(3);
     if most > 32 { most } else { 32 }

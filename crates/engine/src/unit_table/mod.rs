@@ -162,6 +162,7 @@ impl UnitTable {
         let mut state = self.state();
         // Claim again well before the buffer is empty: the rest must last until the claim returns.
         state.low_watermark = buffer.low_watermark();
+        state.start_ahead = if let ClaimBuffer::StartAhead(units) = buffer { units } else { 0 };
         let session = state.session?;
         let worker_idle = state.units.is_empty() && state.running == 0;
         let start_budget = state.start_budget();

@@ -46,6 +46,8 @@ pub(super) struct State {
     pub(super) stopping: bool,
     /// The fetcher is woken when at most this many units are prefetched or started ahead.
     pub(super) low_watermark: usize,
+    /// How many units may be started ahead.
+    pub(super) start_ahead: u32,
 }
 
 pub(super) struct UnitEntry {
@@ -82,6 +84,7 @@ impl State {
             heavy_waiting: false,
             stopping: false,
             low_watermark: 0,
+            start_ahead: 0,
         }
     }
 
@@ -89,7 +92,7 @@ impl State {
     /// process dies, and occupies memory while the store is unavailable.
     pub(super) fn start_budget(&self) -> u32 {
         let at_risk = u32::try_from(self.units.len() - self.prefetched.len()).unwrap_or(u32::MAX);
-        max_unrecorded_units(self.slots).saturating_sub(at_risk)
+        max_unrecorded_units(self.slots.max(self.start_ahead)).saturating_sub(at_risk)
     }
 
     /// Free slots within the limit.
