@@ -79,8 +79,9 @@ impl RoundPlan {
                 remaining => window.min(remaining.saturating_add(spare)),
             }
         };
+        let free_now = free.saturating_sub(schedule.claim.start_ahead.into());
         let (order, before) =
-            schedule.plan(lanes, available, |cursor| order(cursor, lanes, free, wanted, spare));
+            schedule.plan(lanes, available, |cursor| order(cursor, lanes, free_now, wanted, spare));
         Self { quotas: quotas(lanes, &order, free), order, before }
     }
 
@@ -126,8 +127,8 @@ fn order(
     spare: u64,
 ) -> Vec<usize> {
     let total = wanted + spare;
-    // Nothing is claimed ahead from a capped lane. How many slots the spare units would need is
-    // unknown.
+    // Nothing is claimed or started ahead from a capped lane. How many slots the spare units would need
+    // is unknown.
     let free = if spare > 0 && free > 0 { total } else { free };
     let mut order = Vec::new();
     let mut used = 0;
