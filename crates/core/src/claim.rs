@@ -233,34 +233,3 @@ impl ClaimRequest {
         self.batch.as_ref().is_none_or(|wanted| Some(self.scope.batch_id(wanted).as_str()) == batch)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::name::{Kind, SessionId};
-
-    fn needs(resources: &BTreeMap<String, u32>, slots: u32) -> UnitNeeds<'_> {
-        UnitNeeds { slots, resources, cap: None, deadline: None }
-    }
-
-    #[test]
-    fn only_plain_units_of_lanes_without_a_cap_are_started_ahead() {
-        let kinds = vec![Kind::new("k").unwrap()];
-        let claim =
-            ClaimRequest { free_slots: 3, start_ahead: 2, ..ClaimRequest::new(SessionId::new(), kinds, 4) };
-        let mut budget = ClaimBudget::new(&claim);
-        assert_eq!(budget.admit_plain(true), FitDecision::Start, "a slot is free");
-        assert_eq!(budget.admit_plain(true), FitDecision::LeaveLane);
-        assert_eq!(budget.admit_plain(false), FitDecision::Start);
-        let (none, now) = (BTreeMap::new(), Timestamp::ZERO);
-        let unused = || Ok::<_, ()>(None);
-        let heavy = budget.admit(&needs(&none, 2), false, now, unused).unwrap();
-        assert_eq!((heavy, budget.claimed.heavy_waiting), (FitDecision::Stop, true));
-        let cap = ConcurrencyCap { key: "c".to_owned(), limit: 9 };
-        let capped = UnitNeeds { cap: Some(&cap), ..needs(&none, 1) };
-        let capped = budget.admit(&capped, false, now, || Ok::<_, ()>(Some(0))).unwrap();
-        assert_eq!(capped, FitDecision::Skip);
-        assert_eq!(budget.admit(&needs(&none, 1), false, now, unused), Ok(FitDecision::Start));
-        assert_eq!(budget.admit_plain(false), FitDecision::LeaveLane);
-    }
-}

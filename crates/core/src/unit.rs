@@ -498,7 +498,7 @@ pub struct Unit {
     pub cancel_requested: bool,
     /// Input for the handler.
     pub payload: Payload,
-    /// The checkpoint of the last run.
+    /// The checkpoint of the last run. None if the unit is done: it does not run again.
     pub checkpoint: Option<Payload>,
     /// The handler's result.
     pub result: Option<Payload>,

@@ -1,13 +1,11 @@
 //! The completer records the outcomes of runs.
 //!
 //! It has no timer: outcomes that arrive during one call to the store are sent together in the
-//! next. If many arrive, they do not wait: the store writes them while it syncs the first. While the store is unavailable it retries. It drops an outcome only if the lease is lost
+//! next. While the store is unavailable it retries. It drops an outcome only if the lease is lost
 //! or the store can never record it.
 
 use std::sync::Arc;
 
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::{Error, Failure, Outcome, UnitState};
 
@@ -19,27 +17,17 @@ use crate::worker_inner::WorkerInner;
 /// Outcomes per call; bounds the transaction.
 const MAX_BATCH: usize = 2_000;
 
-/// Calls in flight at once.
-const MAX_CALLS: usize = 2;
-
 /// Records outcomes until the task is dropped.
 pub(crate) async fn run(worker: Arc<WorkerInner>) {
-    let mut calls = FuturesUnordered::new();
     loop {
         // Runs that are about to end on this thread end first and join the batch; with nothing else
         // to run the yield costs no time.
         tokio::task::yield_now().await;
-        // A second call must be worth it: outcomes that are few wait for the first one's end.
-        let min = if calls.is_empty() { 1 } else { worker.settings.slots as usize / 2 };
-        let may_call = calls.len() < MAX_CALLS;
-        let batch = if may_call { worker.table.take_completions(min, MAX_BATCH) } else { Vec::new() };
-        if !batch.is_empty() {
-            calls.push(flush(&worker, batch));
-            continue;
-        }
-        tokio::select! {
-            Some(()) = calls.next() => {}
-            () = worker.table.completions_ready.notified() => {}
+        let batch = worker.table.take_completions(MAX_BATCH);
+        if batch.is_empty() {
+            worker.table.completions_ready.notified().await;
+        } else {
+            flush(&worker, batch).await;
         }
     }
 }

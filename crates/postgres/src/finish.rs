@@ -269,7 +269,8 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
          progress = NULL, flags = f.flags,
          failure = CASE WHEN f.state = 4 THEN NULL ELSE coalesce(f.failure, u.failure) END,
          dedup_key = CASE WHEN f.free THEN NULL ELSE u.dedup_key END,
-         result = coalesce(f.result, u.result), checkpoint = coalesce(f.checkpoint, u.checkpoint)
+         result = coalesce(f.result, u.result),
+         checkpoint = CASE WHEN f.state <> 4 THEN coalesce(f.checkpoint, u.checkpoint) END
          FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
          AS f (id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint)
          WHERE u.id = f.id"

@@ -155,7 +155,7 @@ impl<K> UnitRow<K> {
             failure: parts.failure.as_deref().map(parse_json).transpose()?,
             cancel_requested: self.flags & flag::CANCEL_REQUESTED != 0,
             payload: parts.payload.unwrap_or_else(|| Payload::from(Vec::new())),
-            checkpoint: parts.checkpoint,
+            checkpoint: parts.checkpoint.filter(|_| state != UnitState::Done),
             result: parts.result,
         })
     }

@@ -30,6 +30,7 @@ fn claim(free: u32, slots: u32, gpus: (u32, u32), ahead: u32) -> ClaimRequest {
         batch: None,
         kinds: Vec::new(),
         free_slots: free,
+        start_ahead: 0,
         slots,
         resources: gpus_of(gpus.0),
         total_resources: gpus_of(gpus.1),
@@ -66,10 +67,15 @@ fn each_candidate_gets_its_decision() {
     let worker = claim(2, 4, (1, 2), 1);
     let full = claim(0, 4, (1, 2), 1);
     let one = claim(1, 4, (1, 2), 1);
+    let ahead = ClaimRequest { start_ahead: 1, ..claim(2, 4, (0, 0), 0) };
     let gpu = |n| (1, n, None, false);
     for (what, claim, capped, units, expected) in [
         ("slots, then ahead", &worker, false, vec![PLAIN; 4], vec![Start, Start, Prefetch, LeaveLane]),
         ("not ahead from a capped lane", &worker, true, vec![PLAIN; 3], vec![Start, Start, LeaveLane]),
+        ("started ahead", &ahead, false, vec![PLAIN; 3], vec![Start, Start, LeaveLane]),
+        ("not ahead from a capped lane", &ahead, true, vec![PLAIN; 2], vec![Start, LeaveLane]),
+        ("not ahead with a cap", &ahead, false, vec![PLAIN, (1, 0, Some(9), false)], vec![Start, Skip]),
+        ("not ahead if heavy", &ahead, false, vec![(2, 0, None, false)], vec![Stop]),
         ("never on this worker", &worker, false, vec![(5, 0, None, false), gpu(3)], vec![Skip; 2]),
         ("too heavy now", &worker, false, vec![(3, 0, None, false)], vec![Stop]),
         ("a resource in use", &worker, false, vec![gpu(1), gpu(1)], vec![Start, Stop]),

@@ -223,6 +223,9 @@ impl State {
         let Ok(state) = self.apply_event(lease.unit, &event, now) else {
             return FinishResult::LeaseLost;
         };
+        if state == UnitState::Done {
+            self.amend(lease.unit, |record| record.unit.checkpoint = None);
+        }
         self.settle_calls(finish.calls.clone(), now);
         FinishResult::Recorded(state)
     }

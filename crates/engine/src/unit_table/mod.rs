@@ -353,10 +353,10 @@ impl UnitTable {
         self.state().entry(lease).is_some()
     }
 
-    /// Takes the oldest completions, up to `most`; none if there are fewer than `min`.
-    pub(crate) fn take_completions(&self, min: usize, most: usize) -> Vec<Completion> {
+    /// Takes the oldest completions, up to `most`.
+    pub(crate) fn take_completions(&self, most: usize) -> Vec<Completion> {
         let mut state = self.state();
-        let count = if state.completions.len() < min { 0 } else { state.completions.len().min(most) };
+        let count = state.completions.len().min(most);
         state.completions.drain(..count).collect()
     }
 
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!(table.take_runnable(false).run.len(), 1, "it was started: it also runs while draining");
         table.stop();
         let interrupted = |completion: &Completion| completion.outcome == Outcome::Interrupted;
-        let completions = table.take_completions(1, 9);
+        let completions = table.take_completions(9);
         assert_eq!(completions.iter().filter(|one| interrupted(one)).count(), 1, "the one without a slot");
     }
 }

@@ -77,6 +77,7 @@ macro_rules! __with_cases {
                 a_checkpoint_survives_whatever_ends_the_run
                 a_checkpoint_replaces_the_one_before
                 a_checkpoint_may_come_with_the_end_of_a_run
+                a_unit_that_is_done_has_no_checkpoint
                 progress_is_shown_while_a_unit_runs
                 held_lists_every_lease
                 an_unknown_session_claims_nothing

@@ -368,6 +368,23 @@ pub(super) async fn an_oversized_result_leaves_the_unit_held(fixture: &StoreFixt
     assert_eq!(recorded, FinishResult::Recorded(UnitState::Failed));
 }
 
+pub(super) async fn a_unit_that_is_done_has_no_checkpoint(fixture: &StoreFixture) {
+    for state in [Payload::from(b"half-way".as_slice()), large(1)] {
+        for saved_with_finish in [false, true] {
+            let id = fixture.send(unit()).await;
+            let session = fixture.session().await;
+            let lease = fixture.claim_one(session).await.lease;
+            let request = CheckpointRequest::new(state.clone());
+            assert!(fixture.store.checkpoint(session, lease, request).await.unwrap());
+            let checkpoint = saved_with_finish.then(|| state.clone());
+            let finish = vec![FinishRequest { checkpoint, ..FinishRequest::new(lease, done()) }];
+            let answers = fixture.store.finish(session, finish).await.unwrap();
+            assert_eq!(answers, [FinishResult::Recorded(UnitState::Done)]);
+            assert_eq!(fixture.unit(id).await.checkpoint, None);
+        }
+    }
+}
+
 pub(super) async fn a_checkpoint_may_come_with_the_end_of_a_run(fixture: &StoreFixture) {
     for state in [Payload::from(b"from here".as_slice()), large(2)] {
         let id = fixture.send(unit()).await;
