@@ -50,7 +50,7 @@ impl AnswerSamples {
         }
     }
 
-    /// The samples of a batch: first those that differ, then others.
+    /// The samples of a batch: first samples that differ, then others.
     pub fn of(&self, batch: &BatchId) -> Vec<AnswerSample> {
         let batches = self.batches.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(samples) = batches.get(batch) else { return Vec::new() };

@@ -26,7 +26,7 @@ BEGIN
 END $$;
 
 -- Locks a pool's state. Creates the pool if it does not exist and `max_weight` is given; no row if it does not exist. A
--- pool whose state is missing is new or lost it: nothing is granted to its longest lease after the loss.
+-- pool without its state is new or lost it: nothing is granted to its longest lease after the loss.
 CREATE FUNCTION longshore_permit_lock_pool(name text, max_weight bigint) RETURNS longshore_pool_state
 LANGUAGE plpgsql SET enable_seqscan = on
 AS $$
@@ -112,7 +112,7 @@ $$;
 -- `listening` waiters of the same process, which learn of it from the reply. From the first waiter of another process
 -- on, waiters for which there is room are only told to retry.
 --
--- Returns a row for each request (`outcome` 0 granted, 1 waiting, 2 full, 3 heavier than the pool, whose maximum is in
+-- Returns a row for each request (`outcome` 0 granted, 1 waiting, 2 full, 3 heavier than the pool; then its maximum is in
 -- `fence`), for each granted permit of a listening waiter (0), and for each other waiter to wake (4). `longest_lease`
 -- and `total_weight` are those of all requests. `wait_ttls` are NULL for requests that do not wait; `rank_offsets` are
 -- what priorities add to ranks. A waiter retries after `retry_after` microseconds, or when it is woken.

@@ -5,7 +5,7 @@
 -- While a unit's row is locked it can only be claimed and be done as part of a group, so what is found here is still
 -- true when the next table is searched.
 
--- Moves units of a lease group into their rows; NULL: all. Returns those that were in it.
+-- Moves units of a lease group into their rows; NULL: all. Returns the units that were in it.
 CREATE FUNCTION longshore_settle_lease_group(session_num bigint, group_fence bigint, ids uuid[]) RETURNS uuid[]
 LANGUAGE plpgsql
 SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off

@@ -271,7 +271,7 @@ CREATE TABLE longshore_lease_group (
     PRIMARY KEY (session, fence)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Bulk units that are done: those that a finish ended of one lease group.
+-- Bulk units that are done: the units that one finish ended of one lease group.
 CREATE TABLE longshore_done_group (
     stream   bigint NOT NULL,
     ended_at bigint NOT NULL,
