@@ -121,15 +121,37 @@ pub(crate) async fn act(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId, action: &B
 pub(crate) async fn advance(store: &StoreInner, batches: BTreeSet<i64>) -> Result<PostCommit> {
     let nums: Vec<i64> = batches.into_iter().collect();
     let (due, mut after) = retry_transaction!(store, Relaxed, tx => find_due(&mut tx, &nums)).await?;
-    for num in due {
-        match retry_transaction!(store, Durable, tx => advance_one(&mut tx, num)).await {
+    for chunk in due.chunks(MAX_ADVANCED) {
+        match retry_transaction!(store, Durable, tx => advance_all(&mut tx, chunk)).await {
             Ok(((), more)) => after.merge(more),
             Err(error) if error.is_retryable() => return Err(error),
             // One batch that fails to advance must not block the others.
-            Err(error) => tracing::error!(%error, batch = num, "cannot advance a batch"),
+            Err(_) => advance_each(store, chunk, &mut after).await?,
         }
     }
     Ok(after)
+}
+
+/// Batches that advance in one transaction at most: each transaction waits for the disk.
+const MAX_ADVANCED: usize = 100;
+
+async fn advance_all(tx: &mut Tx<'_>, nums: &[i64]) -> Result<()> {
+    for num in nums {
+        advance_one(tx, *num).await?;
+    }
+    Ok(())
+}
+
+/// Advances each batch in a transaction of its own.
+async fn advance_each(store: &StoreInner, nums: &[i64], after: &mut PostCommit) -> Result<()> {
+    for num in nums {
+        match retry_transaction!(store, Durable, tx => advance_one(&mut tx, *num)).await {
+            Ok(((), more)) => after.merge(more),
+            Err(error) if error.is_retryable() => return Err(error),
+            Err(error) => tracing::error!(%error, batch = num, "cannot advance a batch"),
+        }
+    }
+    Ok(())
 }
 
 /// The batches that can advance: usually none, and then nothing is locked.
@@ -142,6 +164,8 @@ async fn find_due(tx: &mut Tx<'_>, nums: &Vec<i64>) -> Result<Vec<i64>> {
             due.push(value(&row, 0)?);
         }
     }
+    // The order in which every transaction locks batches.
+    due.sort_unstable();
     Ok(due)
 }
 

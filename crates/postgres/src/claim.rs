@@ -18,7 +18,7 @@ use longshore_core::Result;
 use longshore_core::store::{ClaimRequest, ClaimResult};
 use longshore_core::stride_scheduler::ClaimFilterHash;
 
-use crate::stride::{ScanMode, StrideState};
+use crate::stride::{ScanMode, ScannedStream, StrideState};
 use crate::tx::Tx;
 
 mod candidate_streams;
@@ -66,16 +66,17 @@ async fn claim_at(
     filter: ClaimFilterHash,
     mode: &ScanMode,
 ) -> Result<ClaimResult> {
+    let schedule = Schedule { stride, filter, claim };
+    let (mode, unserved) = &bounded(&schedule, mode);
     let found = find_candidates(tx, claim, mode).await?;
     let mut selection = Selection::new(claim, found.session);
-    let mut lanes = ClaimLanes::new(&stride.scan_starts, mode, found.sources);
+    let mut lanes = ClaimLanes::new(&stride.scan_starts, mode, found.sources, unserved);
     // If tenants are excluded, the scan did not see everything.
     if *mode == ScanMode::Full && claim.excluded_tenants.is_empty() {
-        stride.scan_starts.record_full_scan(filter, found.cost, lanes.streams(), Instant::now());
+        stride.scan_starts.record_full_scan(filter, found.cost, lanes.scanned(), Instant::now());
     }
     stride.set_needs_full_claim(filter, !lanes.is_simple());
     lanes.count_capped(tx).await?;
-    let schedule = Schedule { stride, filter, claim };
     if let Some(lane) = selection.take_alone(tx, &lanes).await? {
         schedule.charge(&lanes, lane);
         return Ok(selection.budget.claimed);
@@ -83,7 +84,25 @@ async fn claim_at(
     claim_rounds(tx, &schedule, &mut selection, &mut lanes, mode).await?;
     stride.set_needs_full_claim(filter, !lanes.is_simple() || selection.checked);
     lanes.record_starts(&stride.scan_starts, mode, selection.budget.claimed.units.len());
+    if *mode != ScanMode::Full {
+        stride.scan_starts.forget(filter, &lanes.exhausted());
+    }
     Ok(selection.budget.claimed)
+}
+
+/// If a scan would resume in many more streams than the claim wants units, limits it to those that are next in stride
+/// order, and returns the others.
+fn bounded(schedule: &Schedule<'_>, mode: &ScanMode) -> (ScanMode, Vec<ScannedStream>) {
+    let claim = schedule.claim;
+    let wanted = u64::from(claim.free_slots) + u64::from(claim.prefetch);
+    match mode {
+        ScanMode::Resume(streams) if streams.len() as u64 > wanted.saturating_mul(lanes::MANY_LANES) => {
+            let scanned = schedule.stride.scan_starts.scanned(schedule.filter);
+            let (streams, unserved) = schedule.split(&scanned, wanted.saturating_mul(2));
+            (ScanMode::Resume(streams), unserved)
+        }
+        mode => (mode.clone(), Vec::new()),
+    }
 }
 
 /// Claims units from lanes in stride order, until the worker's capacity is used or nothing is left.
@@ -103,7 +122,7 @@ async fn claim_rounds(
             break;
         }
         let spare = if round == 0 { 0 } else { SPARE << round.min(8) };
-        lanes.plan_windows(tx, wanted + spare).await?;
+        lanes.plan_windows(tx, schedule, wanted + spare).await?;
         let plan = RoundPlan::make(schedule, lanes, selection.budget.free().into(), wanted, spare);
         if plan.order.is_empty() {
             break;

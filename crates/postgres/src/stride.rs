@@ -12,7 +12,7 @@ use longshore_core::stride_scheduler::{self, ClaimFilterHash};
 
 mod scan_start;
 
-pub(crate) use scan_start::{ScanMode, ScanStarts};
+pub(crate) use scan_start::{ScanMode, ScanStarts, ScannedStream};
 
 /// Claim filters remembered at most.
 const MAX_REMEMBERED: usize = 10_000;

@@ -20,7 +20,7 @@ use crate::error::damaged;
 use crate::row::{count, value};
 use crate::store::StoreInner;
 use crate::streams::Stream;
-use crate::stride::ScanMode;
+use crate::stride::{ScanMode, ScannedStream};
 use crate::tx::PostCommit;
 use crate::typed_params::SqlParam;
 
@@ -132,11 +132,12 @@ impl ClaimReply {
     ) -> Result<(ClaimResult, PostCommit)> {
         let (stride, mut after) = (&inner.stride, PostCommit::default());
         let claimed_units = self.units.len() as u64;
-        if *mode == ScanMode::Full {
-            let streams = self.source.iter().map(|source| source.num).collect();
-            stride.scan_starts.record_full_scan(filter, self.cost, streams, Instant::now());
-        }
-        let Some(source) = self.source else { return Ok((ClaimResult::default(), after)) };
+        let Some(source) = self.source else {
+            if *mode == ScanMode::Full {
+                stride.scan_starts.record_full_scan(filter, self.cost, Vec::new(), Instant::now());
+            }
+            return Ok((ClaimResult::default(), after));
+        };
         let last = self.units.last().map(|unit| unit.rank).or(source.first);
         let last = last.filter(|last| *last != i64::MIN);
         stride.scan_starts.record_claim(
@@ -149,6 +150,10 @@ impl ClaimReply {
         let stream = streams.remove(&source.num).ok_or_else(missing)?;
         inner.streams.set_capped(stream.lane, false);
         if *mode == ScanMode::Full {
+            let (rank, tenant) = (source.first.unwrap_or(i64::MIN), stream.tenant.clone());
+            let (num, lane) = (stream.num, stream.lane);
+            let scanned = ScannedStream { num, lane, weight: 1, tenant, tenant_weight: 1, rank };
+            stride.scan_starts.record_full_scan(filter, self.cost, vec![scanned], Instant::now());
             // There were ready units a moment ago, and other transactions hold some or all of them.
             after.skipped = claimed_units == 0;
             after.rechecks.extend((claimed_units > 0 && claimed_units < self.wanted).then_some(source.num));

@@ -1,17 +1,21 @@
 //! The lanes of a claim: how many units each has, and how many its caps allow.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use longshore_core::stride_scheduler::{LaneShare, TenantShare};
 use longshore_core::{Result, TenantId};
 
 use super::candidate_streams::{CandidateStream, cap};
-use super::plan::RoundPlan;
+use super::plan::{RoundPlan, Schedule};
 use super::rows::{self, CandidateUnit};
 use crate::advisory_lock::{self, AdvisoryLock};
 use crate::row::{count, value};
-use crate::stride::{ScanMode, ScanStarts};
+use crate::stride::{ScanMode, ScanStarts, ScannedStream};
 use crate::tx::Tx;
+
+/// With this many times more lanes than a claim wants units, it reads only the lanes that are next.
+pub(super) const MANY_LANES: u64 = 4;
 
 /// All lanes of a claim.
 pub(super) struct ClaimLanes {
@@ -38,7 +42,13 @@ pub(super) struct ClaimLane {
 }
 
 impl ClaimLanes {
-    pub(super) fn new(scan_starts: &ScanStarts, mode: &ScanMode, mut sources: Vec<CandidateStream>) -> Self {
+    /// The lanes of `sources`, and lanes that this claim does not serve: they keep their place in the stride order.
+    pub(super) fn new(
+        scan_starts: &ScanStarts,
+        mode: &ScanMode,
+        mut sources: Vec<CandidateStream>,
+        unserved: &[ScannedStream],
+    ) -> Self {
         let (mut lanes, mut tenants): (Vec<ClaimLane>, Vec<TenantShare>) = (Vec::new(), Vec::new());
         let mut index: HashMap<i64, usize> = HashMap::new();
         let mut index_by_tenant: HashMap<TenantId, usize> = HashMap::new();
@@ -55,12 +65,36 @@ impl ClaimLanes {
             });
             lanes[lane].sources.push(at);
         }
+        for stream in unserved {
+            if let Entry::Vacant(new) = index.entry(stream.lane) {
+                let tenant = *index_by_tenant.entry(stream.tenant.clone()).or_insert_with(|| {
+                    tenants.push(TenantShare::new(stream.tenant.clone(), stream.tenant_weight));
+                    tenants.len() - 1
+                });
+                new.insert(lanes.len());
+                lanes.push(ClaimLane::empty(stream.lane, stream.weight, tenant));
+            }
+        }
         Self { lanes, sources, tenants }
     }
 
-    /// The numbers of the streams.
-    pub(super) fn streams(&self) -> Vec<i64> {
-        self.sources.iter().map(|source| source.stream.num).collect()
+    /// The streams, for claims that resume this scan.
+    pub(super) fn scanned(&self) -> Vec<ScannedStream> {
+        let scanned = |source: &CandidateStream| ScannedStream {
+            num: source.stream.num,
+            lane: source.stream.lane,
+            weight: source.weight,
+            tenant: source.stream.tenant.clone(),
+            tenant_weight: source.tenant_weight,
+            rank: source.after.0,
+        };
+        self.sources.iter().map(scanned).collect()
+    }
+
+    /// The streams without units that this claim could take.
+    pub(super) fn exhausted(&self) -> HashSet<i64> {
+        let exhausted = self.sources.iter().filter(|source| source.exhausted);
+        exhausted.map(|source| source.stream.num).collect()
     }
 
     /// Whether there is nothing to divide or check: at most one stream, no cap, no unit that must
@@ -68,7 +102,7 @@ impl ClaimLanes {
     pub(super) fn is_simple(&self) -> bool {
         let plain =
             |source: &CandidateStream| source.cap.is_none() && source.tenant_cap.is_none() && !source.alone;
-        self.sources.len() <= 1 && self.sources.iter().all(plain)
+        self.lanes.len() <= 1 && self.sources.len() <= 1 && self.sources.iter().all(plain)
     }
 
     /// Counts leased units where a cap applies, under the cap's lock. Other claims under the same
@@ -137,17 +171,31 @@ impl ClaimLanes {
     }
 
     /// Finds the streams of the next `wanted` units. With only one stream no statement is needed.
-    pub(super) async fn plan_windows(&mut self, tx: &mut Tx<'_>, wanted: u64) -> Result<()> {
-        let open: Vec<usize> = (0..self.lanes.len())
+    pub(super) async fn plan_windows(
+        &mut self,
+        tx: &mut Tx<'_>,
+        schedule: &Schedule<'_>,
+        wanted: u64,
+    ) -> Result<()> {
+        let mut open: Vec<usize> = (0..self.lanes.len())
             .filter(|at| self.remaining(&self.lanes[*at]) > 0 && self.is_open(&self.lanes[*at]))
             .collect();
         self.lanes.iter_mut().for_each(|lane| lane.window.clear());
+        if open.len() as u64 > wanted.saturating_mul(MANY_LANES) {
+            open = schedule.served(self, &open, wanted.saturating_mul(2));
+        }
         let limits = self.fair_limits(&open, wanted);
         let mut asked = Vec::new();
         for at in &open {
             let (lane, limit) = (&self.lanes[*at], limits[at]);
             let more = lane.sources.iter().filter(|source| !self.sources[**source].exhausted);
-            asked.extend(more.map(|source| (*at, *source, limit)));
+            let mut more: Vec<usize> = more.copied().collect();
+            // The first units of a lane are in the streams with the lowest ranks.
+            if more.len() as u64 > limit {
+                more.sort_by_key(|source| self.sources[*source].after);
+                more.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+            }
+            asked.extend(more.into_iter().map(|source| (*at, source, limit)));
         }
         if let [(lane, source, _)] = asked[..] {
             let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
@@ -229,15 +277,13 @@ impl ClaimLanes {
 
 impl ClaimLane {
     fn new(source: &CandidateStream, tenant: usize) -> Self {
-        Self {
-            num: source.stream.lane,
-            weight: source.weight,
-            capped: source.cap.is_some() || source.tenant_cap.is_some(),
-            remaining: u64::MAX,
-            tenant,
-            sources: Vec::new(),
-            window: Vec::new(),
-        }
+        let capped = source.cap.is_some() || source.tenant_cap.is_some();
+        Self { capped, ..Self::empty(source.stream.lane, source.weight, tenant) }
+    }
+
+    fn empty(num: i64, weight: u32, tenant: usize) -> Self {
+        let (sources, window) = (Vec::new(), Vec::new());
+        Self { num, weight, capped: false, remaining: u64::MAX, tenant, sources, window }
     }
 
     /// The lane's stride share with `available` units.

@@ -1,6 +1,6 @@
 //! Divides a round of a claim among streams.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use longshore_core::store::ClaimRequest;
 use longshore_core::stride_scheduler::{ClaimFilterHash, StrideCursor};
@@ -8,7 +8,7 @@ use longshore_core::stride_scheduler::{ClaimFilterHash, StrideCursor};
 use super::lanes::{ClaimLane, ClaimLanes};
 use super::rows::CandidateUnit;
 use super::selection::RoundResult;
-use crate::stride::StrideState;
+use crate::stride::{ScanMode, ScannedStream, StrideState};
 
 /// The stride schedule of claims with one filter.
 pub(super) struct Schedule<'c> {
@@ -36,10 +36,58 @@ impl Schedule<'_> {
         })
     }
 
+    /// Those of the `open` lanes that the next `units` would be of, if all had enough.
+    pub(super) fn served(&self, lanes: &ClaimLanes, open: &[usize], units: u64) -> Vec<usize> {
+        let mut shares: Vec<_> = lanes.lanes.iter().map(|lane| lane.share(0)).collect();
+        open.iter().for_each(|at| shares[*at].available = u64::MAX);
+        let mut cursor = self
+            .stride
+            .with(|state| state.cursor(self.filter, self.claim.session, lanes.tenants.clone(), shares));
+        served_first(&mut cursor, units)
+    }
+
+    /// The streams that the next units are of, and all others. For a claim that resumes a scan of many streams.
+    pub(super) fn split(&self, scanned: &[ScannedStream], units: u64) -> (Vec<i64>, Vec<ScannedStream>) {
+        let claimable = |stream: &&ScannedStream| !self.claim.excluded_tenants.contains(&stream.tenant);
+        let scanned: Vec<ScannedStream> = scanned.iter().filter(claimable).cloned().collect();
+        let none = ClaimLanes::new(&self.stride.scan_starts, &ScanMode::Full, Vec::new(), &scanned);
+        let open: Vec<usize> = (0..none.lanes.len()).collect();
+        let next = self.served(&none, &open, units);
+        let next: HashSet<i64> = next.into_iter().map(|at| none.lanes[at].num).collect();
+        let (mut served, unserved): (Vec<_>, Vec<_>) =
+            scanned.into_iter().partition(|stream| next.contains(&stream.lane));
+        // A lane may have many streams, and its first units are in those with the lowest ranks.
+        let start = |stream: &ScannedStream| {
+            let resume = ScanMode::Resume(Vec::new());
+            stream.rank.max(self.stride.scan_starts.start(&resume, stream.num))
+        };
+        served.sort_by_cached_key(|stream| (stream.lane, start(stream)));
+        let mut streams = Vec::new();
+        for lane in served.chunk_by(|one, next| one.lane == next.lane) {
+            streams.extend(
+                lane.iter().take(usize::try_from(units).unwrap_or(usize::MAX)).map(|stream| stream.num),
+            );
+        }
+        (streams, unserved)
+    }
+
     /// Charges a lane for a unit that was claimed before all others.
     pub(super) fn charge(&self, lanes: &ClaimLanes, at: usize) {
         self.plan(lanes, |_| 1, |cursor| cursor.serve(at));
     }
+}
+
+/// The lanes of the next `units`, each once.
+fn served_first(cursor: &mut StrideCursor<i64>, units: u64) -> Vec<usize> {
+    let (mut order, mut seen) = (Vec::new(), HashSet::new());
+    for _ in 0..units {
+        let Some(at) = cursor.next_lane() else { break };
+        cursor.serve(at);
+        if seen.insert(at) {
+            order.push(at);
+        }
+    }
+    order
 }
 
 /// What one round claims.

@@ -9,10 +9,11 @@
 //! priority, the first of an empty stream) are found by the next full scan, which runs after a
 //! multiple of its cost, or when a resumed scan finds nothing.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use longshore_core::TenantId;
 use longshore_core::stride_scheduler::ClaimFilterHash;
 
 use super::MAX_REMEMBERED;
@@ -46,10 +47,23 @@ struct ScanHistory {
     claimed_units: usize,
 }
 
+/// A stream with ready units, as a full scan found it.
+#[derive(Debug, Clone)]
+pub(crate) struct ScannedStream {
+    pub(crate) num: i64,
+    pub(crate) lane: i64,
+    pub(crate) weight: u32,
+    pub(crate) tenant: TenantId,
+    pub(crate) tenant_weight: u32,
+    /// The rank of its first unit.
+    pub(crate) rank: i64,
+}
+
 /// The last full scan of a filter.
 #[derive(Debug)]
 struct FullScan {
-    streams: Vec<i64>,
+    /// Without the streams that a resumed scan found empty.
+    streams: Arc<Vec<ScannedStream>>,
     cost: Duration,
     /// The cost of the full scan before it: one slow scan proves nothing.
     previous_cost: Duration,
@@ -68,11 +82,30 @@ impl ScanStarts {
             let recent = |last: &&FullScan| now.duration_since(last.at) < last.cost * FULL_SCAN_SPACING;
             match history.scans.get(&filter).filter(expensive).filter(recent) {
                 Some(last) if history.claimed_units >= MIN_CLAIMED_UNITS => {
-                    ScanMode::Resume(last.streams.clone())
+                    ScanMode::Resume(last.streams.iter().map(|stream| stream.num).collect())
                 }
                 _ => ScanMode::Full,
             }
         })
+    }
+
+    /// The streams that the last full scan of a filter found.
+    pub(crate) fn scanned(&self, filter: ClaimFilterHash) -> Arc<Vec<ScannedStream>> {
+        self.with(|history| {
+            history.scans.get(&filter).map(|last| Arc::clone(&last.streams)).unwrap_or_default()
+        })
+    }
+
+    /// Leaves out streams that a resumed scan found empty, until the next full scan.
+    pub(crate) fn forget(&self, filter: ClaimFilterHash, empty: &HashSet<i64>) {
+        if empty.is_empty() {
+            return;
+        }
+        self.with(|history| {
+            if let Some(last) = history.scans.get_mut(&filter) {
+                Arc::make_mut(&mut last.streams).retain(|stream| !empty.contains(&stream.num));
+            }
+        });
     }
 
     /// Records a full scan: its cost on the server, and the streams it found.
@@ -80,7 +113,7 @@ impl ScanStarts {
         &self,
         filter: ClaimFilterHash,
         cost: Duration,
-        streams: Vec<i64>,
+        streams: Vec<ScannedStream>,
         now: Instant,
     ) {
         self.with(|history| {
@@ -89,6 +122,7 @@ impl ScanStarts {
                 history.starts.clear();
             }
             let previous_cost = history.scans.get(&filter).map_or(Duration::ZERO, |last| last.cost);
+            let streams = Arc::new(streams);
             history.scans.insert(filter, FullScan { streams, cost, previous_cost, at: now });
         });
     }
@@ -133,6 +167,11 @@ mod tests {
         ClaimFilterHash::of(&ClaimRequest::new(SessionId::new(), vec![Kind::new(kind).unwrap()], 1))
     }
 
+    fn stream(num: i64) -> ScannedStream {
+        let tenant = TenantId::new("a").unwrap();
+        ScannedStream { num, lane: 1, weight: 1, tenant, tenant_weight: 1, rank: 0 }
+    }
+
     fn busy() -> ScanStarts {
         let scan_starts = ScanStarts::default();
         scan_starts.record_claim(&ScanMode::Full, [(1, 50)].into_iter(), MIN_CLAIMED_UNITS);
@@ -142,9 +181,9 @@ mod tests {
     #[test]
     fn a_dear_look_is_not_repeated_at_once() {
         let (scan_starts, now) = (busy(), Instant::now());
-        scan_starts.record_full_scan(filter("one"), EXPENSIVE, vec![1], now);
+        scan_starts.record_full_scan(filter("one"), EXPENSIVE, vec![stream(1)], now);
         assert_eq!(scan_starts.mode(filter("one"), now), ScanMode::Full, "one slow scan proves nothing");
-        scan_starts.record_full_scan(filter("one"), EXPENSIVE, vec![1], now);
+        scan_starts.record_full_scan(filter("one"), EXPENSIVE, vec![stream(1)], now);
         let history = ScanMode::Resume(vec![1]);
         assert_eq!(scan_starts.mode(filter("one"), now + EXPENSIVE), history);
         assert_eq!((scan_starts.start(&history, 1), scan_starts.start(&history, 2)), (50, i64::MIN));
@@ -156,7 +195,7 @@ mod tests {
     fn a_cheap_look_always_begins_at_the_beginning() {
         let (scan_starts, now) = (busy(), Instant::now());
         for cost in [EXPENSIVE, CHEAP_SCAN / 2] {
-            scan_starts.record_full_scan(filter("one"), cost, vec![1], now);
+            scan_starts.record_full_scan(filter("one"), cost, vec![stream(1)], now);
         }
         assert_eq!(scan_starts.mode(filter("one"), now), ScanMode::Full);
     }
@@ -165,7 +204,7 @@ mod tests {
     fn who_has_hardly_taken_anything_does_not_call_a_slow_answer_dear() {
         let (scan_starts, now) = (ScanStarts::default(), Instant::now());
         for _ in 0..3 {
-            scan_starts.record_full_scan(filter("one"), EXPENSIVE, vec![1], now);
+            scan_starts.record_full_scan(filter("one"), EXPENSIVE, vec![stream(1)], now);
         }
         assert_eq!(scan_starts.mode(filter("one"), now), ScanMode::Full);
     }
