@@ -263,8 +263,11 @@ fn connect(path: &Path, options: &SqliteOptions, access: Access) -> Result<Conne
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).or_translate()?;
     db.busy_timeout(options.busy_timeout).or_translate()?;
     if access == Access::Write {
-        // Only for a new file: the pruner returns free pages to the file system.
-        db.pragma_update(None, "auto_vacuum", "INCREMENTAL").or_translate()?;
+        // The pruner returns free pages to the file system. Only for a new file: the pragma takes the write lock.
+        let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0)).or_translate()?;
+        if pages == 0 {
+            db.pragma_update(None, "auto_vacuum", "INCREMENTAL").or_translate()?;
+        }
         // Of several processes that open a new file at once, one switches it to WAL.
         let mode: String = retry_while_busy(options.busy_timeout, || {
             db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
