@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::sql_encoding::UnitAttributes;
+use crate::retry::OnLost;
+use crate::sql_encoding::{UnitAttributes, flag};
 use crate::store::{ClaimRequest, ClaimResult, Queues};
 use crate::time::Timestamp;
 use crate::unit::{ConcurrencyCap, Unit};
@@ -21,6 +22,8 @@ pub struct UnitNeeds<'u> {
     pub cap: Option<&'u ConcurrencyCap>,
     /// No run starts after this.
     pub deadline: Option<Timestamp>,
+    /// It fails if its worker dies after its start, so it is not started before a slot is free.
+    pub fails_if_lost: bool,
 }
 
 /// What to do with a candidate.
@@ -187,7 +190,8 @@ impl<'c> ClaimBudget<'c> {
             self.claimed.heavy_waiting = true;
             return FitDecision::Stop;
         }
-        match unit.cap.is_none() && unit.resources.is_empty() {
+        let starts_ahead = unit.fails_if_lost && self.claim.start_ahead > 0;
+        match unit.cap.is_none() && unit.resources.is_empty() && !starts_ahead {
             true => self.admit_plain(lane_capped),
             false if self.claim.free_slots > self.claim.start_ahead => FitDecision::Skip,
             false => {
@@ -200,12 +204,13 @@ impl<'c> ClaimBudget<'c> {
 
 impl<'u> UnitNeeds<'u> {
     /// The needs of a unit from its columns.
-    pub fn from_columns(spec: &'u UnitAttributes, deadline: Option<i64>) -> Self {
+    pub fn from_columns(spec: &'u UnitAttributes, deadline: Option<i64>, flags: i64) -> Self {
         Self {
             slots: spec.slots.unwrap_or(1),
             resources: &spec.resources,
             cap: spec.cap.as_ref(),
             deadline: deadline.map(Timestamp::from_micros),
+            fails_if_lost: flags & flag::FAILS_IF_LOST != 0,
         }
     }
 }
@@ -213,7 +218,8 @@ impl<'u> UnitNeeds<'u> {
 impl<'u> From<&'u Unit> for UnitNeeds<'u> {
     fn from(unit: &'u Unit) -> Self {
         let (cap, deadline) = (unit.cap.as_ref(), unit.deadline);
-        Self { slots: unit.weight.slots, resources: &unit.weight.resources, cap, deadline }
+        let fails_if_lost = unit.policy.as_ref().is_some_and(|policy| policy.on_lost == OnLost::Fail);
+        Self { slots: unit.weight.slots, resources: &unit.weight.resources, cap, deadline, fails_if_lost }
     }
 }
 

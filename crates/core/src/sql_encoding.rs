@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Rights;
 use crate::error::Result;
-use crate::retry::Policy;
+use crate::retry::{OnLost, Policy};
 use crate::sql_row::{damaged, to_json};
 use crate::time::Timestamp;
 use crate::unit::{ConcurrencyCap, DedupWindow, NewUnit, OnDependencyFailure, UnitState, Weight};
@@ -62,7 +62,7 @@ pub const fn state_codes(state: UnitState) -> &'static [u8] {
 
 /// Bits of the `flags` column: what an operation must consider besides the plain columns.
 pub mod flag {
-    /// A claim must check weight, resources, cap or deadline.
+    /// A claim must check weight, resources, cap, deadline or [`FAILS_IF_LOST`].
     pub const NEEDS_CHECK: i64 = 1;
     /// Other units depend on it.
     pub const HAS_DEPENDANTS: i64 = 2;
@@ -84,12 +84,18 @@ pub mod flag {
     pub const SENT_BY_TENANT: i64 = 2048;
     /// Its policy is the one of its stream (SQLite). Claims and finishes of plain units ignore this flag.
     pub const STREAM_POLICY: i64 = 4096;
+    /// Its own policy fails it if its worker dies.
+    pub const FAILS_IF_LOST: i64 = 8192;
 }
 
 /// The flags of a new unit.
 pub fn flags(unit: &NewUnit) -> i64 {
+    let fails_if_lost = unit.policy.as_ref().is_some_and(|policy| policy.on_lost == OnLost::Fail);
     let plain = unit.weight == Weight::default() && unit.cap.is_none() && unit.deadline.is_none();
-    let mut flags = if plain { 0 } else { flag::NEEDS_CHECK };
+    let mut flags = if plain && !fails_if_lost { 0 } else { flag::NEEDS_CHECK };
+    if fails_if_lost {
+        flags |= flag::FAILS_IF_LOST;
+    }
     flags |= match unit.dedup.as_ref().map(|dedup| dedup.window) {
         Some(DedupWindow::WhileLive) => flag::KEY_WHILE_LIVE,
         Some(DedupWindow::Since(_)) => flag::KEY_SINCE,

@@ -48,7 +48,13 @@ fn with_needs<T>(
     let resources: BTreeMap<_, _> = (gpus > 0).then(|| ("gpu".to_owned(), gpus)).into_iter().collect();
     let cap = limit.map(|limit| ConcurrencyCap { key: "host".to_owned(), limit });
     let deadline = late.then(|| NOW - Duration::from_secs(1));
-    let Ok(decision) = decide(&UnitNeeds { slots, resources: &resources, cap: cap.as_ref(), deadline });
+    let Ok(decision) = decide(&UnitNeeds {
+        slots,
+        resources: &resources,
+        cap: cap.as_ref(),
+        deadline,
+        fails_if_lost: false,
+    });
     decision
 }
 
@@ -166,4 +172,17 @@ proptest! {
         }
         prop_assert_eq!(heavy_waiting, decisions.contains(&Stop));
     }
+}
+
+#[test]
+fn a_unit_that_fails_if_it_is_lost_is_not_started_ahead() {
+    let resources = BTreeMap::new();
+    let fragile =
+        UnitNeeds { slots: 1, resources: &resources, cap: None, deadline: None, fails_if_lost: true };
+    let request = ClaimRequest { start_ahead: 1, ..claim(2, 4, (0, 0), 0) };
+    let mut budget = ClaimBudget::new(&request);
+    let mut admit = || {
+        budget.admit(&fragile, false, longshore_core::Timestamp::ZERO, || Ok::<_, Infallible>(None)).unwrap()
+    };
+    assert_eq!([admit(), admit()], [FitDecision::Start, FitDecision::Skip]);
 }

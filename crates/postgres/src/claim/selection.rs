@@ -152,7 +152,7 @@ impl<'c> Selection<'c> {
         let mut claimed_lane = None;
         for mut row in rows {
             let spec = UnitAttributes::parse(row.row.spec.as_deref())?;
-            let needs = UnitNeeds::from_columns(&spec, row.row.deadline);
+            let needs = UnitNeeds::from_columns(&spec, row.row.deadline, row.row.flags);
             let leased = || leased_with_key(&self.keys, &row.row);
             match self.budget.admit_alone(&needs, tx.now, leased)? {
                 FitDecision::Start => {
@@ -179,7 +179,7 @@ impl<'c> Selection<'c> {
             return Ok(self.budget.admit_plain(lane_capped));
         }
         let spec = UnitAttributes::parse(row.spec.as_deref())?;
-        let needs = UnitNeeds::from_columns(&spec, row.deadline);
+        let needs = UnitNeeds::from_columns(&spec, row.deadline, row.flags);
         let leased = || leased_with_key(&self.keys, row);
         let fit = self.budget.admit(&needs, lane_capped, now, leased)?;
         if let (FitDecision::Start, Some(key)) = (fit, &row.cap_key) {

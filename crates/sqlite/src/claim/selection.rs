@@ -50,7 +50,7 @@ impl<'c> Selection<'c> {
                 let id = UnitId::from_bytes(candidate.id);
                 let full = FullRow::load(tx.prepared(PreparedSql::FindFull)?, id)?;
                 let spec = UnitAttributes::parse(full.row.spec.as_deref())?;
-                let needs = UnitNeeds::from_columns(&spec, full.row.deadline);
+                let needs = UnitNeeds::from_columns(&spec, full.row.deadline, full.row.flags);
                 let leased = || count_leased_with_key(tx.db, &full.row);
                 match self.budget.admit_alone(&needs, tx.now, leased)? {
                     FitDecision::Start => {
@@ -104,7 +104,7 @@ impl<'c> Selection<'c> {
         };
         let fit = if full.row.has(flag::NEEDS_CHECK) {
             let spec = UnitAttributes::parse(full.row.spec.as_deref())?;
-            let needs = UnitNeeds::from_columns(&spec, full.row.deadline);
+            let needs = UnitNeeds::from_columns(&spec, full.row.deadline, full.row.flags);
             let leased = || count_leased_with_key(tx.db, &full.row);
             self.budget.admit(&needs, lane_capped, tx.now, leased)?
         } else {
