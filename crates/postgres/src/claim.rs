@@ -90,8 +90,8 @@ async fn claim_at(
     Ok(selection.budget.claimed)
 }
 
-/// If a scan would resume in many more streams than the claim wants units, limits it to those that are next in stride
-/// order, and returns the others.
+/// If a scan would resume in many more streams than the claim wants units, limits it to the streams that are next in
+/// stride order, and returns the others.
 fn bounded(schedule: &Schedule<'_>, mode: &ScanMode) -> (ScanMode, Vec<ScannedStream>) {
     let claim = schedule.claim;
     let wanted = u64::from(claim.free_slots) + u64::from(claim.prefetch);
