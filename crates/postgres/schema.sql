@@ -1044,7 +1044,8 @@ DECLARE
     ended_bytes bigint;
     left_units uuid[];
     left_sizes integer[];
-    others integer[] := '{}';  -- positions of units that are not in a lease group
+    groups bigint[];           -- fences that are those of lease groups
+    others integer[];          -- positions of units that are not in a lease group
     streams bigint[] := '{}';
     counts bigint[] := '{}';
     sizes bigint[] := '{}';
@@ -1074,6 +1075,30 @@ BEGIN
             first := last + 1;
         END LOOP;
     END IF;
+    -- Rows before lease groups, in the order in which every operation locks them.
+    groups := ARRAY(SELECT g.fence FROM longshore_lease_group g WHERE g.session = holder
+      AND g.fence = ANY(ARRAY(SELECT $2[e.last] FROM unnest(group_ends) AS e (last))));
+    IF cardinality(groups) < cardinality(group_ends) THEN
+        others := ARRAY(SELECT i FROM generate_series(1, cardinality($1)) AS i WHERE $2[i] <> ALL(groups));
+        FOR leased IN
+            WITH ended AS (
+              UPDATE longshore_unit u SET state = 4, sort_key = $5, session = NULL, started_at = NULL,
+                attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
+                failure = NULL, result = $3[i.at]
+              FROM unnest(others) AS i (at)
+              WHERE u.id = $1[i.at] AND u.fence = $2[i.at] AND u.flags & ~2048 = 0
+              AND coalesce(u.session, 0) = holder AND u.cap_key IS NULL
+              RETURNING u.id, u.fence, u.stream, u.bytes)
+            SELECT e.stream, count(*) AS units, sum(e.bytes)::bigint AS bytes, array_agg(e.id) AS ids,
+              array_agg(e.fence) AS fences FROM ended e GROUP BY e.stream
+        LOOP
+            streams := streams || leased.stream;
+            counts := counts || leased.units;
+            sizes := sizes || leased.bytes;
+            all_ended := all_ended || leased.ids;
+            all_fences := all_fences || leased.fences;
+        END LOOP;
+    END IF;
     first := 1;
     FOR at IN 1 .. cardinality(group_ends) LOOP
         last := group_ends[at];
@@ -1099,9 +1124,6 @@ BEGIN
                 RAISE EXCEPTION 'a lease changed while it was finished' USING ERRCODE = 'serialization_failure';
             END IF;
         END IF;
-        IF cardinality(ended) < cardinality(slice) THEN
-            others := others || ARRAY(SELECT i FROM generate_series(first, last) AS i WHERE $1[i] <> ALL(ended));
-        END IF;
         IF cardinality(ended) > 0 THEN
             IF left_units IS NULL THEN
                 DELETE FROM longshore_lease_group g WHERE g.session = holder AND g.fence = $2[first];
@@ -1125,26 +1147,6 @@ BEGIN
         END IF;
         first := last + 1;
     END LOOP;
-    IF cardinality(others) > 0 THEN
-        FOR leased IN
-            WITH ended AS (
-              UPDATE longshore_unit u SET state = 4, sort_key = $5, session = NULL, started_at = NULL,
-                attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
-                failure = NULL, result = $3[i.at]
-              FROM unnest(others) AS i (at)
-              WHERE u.id = $1[i.at] AND u.fence = $2[i.at] AND u.flags & ~2048 = 0
-              AND coalesce(u.session, 0) = holder AND u.cap_key IS NULL
-              RETURNING u.id, u.fence, u.stream, u.bytes)
-            SELECT e.stream, count(*) AS units, sum(e.bytes)::bigint AS bytes, array_agg(e.id) AS ids,
-              array_agg(e.fence) AS fences FROM ended e GROUP BY e.stream
-        LOOP
-            streams := streams || leased.stream;
-            counts := counts || leased.units;
-            sizes := sizes || leased.bytes;
-            all_ended := all_ended || leased.ids;
-            all_fences := all_fences || leased.fences;
-        END LOOP;
-    END IF;
     IF cardinality(all_ended) = 0 THEN
         RETURN;
     END IF;
@@ -1617,6 +1619,54 @@ AS $function$
     SELECT * FROM longshore_permit_batch($1, '{}', '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0)
 $function$
 
+CREATE OR REPLACE FUNCTION public.longshore_prune_done_groups(ended_before bigint, max_units bigint)
+ RETURNS bigint
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_mergejoin TO 'off'
+ SET jit TO 'off'
+AS $function$
+DECLARE
+    tids tid[];
+    picked uuid[];
+    locked uuid[];
+    removed uuid[];
+    pruned bigint;
+BEGIN
+    SELECT array_agg(o.tid) INTO tids FROM (
+      SELECT o.tid, sum(o.units) OVER (ROWS UNBOUNDED PRECEDING) - o.units AS before FROM (
+        SELECT o.tid, cardinality(o.units) AS units FROM longshore_stream s CROSS JOIN LATERAL (
+          SELECT g.ctid AS tid, g.units FROM longshore_done_group g WHERE g.stream = s.num AND g.ended_at <= $1
+          ORDER BY g.ended_at LIMIT $2 FOR UPDATE SKIP LOCKED) o
+        WHERE s.done > s.pruned_done LIMIT $2) o) o
+    WHERE o.before < $2;
+    picked := ARRAY(SELECT u.id FROM longshore_done_group g CROSS JOIN LATERAL unnest(g.units) AS u (id)
+      WHERE g.ctid = ANY(tids) LIMIT $2);
+    locked := ARRAY(SELECT u.id FROM longshore_unit u WHERE u.id = ANY(picked) FOR UPDATE SKIP LOCKED);
+    -- Without a row a unit is gone already.
+    removed := locked || ARRAY(SELECT p.id FROM unnest(picked) AS p (id)
+      WHERE NOT EXISTS (SELECT 1 FROM longshore_unit u WHERE u.id = p.id));
+    WITH rest AS MATERIALIZED (
+      SELECT g.ctid AS tid, array_agg(u.id ORDER BY u.id) FILTER (WHERE r.id IS NULL) AS units
+      FROM longshore_done_group g CROSS JOIN LATERAL unnest(g.units) AS u (id)
+      LEFT JOIN unnest(removed) AS r (id) ON r.id = u.id
+      WHERE g.ctid = ANY(tids) GROUP BY g.ctid HAVING count(r.id) > 0),
+    gone AS (
+      DELETE FROM longshore_done_group g USING rest r WHERE g.ctid = r.tid AND r.units IS NULL)
+    UPDATE longshore_done_group g SET units = r.units, first_id = r.units[1]
+    FROM rest r WHERE g.ctid = r.tid AND r.units IS NOT NULL;
+    WITH gone AS (
+      DELETE FROM longshore_unit u WHERE u.id = ANY(locked) RETURNING u.stream, u.bytes),
+    counted AS (
+      UPDATE longshore_stream s SET pruned_done = s.pruned_done + g.units, stored_bytes = s.stored_bytes - g.bytes
+      FROM (SELECT g.stream, count(*) AS units, sum(g.bytes + 256)::bigint AS bytes FROM gone g GROUP BY g.stream) g
+      WHERE s.num = g.stream)
+    SELECT count(*) INTO pruned FROM gone;
+    RETURN pruned;
+END $function$
+
 CREATE OR REPLACE FUNCTION public.longshore_record_calls(ids uuid[], tenants text[], requests text[], profiles text[], providers text[], models text[], units uuid[], batches text[], sessions uuid[], workers text[], tokens bigint[], picos bigint[], statuses smallint[], codes text[], answering_models text[], input_tokens bigint[], output_tokens bigint[], cached bigint[], cache_writes bigint[], latencies bigint[], attempt_counts bigint[], costs bigint[], estimates boolean[], modes smallint[], tiers text[], long_cache_writes bigint[], now bigint, this_month text, single_statement boolean)
  RETURNS void
  LANGUAGE plpgsql
@@ -1742,7 +1792,8 @@ BEGIN
         DELETE FROM longshore_done_group g WHERE g.ctid = ended.tid;
     ELSE
         ended.units := array_remove(ended.units, $1);
-        UPDATE longshore_done_group g SET units = ended.units, first_id = ended.units[1] WHERE g.ctid = ended.tid;
+        UPDATE longshore_done_group g SET units = ended.units,
+          first_id = (SELECT u.id FROM unnest(ended.units) AS u (id) ORDER BY u.id LIMIT 1) WHERE g.ctid = ended.tid;
     END IF;
 END $function$
 

@@ -105,7 +105,8 @@ BEGIN
         DELETE FROM longshore_done_group g WHERE g.ctid = ended.tid;
     ELSE
         ended.units := array_remove(ended.units, $1);
-        UPDATE longshore_done_group g SET units = ended.units, first_id = ended.units[1] WHERE g.ctid = ended.tid;
+        UPDATE longshore_done_group g SET units = ended.units,
+          first_id = (SELECT u.id FROM unnest(ended.units) AS u (id) ORDER BY u.id LIMIT 1) WHERE g.ctid = ended.tid;
     END IF;
 END $$;
 
@@ -186,3 +187,50 @@ SELECT u.id, u.stream, coalesce(b.state, u.state) AS state, coalesce(b.sort_key,
 FROM longshore_unit u
 LEFT JOIN LATERAL (
     SELECT b.* FROM longshore_bulk_state(u.id, u.stream, u.sort_key) b WHERE u.state = 9) b ON true;
+
+-- Deletes at most `max_units` bulk units that were done at `ended_before`, with their groups, and counts them. Units that
+-- another transaction has locked wait for the next call. Each step is a statement of its own: it sees the groups as they
+-- are once they are locked.
+CREATE FUNCTION longshore_prune_done_groups(ended_before bigint, max_units bigint) RETURNS bigint
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    tids tid[];
+    picked uuid[];
+    locked uuid[];
+    removed uuid[];
+    pruned bigint;
+BEGIN
+    SELECT array_agg(o.tid) INTO tids FROM (
+      SELECT o.tid, sum(o.units) OVER (ROWS UNBOUNDED PRECEDING) - o.units AS before FROM (
+        SELECT o.tid, cardinality(o.units) AS units FROM longshore_stream s CROSS JOIN LATERAL (
+          SELECT g.ctid AS tid, g.units FROM longshore_done_group g WHERE g.stream = s.num AND g.ended_at <= $1
+          ORDER BY g.ended_at LIMIT $2 FOR UPDATE SKIP LOCKED) o
+        WHERE s.done > s.pruned_done LIMIT $2) o) o
+    WHERE o.before < $2;
+    picked := ARRAY(SELECT u.id FROM longshore_done_group g CROSS JOIN LATERAL unnest(g.units) AS u (id)
+      WHERE g.ctid = ANY(tids) LIMIT $2);
+    locked := ARRAY(SELECT u.id FROM longshore_unit u WHERE u.id = ANY(picked) FOR UPDATE SKIP LOCKED);
+    -- Without a row a unit is gone already.
+    removed := locked || ARRAY(SELECT p.id FROM unnest(picked) AS p (id)
+      WHERE NOT EXISTS (SELECT 1 FROM longshore_unit u WHERE u.id = p.id));
+    WITH rest AS MATERIALIZED (
+      SELECT g.ctid AS tid, array_agg(u.id ORDER BY u.id) FILTER (WHERE r.id IS NULL) AS units
+      FROM longshore_done_group g CROSS JOIN LATERAL unnest(g.units) AS u (id)
+      LEFT JOIN unnest(removed) AS r (id) ON r.id = u.id
+      WHERE g.ctid = ANY(tids) GROUP BY g.ctid HAVING count(r.id) > 0),
+    gone AS (
+      DELETE FROM longshore_done_group g USING rest r WHERE g.ctid = r.tid AND r.units IS NULL)
+    UPDATE longshore_done_group g SET units = r.units, first_id = r.units[1]
+    FROM rest r WHERE g.ctid = r.tid AND r.units IS NOT NULL;
+    WITH gone AS (
+      DELETE FROM longshore_unit u WHERE u.id = ANY(locked) RETURNING u.stream, u.bytes),
+    counted AS (
+      UPDATE longshore_stream s SET pruned_done = s.pruned_done + g.units, stored_bytes = s.stored_bytes - g.bytes
+      FROM (SELECT g.stream, count(*) AS units, sum(g.bytes + 256)::bigint AS bytes FROM gone g GROUP BY g.stream) g
+      WHERE s.num = g.stream)
+    SELECT count(*) INTO pruned FROM gone;
+    RETURN pruned;
+END $$;

@@ -327,7 +327,8 @@ DECLARE
     ended_bytes bigint;
     left_units uuid[];
     left_sizes integer[];
-    others integer[] := '{}';  -- positions of units that are not in a lease group
+    groups bigint[];           -- fences that are those of lease groups
+    others integer[];          -- positions of units that are not in a lease group
     streams bigint[] := '{}';
     counts bigint[] := '{}';
     sizes bigint[] := '{}';
@@ -357,6 +358,30 @@ BEGIN
             first := last + 1;
         END LOOP;
     END IF;
+    -- Rows before lease groups, in the order in which every operation locks them.
+    groups := ARRAY(SELECT g.fence FROM longshore_lease_group g WHERE g.session = holder
+      AND g.fence = ANY(ARRAY(SELECT $2[e.last] FROM unnest(group_ends) AS e (last))));
+    IF cardinality(groups) < cardinality(group_ends) THEN
+        others := ARRAY(SELECT i FROM generate_series(1, cardinality($1)) AS i WHERE $2[i] <> ALL(groups));
+        FOR leased IN
+            WITH ended AS (
+              UPDATE longshore_unit u SET state = 4, sort_key = $5, session = NULL, started_at = NULL,
+                attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
+                failure = NULL, result = $3[i.at]
+              FROM unnest(others) AS i (at)
+              WHERE u.id = $1[i.at] AND u.fence = $2[i.at] AND u.flags & ~2048 = 0
+              AND coalesce(u.session, 0) = holder AND u.cap_key IS NULL
+              RETURNING u.id, u.fence, u.stream, u.bytes)
+            SELECT e.stream, count(*) AS units, sum(e.bytes)::bigint AS bytes, array_agg(e.id) AS ids,
+              array_agg(e.fence) AS fences FROM ended e GROUP BY e.stream
+        LOOP
+            streams := streams || leased.stream;
+            counts := counts || leased.units;
+            sizes := sizes || leased.bytes;
+            all_ended := all_ended || leased.ids;
+            all_fences := all_fences || leased.fences;
+        END LOOP;
+    END IF;
     first := 1;
     FOR at IN 1 .. cardinality(group_ends) LOOP
         last := group_ends[at];
@@ -382,9 +407,6 @@ BEGIN
                 RAISE EXCEPTION 'a lease changed while it was finished' USING ERRCODE = 'serialization_failure';
             END IF;
         END IF;
-        IF cardinality(ended) < cardinality(slice) THEN
-            others := others || ARRAY(SELECT i FROM generate_series(first, last) AS i WHERE $1[i] <> ALL(ended));
-        END IF;
         IF cardinality(ended) > 0 THEN
             IF left_units IS NULL THEN
                 DELETE FROM longshore_lease_group g WHERE g.session = holder AND g.fence = $2[first];
@@ -408,26 +430,6 @@ BEGIN
         END IF;
         first := last + 1;
     END LOOP;
-    IF cardinality(others) > 0 THEN
-        FOR leased IN
-            WITH ended AS (
-              UPDATE longshore_unit u SET state = 4, sort_key = $5, session = NULL, started_at = NULL,
-                attempt = u.attempt + (u.started_at IS NULL)::int, lost = 0, progress = NULL,
-                failure = NULL, result = $3[i.at]
-              FROM unnest(others) AS i (at)
-              WHERE u.id = $1[i.at] AND u.fence = $2[i.at] AND u.flags & ~2048 = 0
-              AND coalesce(u.session, 0) = holder AND u.cap_key IS NULL
-              RETURNING u.id, u.fence, u.stream, u.bytes)
-            SELECT e.stream, count(*) AS units, sum(e.bytes)::bigint AS bytes, array_agg(e.id) AS ids,
-              array_agg(e.fence) AS fences FROM ended e GROUP BY e.stream
-        LOOP
-            streams := streams || leased.stream;
-            counts := counts || leased.units;
-            sizes := sizes || leased.bytes;
-            all_ended := all_ended || leased.ids;
-            all_fences := all_fences || leased.fences;
-        END LOOP;
-    END IF;
     IF cardinality(all_ended) = 0 THEN
         RETURN;
     END IF;

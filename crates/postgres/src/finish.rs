@@ -41,6 +41,8 @@ pub(crate) async fn settle_slow(
     finishes: &[FinishRequest],
     all: bool,
 ) -> Result<()> {
+    // Effects run after the fast path, in the same transaction.
+    let all = all || finishes.iter().any(|end| !end.effects.is_empty());
     let slow = finishes.iter().filter(|end| all || !fast_path::may_use_fast_path(end));
     let leases: Vec<Lease> = slow.map(|end| end.lease).collect();
     session::settle_leases(inner, session, &leases).await

@@ -87,48 +87,12 @@ async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) ->
     let by_row: u64 = count(&tx.query_one(&sql, &[&before, &limit]).await?, 0)?;
     let left = limit - by_row.cast_signed();
     match state {
-        UnitState::Done if left > 0 => Ok(by_row + done_groups(tx, before, left).await?),
+        UnitState::Done if left > 0 => {
+            let sql = "SELECT longshore_prune_done_groups($1, $2)";
+            Ok(by_row + count::<u64>(&tx.query_one(sql, &[&before, &left]).await?, 0)?)
+        }
         _ => Ok(by_row),
     }
-}
-
-/// Deletes bulk units that are done. Units that another transaction has locked wait for the next round.
-async fn done_groups(tx: &mut Tx<'_>, before: i64, limit: i64) -> Result<u64> {
-    let sql = format!(
-        "WITH old AS MATERIALIZED (
-           SELECT o.tid, o.units FROM longshore_stream s CROSS JOIN LATERAL (
-             SELECT g.ctid AS tid, g.units FROM longshore_done_group g WHERE g.stream = s.num
-             AND g.ended_at <= $1 ORDER BY g.ended_at LIMIT $2 FOR UPDATE SKIP LOCKED) o
-           WHERE s.done > s.pruned_done LIMIT $2),
-         picked AS MATERIALIZED (
-           SELECT u.id FROM old o CROSS JOIN LATERAL unnest(o.units) AS u (id) LIMIT $2),
-         locked AS MATERIALIZED (
-           SELECT u.id FROM longshore_unit u WHERE u.id = ANY(ARRAY(SELECT p.id FROM picked p))
-           FOR UPDATE SKIP LOCKED),
-         rest AS MATERIALIZED (
-           SELECT o.tid, array_agg(u.id ORDER BY u.id) FILTER (WHERE l.id IS NULL) AS units
-           FROM old o CROSS JOIN LATERAL unnest(o.units) AS u (id) LEFT JOIN locked l ON l.id = u.id
-           GROUP BY o.tid HAVING count(l.id) > 0),
-         gone_groups AS (
-           DELETE FROM longshore_done_group g USING rest r WHERE g.ctid = r.tid AND r.units IS NULL),
-         left_groups AS (
-           UPDATE longshore_done_group g SET units = r.units, first_id = r.units[1]
-           FROM rest r WHERE g.ctid = r.tid AND r.units IS NOT NULL),
-         gone AS (
-           DELETE FROM longshore_unit WHERE id = ANY(ARRAY(SELECT l.id FROM locked l)) RETURNING stream, bytes),
-         counted AS (
-           UPDATE longshore_stream s SET pruned_done = s.pruned_done + g.units,
-             stored_bytes = s.stored_bytes - g.bytes
-           FROM (SELECT stream, count(*) AS units, sum(bytes + {ROW_BYTES})::bigint AS bytes
-             FROM gone GROUP BY stream) g
-           WHERE s.num = g.stream)
-         SELECT count(*) FROM gone"
-    );
-    // Many units are compared with many, which needs a hash.
-    tx.batch("SET LOCAL enable_hashjoin = on").await?;
-    let pruned = tx.query_one(&sql, &[&before, &limit]).await?;
-    tx.batch("SET LOCAL enable_hashjoin = off").await?;
-    count(&pruned, 0)
 }
 
 /// Deletes the oldest entries of the audit log. They have the lowest numbers, so no index by time

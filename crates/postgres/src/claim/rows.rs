@@ -187,7 +187,7 @@ pub(super) async fn claim(
     let sql = "SELECT * FROM longshore_claim_units($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     let now = tx.now.as_micros();
     let fence = fences.reserve(tx.now, units.iter().fold(0, |sum, units| sum.saturating_add(*units)));
-    let settled = tx.streams.settled();
+    let settled: Vec<i64> = tx.streams.settled().into_iter().filter(|num| streams.contains(num)).collect();
     let params: [&dyn SqlParam; 10] =
         [&streams, &units, &started, &sort_keys, &ids, &now, &session, &fence, &settled, &lock_only];
     let rows = tx.query(sql, &params).await?;

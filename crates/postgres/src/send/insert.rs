@@ -18,6 +18,9 @@ const MAX_CHUNK_UNITS: usize = 5_000;
 /// Bytes of units per statement at most. PostgreSQL accepts a gigabyte.
 const MAX_CHUNK_BYTES: u64 = 32 << 20;
 
+/// Bytes of a bulk unit at most.
+const MAX_BULK_BYTES: u64 = 16 << 10;
+
 /// How many of the units one statement inserts: at least one.
 pub(super) fn chunk_len<'u>(units: impl Iterator<Item = &'u NewUnit>) -> usize {
     let mut bytes = 0;
@@ -58,9 +61,11 @@ impl<'u> NewRow<'u> {
         i64::try_from(self.unit.stored_bytes()).unwrap_or(i64::MAX)
     }
 
-    /// The code of its state. A unit that only has to run once is a bulk unit.
+    /// The code of its state. A unit that only has to run once is a bulk unit, unless it is large: claims return bulk
+    /// units in arrays.
     fn state_code(&self, flags: i64) -> u8 {
         let plain = flags & !flag::SENT_BY_TENANT == 0 && self.dedup.is_none();
+        let plain = plain && self.unit.stored_bytes() <= MAX_BULK_BYTES;
         if plain && self.state == UnitState::Ready { BULK } else { state_code(self.state) }
     }
 }

@@ -67,7 +67,9 @@ async fn progress(tx: &mut Tx<'_>, session: SessionId, num: i64, notes: &[Progre
         return Ok(());
     }
     let leases: Vec<Lease> = latest.values().map(|note| note.lease).collect();
-    settle_leases_in(tx, session, &leases).await?;
+    if !try_settle(tx, session, &leases).await? {
+        return Ok(());
+    }
     let (ids, fences) = lease_columns(&leases);
     let texts: Vec<String> = latest.values().map(|note| to_json(&note.progress)).collect::<Result<_>>()?;
     tx.execute(
@@ -82,9 +84,22 @@ async fn progress(tx: &mut Tx<'_>, session: SessionId, num: i64, notes: &[Progre
     Ok(())
 }
 
+/// Settles leases, unless another transaction holds a lock for long: progress must not keep the heartbeat waiting.
+async fn try_settle(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> Result<bool> {
+    tx.batch("SAVEPOINT progress; SET LOCAL lock_timeout = '200ms'").await?;
+    match settle_leases_in(tx, session, leases).await {
+        Ok(()) => tx.batch("RELEASE SAVEPOINT progress; SET LOCAL lock_timeout = '10s'").await.map(|()| true),
+        Err(error) if error.is_retryable() => {
+            tx.batch("ROLLBACK TO SAVEPOINT progress").await.map(|()| false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Releases units that were not started.
 pub(crate) async fn release(tx: &mut Tx<'_>, session: SessionId, leases: &[Lease]) -> Result<()> {
     let num = number(tx, session).await?;
+    settle_leases_in(tx, session, leases).await?;
     let mut rows = finish::lock_rows(tx, leases.iter().map(|lease| &lease.unit)).await?;
     start_log::merge_into(tx, rows.values_mut()).await?;
     let mut changes = Vec::new();
