@@ -52,6 +52,9 @@ pub struct BucketLevel {
     pub at: Timestamp,
 }
 
+/// A store may delete a bucket that was not used for this long: it counts as full then.
+pub const UNUSED_BUCKET_TTL: Duration = Duration::from_secs(32 * 24 * 3600);
+
 /// The longest wait that is reported: at a rate of zero it would be infinite.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 

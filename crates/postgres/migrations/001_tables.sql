@@ -128,6 +128,8 @@ CREATE TABLE longshore_stream (
     pruned_failed    bigint NOT NULL DEFAULT 0,
     pruned_cancelled bigint NOT NULL DEFAULT 0,
     idle_since       bigint,  -- when the pruner found it without units; lists leave out its lane then
+    retired_at       bigint,  -- when the pruner closed it to sends
+    retired_xid      xid8,    -- a transaction that began after all sends that had seen it open; see prune.rs
     UNIQUE (lane, kind, batch)
 );
 CREATE INDEX longshore_stream_batch ON longshore_stream (batch) WHERE batch <> 0;

@@ -453,8 +453,15 @@ BEGIN
       l.max_bytes, q.max_units, q.max_bytes, t.max_units, t.max_bytes) > 0));
 END $$;
 
--- Inserts units without dedup keys, unless one of `lanes` is bounded or its tenant is suspended: then nothing is
--- inserted. A unit with an id that exists is not inserted and not counted. If not all are inserted, the last row has
+-- Whether one of the streams is deleted or will be: the process that sends has cached it for too long.
+CREATE FUNCTION longshore_is_retired(streams bigint[]) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM (SELECT DISTINCT n.num FROM unnest($1) AS n (num)) n
+      LEFT JOIN longshore_stream s ON s.num = n.num WHERE s.num IS NULL OR s.retired_at IS NOT NULL);
+END $$;
+
+-- Inserts units without dedup keys, unless one of `lanes` is bounded, its tenant is suspended or a stream is retired:
+-- then nothing is inserted. A unit with an id that exists is not inserted and not counted. If not all are inserted, the last row has
 -- stream 0.
 CREATE FUNCTION longshore_enqueue_fast(
     ids uuid[], streams bigint[], states smallint[], sort_keys bigint[], priorities smallint[],
@@ -475,7 +482,7 @@ BEGIN
       INSERT INTO longshore_unit (id, stream, state, sort_key, priority, deadline, flags, open_dependencies,
         bytes, dedup_key, cap_key, spec, payload, created_at)
       SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
-      WHERE NOT (SELECT longshore_is_bounded($15))
+      WHERE NOT (SELECT longshore_is_bounded($15) OR longshore_is_retired($2))
       ON CONFLICT (id) DO NOTHING RETURNING id, stream, state, sort_key, flags, bytes),
     ready AS (
       INSERT INTO longshore_ready (stream, sort_key, id, claim)
@@ -491,7 +498,7 @@ END $$;
 
 -- Inserts bulk units that differ in nothing but id and payload, as in most sends of many units: this takes half the
 -- time of longshore_enqueue_fast. Returns false, and inserts nothing, if one of `lanes` is bounded, its tenant is
--- suspended, or an id exists.
+-- suspended, the stream is retired, or an id exists.
 CREATE FUNCTION longshore_enqueue_bulk(
     stream bigint, sort_key bigint, priority smallint, flags bigint, ids uuid[], sizes integer[], payloads bytea[],
     now bigint, lanes bigint[], single_statement boolean)
@@ -504,7 +511,7 @@ BEGIN
     IF single_statement THEN
         PERFORM set_config('lock_timeout', '10s', true);
     END IF;
-    IF longshore_is_bounded($9) THEN
+    IF longshore_is_bounded($9) OR longshore_is_retired(ARRAY[$1]) THEN
         RETURN false;
     END IF;
     INSERT INTO longshore_unit (id, stream, state, sort_key, priority, flags, bytes, payload, created_at)

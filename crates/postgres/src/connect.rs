@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{Client, Connection, Socket};
 
 use crate::error::Translate;
+use crate::timeline;
 
 /// How the store learns of other processes' commits.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -131,6 +132,7 @@ pub(crate) fn pool(address: &PostgresUrl, options: &PostgresOptions) -> Result<P
         .queue_mode(QueueMode::Lifo)
         .timeouts(Timeouts { wait, create: wait, recycle: wait })
         .runtime(Runtime::Tokio1)
+        .post_create(timeline::hook())
         .build()
         .map_err(|error| Error::unavailable(format!("cannot create the connection pool: {error}")))
 }

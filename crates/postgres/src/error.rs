@@ -1,5 +1,6 @@
 //! Translates PostgreSQL's errors into errors that tell what the caller can do.
 
+use deadpool::managed::HookError;
 use longshore_core::Error;
 use tokio_postgres::error::SqlState;
 
@@ -110,6 +111,9 @@ pub(crate) fn is_unique_violation(error: &Error) -> bool {
 pub(crate) fn from_pool(error: longshore_postgres_url::PoolError) -> Error {
     match error {
         longshore_postgres_url::PoolError::Backend(error) => translate(error),
+        longshore_postgres_url::PoolError::PostCreateHook(HookError::Message(reason)) => {
+            Error::unavailable(reason)
+        }
         other => Error::Unavailable {
             message: "timed out waiting for a connection to PostgreSQL".to_owned(),
             source: Some(Box::new(other)),

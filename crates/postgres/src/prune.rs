@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use longshore_accounts::BudgetState;
+use longshore_accounts::token_bucket::UNUSED_BUCKET_TTL;
 use longshore_core::admission::ROW_BYTES;
 use longshore_core::store::{PruneResult, Retention};
 use longshore_core::{Result, UnitState};
@@ -40,24 +42,83 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
     pruned.batches = batches(tx, retention.batches, limit).await?;
     pruned.audit_entries = prune_audit_log(tx, retention.audit_log, limit).await?;
     pruned.calls = calls::prune(tx, retention.calls_until(tx.now), limit).await?;
-    mark_idle_streams(tx).await?;
-    let counts = [pruned.units, pruned.batches, pruned.audit_entries, pruned.calls];
+    let streams = prune_streams(tx, retention.done, limit).await?;
+    pruned.lanes = prune_lanes(tx, limit).await?;
+    prune_leftovers(tx, retention).await?;
+    let counts = [pruned.units, pruned.batches, pruned.audit_entries, pruned.calls, streams, pruned.lanes];
     pruned.more = counts.iter().any(|n| *n >= limit.into());
     Ok(pruned)
 }
 
-/// Marks streams without units, and removes the mark from others. If all streams of a lane are marked and it has no
-/// settings, lists leave it out. Marked streams are not deleted: a transaction of a user may have sent a unit into
-/// one and be open still, and processes cache the numbers of streams. Batches delete their own.
-async fn mark_idle_streams(tx: &mut Tx<'_>) -> Result<()> {
+/// How long a stream is retired before its deletion is prepared: longer than any statement that had seen it open runs
+/// before it inserts its first unit.
+const RETIRED_FOR: Duration = Duration::from_secs(600);
+
+/// Deletes streams that have had no units for `keep`, and returns how many. Batches delete their own.
+///
+/// Processes cache the numbers of streams, and a user's transaction that has sent a unit may stay open, so this takes
+/// several rounds:
+/// 1. A stream without units is marked as idle. If all streams of a lane are, and it has no settings, lists leave it out.
+/// 2. After `keep` it is retired. Inserts of units check that, and reopen the stream.
+/// 3. After [`RETIRED_FOR`] every transaction that may have inserted a unit all the same has an id below `retired_xid`.
+/// 4. Once all of these have ended, the stream is deleted if it has no units still.
+async fn prune_streams(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
     let empty = "(s.batch = 0 AND s.blocked + s.scheduled + s.ready + s.leased = 0
         AND s.done = s.pruned_done AND s.failed = s.pruned_failed AND s.cancelled = s.pruned_cancelled
         AND s.num <> ALL(ARRAY(SELECT d.stream FROM longshore_stream_delta d)))";
     let mark = format!(
-        "UPDATE longshore_stream s SET idle_since = CASE WHEN {empty} THEN $1 END
-         WHERE (s.idle_since IS NULL) = {empty}"
+        "UPDATE longshore_stream s SET idle_since = CASE WHEN {empty} THEN $1 END, retired_at = NULL,
+         retired_xid = NULL WHERE (s.idle_since IS NULL) = {empty}"
     );
-    tx.execute(&mark, &[&tx.now.as_micros()]).await?;
+    let (now, idle_until) = (tx.now.as_micros(), (tx.now - keep).as_micros());
+    tx.execute(&mark, &[&now]).await?;
+    let retire = "UPDATE longshore_stream SET retired_at = $1 WHERE idle_since <= $2 AND retired_at IS NULL";
+    tx.execute(retire, &[&now, &idle_until]).await?;
+    let prepare = "UPDATE longshore_stream SET retired_xid = pg_current_xact_id()
+        WHERE retired_at <= $1 AND retired_xid IS NULL";
+    tx.execute(prepare, &[&(tx.now - RETIRED_FOR).as_micros()]).await?;
+    let delete = format!(
+        "DELETE FROM longshore_stream WHERE num = ANY(ARRAY(SELECT s.num FROM longshore_stream s
+         WHERE s.retired_xid < pg_snapshot_xmin(pg_current_snapshot()) AND {empty}
+         LIMIT $1 FOR UPDATE SKIP LOCKED))"
+    );
+    tx.execute(&delete, &[&i64::from(limit)]).await
+}
+
+/// Deletes lanes and queues without streams and settings, and returns the number of lanes. The lane of a queue with
+/// settings stays, so that the queue is listed. Two statements each: the second one sees what a transaction has
+/// committed that held the row while the first one ran.
+async fn prune_lanes(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
+    let unused_lane =
+        "NOT l.paused AND l.weight = 1 AND l.cap IS NULL AND num_nonnulls(l.max_units, l.max_bytes) = 0
+        AND NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.lane = l.num)
+        AND EXISTS (SELECT 1 FROM longshore_queue q WHERE q.num = l.queue AND NOT q.paused
+          AND num_nonnulls(q.max_units, q.max_bytes) = 0)";
+    let unused_queue = "NOT l.paused AND num_nonnulls(l.max_units, l.max_bytes) = 0
+        AND NOT EXISTS (SELECT 1 FROM longshore_lane n WHERE n.queue = l.num)";
+    let mut pruned = [0; 2];
+    for (at, (table, unused)) in
+        [("longshore_lane", unused_lane), ("longshore_queue", unused_queue)].into_iter().enumerate()
+    {
+        let lock = format!("SELECT l.num FROM {table} l WHERE {unused} LIMIT $1 FOR UPDATE SKIP LOCKED");
+        let rows = tx.query(&lock, &[&i64::from(limit)]).await?;
+        let nums: Vec<i64> = rows.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+        let delete = format!("DELETE FROM {table} l WHERE l.num = ANY($1) AND {unused}");
+        pruned[at] = tx.execute(&delete, &[&nums]).await?;
+    }
+    Ok(pruned[0])
+}
+
+/// Deletes sums of months without calls, unused token buckets, and alerts that may be sent again.
+async fn prune_leftovers(tx: &mut Tx<'_>, retention: Retention) -> Result<()> {
+    let month = BudgetState::month_of(retention.calls_until(tx.now));
+    let months =
+        "DELETE FROM longshore_monthly_spend WHERE month < $1 AND spent_tokens = 0 AND spent_picos = 0
+        AND reserved_tokens = 0 AND reserved_picos = 0";
+    tx.execute(months, &[&month]).await?;
+    let buckets = "DELETE FROM longshore_token_bucket WHERE updated_at <= $1";
+    tx.execute(buckets, &[&(tx.now - UNUSED_BUCKET_TTL).as_micros()]).await?;
+    tx.execute("DELETE FROM longshore_pool_alert WHERE muted_until <= longshore_now_micros()", &[]).await?;
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 //! Streams, lanes and queues by number and by name.
 //!
 //! A stream's attributes never change and numbers are never reused, so every process caches
-//! streams.
+//! streams. The pruner deletes streams that are no longer used ([`crate::prune`]). Until then it
+//! retires them: every insert of units checks that, and a process then reads the stream anew.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -62,7 +63,8 @@ struct StreamIndex {
 /// Streams cached at most: with a stream per batch the cache would grow for ever.
 const MAX_STREAMS: usize = 10_000;
 
-const SELECT: &str = "SELECT s.num, s.lane, q.num, s.batch, l.tenant, q.name, s.kind, b.name
+const SELECT: &str = "SELECT s.num, s.lane, q.num, s.batch, l.tenant, q.name, s.kind, b.name,
+    s.retired_at IS NOT NULL
     FROM longshore_stream s JOIN longshore_lane l ON l.num = s.lane
     JOIN longshore_queue q ON q.num = l.queue LEFT JOIN longshore_batch b ON b.num = s.batch";
 
@@ -135,7 +137,18 @@ impl StreamCache {
         stream
     }
 
-    /// The streams with these numbers. A stream that was pruned with its batch is omitted.
+    /// Removes streams from the cache.
+    pub(crate) fn evict(&self, nums: impl IntoIterator<Item = i64>) {
+        self.with(|index| {
+            for num in nums {
+                if let Some(stream) = index.by_num.remove(&num) {
+                    index.by_key.remove(&stream.key());
+                }
+            }
+        });
+    }
+
+    /// The streams with these numbers. A stream that was pruned is omitted.
     pub(crate) async fn by_num(
         &self,
         tx: &mut Tx<'_>,
@@ -201,10 +214,19 @@ impl StreamCache {
     }
 }
 
+/// Reads a stream by its key. A retired one is opened to sends again.
 async fn find(tx: &mut Tx<'_>, key: &StreamKey) -> Result<Option<Row>> {
     let sql = format!("{SELECT} WHERE q.name = $1 AND l.tenant = $2 AND s.kind = $3 AND s.batch = $4");
     let StreamKey { queue, tenant, kind, batch } = key;
-    tx.query_opt(&sql, &[&queue.as_str(), &tenant.as_str(), &kind.as_str(), batch]).await
+    let found = tx.query_opt(&sql, &[&queue.as_str(), &tenant.as_str(), &kind.as_str(), batch]).await?;
+    let Some(row) = found else { return Ok(None) };
+    if value(&row, 8)? {
+        let sql = "UPDATE longshore_stream SET idle_since = NULL, retired_at = NULL, retired_xid = NULL
+            WHERE num = $1";
+        let reopened = tx.execute(sql, &[&value::<i64>(&row, 0)?]).await?;
+        return Ok((reopened > 0).then_some(row)); // else the pruner has deleted it in the meantime
+    }
+    Ok(Some(row))
 }
 
 /// What a tenant has that may not grow without limit, read once per send.
@@ -285,29 +307,30 @@ pub(crate) async fn remove_unused(tx: &mut Tx<'_>) -> Result<()> {
     Ok(())
 }
 
-/// A queue's number. A new queue is created.
+/// A queue's number. A new queue is created. The pruner keeps it until `tx` ends.
 pub(crate) async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
-    tx.execute("INSERT INTO longshore_queue (name) VALUES ($1) ON CONFLICT DO NOTHING", &[&name.as_str()])
-        .await?;
-    let row = tx.query_one("SELECT num FROM longshore_queue WHERE name = $1", &[&name.as_str()]).await?;
-    value(&row, 0)
+    let insert = "INSERT INTO longshore_queue (name) VALUES ($1) ON CONFLICT DO NOTHING";
+    let select = "SELECT num FROM longshore_queue WHERE name = $1 FOR KEY SHARE";
+    loop {
+        tx.execute(insert, &[&name.as_str()]).await?;
+        if let Some(row) = tx.query_opt(select, &[&name.as_str()]).await? {
+            return value(&row, 0);
+        }
+    }
 }
 
-/// A lane's number. A new lane is created.
+/// A lane's number. A new lane is created. The pruner keeps it until `tx` ends.
 pub(crate) async fn lane(tx: &mut Tx<'_>, name: &QueueName, tenant: &TenantId) -> Result<i64> {
-    let sql = "SELECT l.num FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
-        WHERE q.name = $1 AND l.tenant = $2";
-    if let Some(row) = tx.query_opt(sql, &[&name.as_str(), &tenant.as_str()]).await? {
-        return value(&row, 0);
+    let select = "SELECT l.num FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
+        WHERE q.name = $1 AND l.tenant = $2 FOR KEY SHARE OF l";
+    let insert = "INSERT INTO longshore_lane (queue, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    loop {
+        if let Some(row) = tx.query_opt(select, &[&name.as_str(), &tenant.as_str()]).await? {
+            return value(&row, 0);
+        }
+        let queue = queue(tx, name).await?;
+        tx.execute(insert, &[&queue, &tenant.as_str()]).await?;
     }
-    let queue = queue(tx, name).await?;
-    tx.execute(
-        "INSERT INTO longshore_lane (queue, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING",
-        &[&queue, &tenant.as_str()],
-    )
-    .await?;
-    let sql = "SELECT num FROM longshore_lane WHERE queue = $1 AND tenant = $2";
-    value(&tx.query_one(sql, &[&queue, &tenant.as_str()]).await?, 0)
 }
 
 impl Stream {

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use longshore_accounts::BudgetState;
+use longshore_accounts::token_bucket::UNUSED_BUCKET_TTL;
 use longshore_core::admission::ROW_BYTES;
 use longshore_core::failure_detector::StalledSession;
 use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention};
@@ -14,6 +16,7 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::error::Translate;
 use crate::finish::{apply, load, unpark};
 use crate::ledger::calls;
+use crate::permits::boot_clock;
 use crate::session;
 use crate::tx::Tx;
 
@@ -195,6 +198,7 @@ pub(crate) fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result
     pruned.calls = calls::prune(tx, retention.calls_until(tx.now), limit)?;
     let streams = prune_streams(tx, retention.done, limit)?;
     pruned.lanes = prune_lanes(tx.db)?;
+    prune_leftovers(tx, retention)?;
     let counts = [pruned.units, pruned.batches, pruned.audit_entries, pruned.calls, streams];
     pruned.more = bytes_left <= 0 || counts.iter().any(|n| *n >= limit.into());
     if !pruned.more {
@@ -251,6 +255,21 @@ fn prune_lanes(db: &Connection) -> Result<u64> {
     let gone = db.prepare_cached(lanes).or_translate()?.execute([]).or_translate()?;
     db.prepare_cached(queues).or_translate()?.execute([]).or_translate()?;
     Ok(gone as u64)
+}
+
+/// Deletes sums of months without calls, unused token buckets, and alerts that may be sent again.
+fn prune_leftovers(tx: &Tx<'_>, retention: Retention) -> Result<()> {
+    let month = BudgetState::month_of(retention.calls_until(tx.now));
+    let months =
+        "DELETE FROM longshore_monthly_spend WHERE month < ?1 AND spent_tokens = 0 AND spent_picos = 0
+         AND reserved_tokens = 0 AND reserved_picos = 0";
+    tx.db.prepare_cached(months).or_translate()?.execute([month]).or_translate()?;
+    let buckets = "DELETE FROM longshore_token_bucket WHERE updated_at <= ?1";
+    let unused_since = (tx.now - UNUSED_BUCKET_TTL).as_micros();
+    tx.db.prepare_cached(buckets).or_translate()?.execute([unused_since]).or_translate()?;
+    let alerts = "DELETE FROM longshore_pool_alert WHERE muted_until <= ?1";
+    tx.db.prepare_cached(alerts).or_translate()?.execute([boot_clock::now().as_micros()]).or_translate()?;
+    Ok(())
 }
 
 /// A stream of no batch without units.

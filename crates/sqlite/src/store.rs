@@ -20,6 +20,7 @@ use longshore_core::store::{FinishRequest, FinishResult, SendResult};
 use longshore_core::{Clock, Error, NewUnit, Result, Scope, SessionId, SystemClock};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
+use tokio::sync::Semaphore;
 
 use crate::busy_retry::retry_while_busy;
 use crate::claim_cache::ClaimCache;
@@ -79,6 +80,7 @@ pub struct SqliteStore {
     /// Declared before the writer: the connection that closes last removes the log, and must be
     /// able to write.
     readers: Arc<Mutex<Vec<Connection>>>,
+    reader_limit: Arc<Semaphore>,
     writer: Arc<Writer>,
     signals: Arc<Signals>,
 }
@@ -115,8 +117,8 @@ impl SqliteStore {
             message: "the thread that watches the database could not be started".to_owned(),
             source: Some(Box::new(error)),
         })?;
-        let readers = Arc::default();
-        Ok(Self { path: path.to_owned(), options, writer, readers, signals })
+        let (readers, reader_limit) = (Arc::default(), Arc::new(Semaphore::new(MAX_READERS)));
+        Ok(Self { path: path.to_owned(), options, writer, readers, reader_limit, signals })
     }
 
     /// The database file.
@@ -186,7 +188,10 @@ impl SqliteStore {
         let (readers, path, options) = (Arc::clone(&self.readers), self.path.clone(), self.options.clone());
         let abandoned = Arc::new(AtomicBool::new(false));
         let _caller = AbandonOnDrop(Arc::clone(&abandoned));
+        let limit = Arc::clone(&self.reader_limit).acquire_owned().await;
         let run = move || {
+            // Held until the thread is done, also if the caller has gone.
+            let _limit = limit;
             let idle = readers.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let mut db = idle.map_or_else(|| connect(&path, &options, Access::Read), Ok)?;
             // A client that hangs up frees the thread: SQLite interrupts the statement.
@@ -204,6 +209,9 @@ impl SqliteStore {
             .map_err(|_| Error::unavailable("the thread of a read panicked"))?
     }
 }
+
+/// Connections for reads at most. Each has a page cache of its own, and holds three files open.
+const MAX_READERS: usize = 16;
 
 /// VM instructions of a read between two checks whether its caller still waits.
 const ABANDON_CHECK_OPS: i32 = 10_000;

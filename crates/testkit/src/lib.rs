@@ -28,6 +28,7 @@ pub mod model;
 mod permits_fixture;
 #[cfg(feature = "servers")]
 pub mod servers;
+pub mod year;
 
 #[cfg(feature = "browser")]
 pub use browser::Browser;

@@ -6,6 +6,7 @@ mod files;
 mod host_limits;
 mod programs;
 mod providers;
+mod replication;
 mod store;
 
 use anyhow::Result;
@@ -24,6 +25,7 @@ pub async fn run(typed: &Typed, settings: &Settings) -> Result<ExitCode> {
     let (found, opened) = store::check(settings).await;
     all.extend(found);
     if let Some((store, ledger)) = &opened {
+        all.extend(replication::check(settings).await);
         all.extend(store::workers(&**store).await);
         if !typed.no_providers {
             all.extend(providers::check(ledger, settings).await);

@@ -49,6 +49,7 @@ async fn insert(
     let (inserted, all) = insert::insert_plain_autocommit(inner, now, &rows, &lanes).await?;
     if !all && inserted.is_empty() {
         inner.streams.set_gated(&lanes, true);
+        inner.streams.evict(streams.iter().map(|stream| stream.num));
     }
     let wake_workers = inserted.iter().any(|(_, state)| *state == UnitState::Ready);
     let nums: BTreeSet<i64> = inserted.iter().map(|(stream, _)| *stream).collect();

@@ -141,6 +141,7 @@ const INSERT: &str = "WITH inserted AS (
       INSERT INTO longshore_unit (id, stream, state, sort_key, priority, deadline,
         flags, open_dependencies, bytes, dedup_key, cap_key, spec, payload, created_at)
       SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
+      WHERE NOT (SELECT longshore_is_retired($2))
       ON CONFLICT DO NOTHING RETURNING id, stream, state, sort_key, flags),
     ready AS (
       INSERT INTO longshore_ready (stream, sort_key, id, claim)
@@ -195,8 +196,9 @@ impl<'r> UniformRows<'r> {
     }
 }
 
-/// Inserts rows without dedup keys, and returns true. Returns false if one of `lanes` has a limit or
-/// its tenant is suspended: then nothing is inserted; or if an id exists: then the others are.
+/// Inserts rows without dedup keys, and returns true. Returns false if one of `lanes` has a limit, its
+/// tenant is suspended or a stream is retired: then nothing is inserted; or if an id exists: then the
+/// others are.
 pub(super) async fn insert_plain(tx: &mut Tx<'_>, rows: &[NewRow<'_>], lanes: &Vec<i64>) -> Result<bool> {
     if let Some(uniform) = UniformRows::of(rows)? {
         let now = tx.now.as_micros();
@@ -246,7 +248,7 @@ fn inserted_streams(rows: &[Row]) -> Result<(Vec<(i64, UnitState)>, bool)> {
 }
 
 /// Inserts admitted rows. If a row conflicts, another transaction has taken its id or its key in
-/// the meantime, and the whole send must be decided again.
+/// the meantime, or its cached stream was retired, and the whole send must be decided again.
 pub(super) async fn insert_admitted(tx: &mut Tx<'_>, rows: &[NewRow<'_>]) -> Result<()> {
     let mut rest = rows;
     while !rest.is_empty() {
@@ -254,6 +256,7 @@ pub(super) async fn insert_admitted(tx: &mut Tx<'_>, rows: &[NewRow<'_>]) -> Res
         let columns = NewUnitColumns::of(chunk)?;
         let inserted = tx.query_one(INSERT, &columns.params(&[&tx.now.as_micros()])).await?;
         if count::<usize>(&inserted, 0)? != chunk.len() {
+            tx.streams.evict(chunk.iter().map(|row| row.stream));
             return Err(conflict());
         }
         for row in chunk {

@@ -44,13 +44,17 @@ pub(crate) async fn send_in(
     units: &[NewUnit],
 ) -> Result<TransactionResult<Vec<SendResult>>> {
     scope.check_units(units)?;
-    let (streams, reserved) = prepare(store, transaction, scope, units).await?;
+    let (mut streams, reserved) = prepare(store, transaction, scope, units).await?;
     let mut tries = 0;
     loop {
         match try_send_in(store, transaction, units, &streams, &reserved).await {
             Err(error) if is_conflict(&error) && tries < 3 => tries += 1,
             answer => return answer,
         }
+        // A stream may have been retired.
+        let resolved = retry_transaction!(store, Durable, tx =>
+            resolve_streams(&mut tx, scope, units, 0, LimitPolicy::Enforce));
+        (streams, _) = resolved.await?;
     }
 }
 

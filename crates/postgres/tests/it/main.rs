@@ -6,6 +6,8 @@
 mod bulk_units;
 mod claims;
 mod conformance;
+mod failover;
+mod growth;
 mod idle_cache;
 mod ledger;
 mod outages;

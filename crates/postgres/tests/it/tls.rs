@@ -14,10 +14,15 @@ async fn a_store_checks_its_server_as_sslmode_says() {
     let server = PrivatePostgres::start_with_tls().unwrap();
     let own = format!("sslrootcert={}", server.ca_certificate().display());
     let by_name = server.url().replace("127.0.0.1", "localhost");
+    // The first of two hosts does not answer.
+    let second = |url: &str| url.replacen('@', "@localhost:1,", 1);
+    let (second_by_name, second_by_address) = (second(&by_name), second(&server.url()));
     for (url, options, refused) in [
         (&server.url(), format!("sslmode=verify-ca&{own}"), None),
         (&by_name, format!("sslmode=verify-full&{own}"), None),
         (&server.url(), format!("sslmode=verify-full&{own}"), Some("not valid for name")),
+        (&second_by_name, format!("sslmode=verify-full&{own}"), None),
+        (&second_by_address, format!("sslmode=verify-full&{own}"), Some("not valid for name")),
         (&by_name, "sslmode=verify-full".to_owned(), Some("UnknownIssuer")),
         (&by_name, "sslmode=verify-ca&sslrootcert=/nowhere".to_owned(), Some("/nowhere")),
         (&by_name, "sslmode=sometimes".to_owned(), Some("sslmode is disable")),

@@ -9,6 +9,7 @@ use longshore::worker_session::NewSession;
 use longshore::{BatchId, Kind, NewBatch, NewUnit, Outcome, Payload, Policy, Scope, SessionId, Timestamp};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_testkit::StoreFixture;
+use longshore_testkit::year::{Year, assert_flat};
 
 use crate::helpers::fixture_at;
 
@@ -125,4 +126,14 @@ async fn pruning_gives_space_back_to_the_file_system() {
     let pruned = checkpointed_size(&path);
     assert!(pruned - empty < (full - empty) / 10, "{empty} bytes empty, {full} full, {pruned} pruned");
     assert_eq!(fixture.store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_year_of_queues_and_batches_leaves_a_store_as_small_and_fast_as_before() {
+    let year = match std::env::var_os("LONGSHORE_SOAK") {
+        Some(_) => Year { days: 365, units: 10_000_000, queues: 10_000, batches: 100_000 },
+        None => Year { days: 15, units: 3_000, queues: 150, batches: 150 },
+    };
+    let (fixture, path) = fixture_at().await;
+    assert_flat(&year.run(&fixture, || checkpointed_size(&path)).await);
 }

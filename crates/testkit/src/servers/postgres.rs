@@ -49,13 +49,26 @@ impl PrivatePostgres {
     /// Starts a standby that replicates this server, until it is [`promote`](Self::promote)d.
     pub fn start_standby(&self) -> io::Result<Self> {
         let folder = os_user::folder("longshore-postgres-")?;
+        self.back_up(&folder)?;
+        Self::serve_in(folder, &[])
+    }
+
+    fn back_up(&self, folder: &TempDir) -> io::Result<()> {
         let program = program("pg_basebackup", &folders(), PACKAGE)?;
         let mut command = os_user::command(&program, folder.path());
         self.connect_by_env(&mut command);
         command.args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "--pgdata"]);
         command.arg(folder.path().join("data"));
-        run(command)?;
-        Self::serve_in(folder, &[])
+        run(command).map(drop)
+    }
+
+    /// Discards the data and starts again on the same port, as a standby of another server.
+    pub fn rejoin(&mut self, primary: &Self) -> io::Result<()> {
+        self.stop();
+        std::fs::remove_dir_all(self.folder.path().join("data"))?;
+        primary.back_up(&self.folder)?;
+        self.process = Some(self.serve()?);
+        Ok(())
     }
 
     /// Ends the replication: from now on this server accepts writes.
@@ -196,10 +209,13 @@ impl PrivatePostgres {
     /// Restarts the server as after a crash: `pg_ctl restart -m immediate`. It writes nothing first, and
     /// recovers from its WAL.
     pub fn restart_immediate(&mut self) -> io::Result<()> {
-        if let Some(process) = self.process.take() {
-            process.stop_with("QUIT")?;
-        }
+        self.crash()?;
         self.restart()
+    }
+
+    /// Stops the server as a crash does: it writes nothing first.
+    pub fn crash(&mut self) -> io::Result<()> {
+        self.process.take().map_or(Ok(()), |process| process.stop_with("QUIT"))
     }
 
     fn serve(&self) -> io::Result<ServerProcess> {
