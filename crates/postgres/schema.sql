@@ -419,6 +419,8 @@ CREATE TABLE longshore_stream (
     pruned_failed bigint NOT NULL DEFAULT 0,
     pruned_cancelled bigint NOT NULL DEFAULT 0,
     idle_since bigint,
+    retired_at bigint,
+    retired_xid xid8,
     CONSTRAINT longshore_stream_blocked_check CHECK ((blocked >= 0)),
     CONSTRAINT longshore_stream_bytes_check CHECK ((bytes >= 0)),
     CONSTRAINT longshore_stream_cancelled_check CHECK ((cancelled >= 0)),
@@ -973,7 +975,7 @@ BEGIN
     IF single_statement THEN
         PERFORM set_config('lock_timeout', '10s', true);
     END IF;
-    IF longshore_is_bounded($9) THEN
+    IF longshore_is_bounded($9) OR longshore_is_retired(ARRAY[$1]) THEN
         RETURN false;
     END IF;
     INSERT INTO longshore_unit (id, stream, state, sort_key, priority, flags, bytes, payload, created_at)
@@ -1006,7 +1008,7 @@ BEGIN
       INSERT INTO longshore_unit (id, stream, state, sort_key, priority, deadline, flags, open_dependencies,
         bytes, dedup_key, cap_key, spec, payload, created_at)
       SELECT n.*, $14 FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) n
-      WHERE NOT (SELECT longshore_is_bounded($15))
+      WHERE NOT (SELECT longshore_is_bounded($15) OR longshore_is_retired($2))
       ON CONFLICT (id) DO NOTHING RETURNING id, stream, state, sort_key, flags, bytes),
     ready AS (
       INSERT INTO longshore_ready (stream, sort_key, id, claim)
@@ -1193,6 +1195,16 @@ BEGIN
       LEFT JOIN longshore_tenant t ON t.name = l.tenant
       WHERE l.num = ANY($1) AND (coalesce(t.suspended, false) OR num_nonnulls(l.max_units,
       l.max_bytes, q.max_units, q.max_bytes, t.max_units, t.max_bytes) > 0));
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_is_retired(streams bigint[])
+ RETURNS boolean
+ LANGUAGE plpgsql
+ STABLE
+AS $function$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM (SELECT DISTINCT n.num FROM unnest($1) AS n (num)) n
+      LEFT JOIN longshore_stream s ON s.num = n.num WHERE s.num IS NULL OR s.retired_at IS NOT NULL);
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_now_micros()
