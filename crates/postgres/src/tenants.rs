@@ -66,7 +66,15 @@ pub(crate) fn too_large(number: u32) -> Error {
     Error::Invalid(format!("{number} is too large: {} at most", i32::MAX))
 }
 
-/// Removes a tenant's record and the settings of its lanes.
+/// The accounts of a removed tenant: its tokens stop working, and its profiles, keys and budget are deleted.
+const REMOVE_ACCOUNTS: [&str; 4] = [
+    "UPDATE longshore_api_token SET revoked_at = coalesce(revoked_at, $2) WHERE tenant = $1",
+    "DELETE FROM longshore_profile WHERE tenant = $1 AND $2 IS NOT NULL",
+    "DELETE FROM longshore_provider_key WHERE tenant = $1 AND $2 IS NOT NULL",
+    "DELETE FROM longshore_budget WHERE tenant = $1 AND $2 IS NOT NULL",
+];
+
+/// Removes a tenant's record, the settings of its lanes, and its accounts.
 pub(crate) async fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()> {
     require_admin_scope(scope, id)?;
     lock_limits(tx, id).await?;
@@ -81,6 +89,12 @@ pub(crate) async fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Res
         &[&id.as_str()],
     )
     .await?;
+    if *id != TenantId::default() {
+        let now = tx.now.as_micros();
+        for sql in REMOVE_ACCOUNTS {
+            tx.execute(sql, &[&id.as_str(), &now]).await?;
+        }
+    }
     Ok(())
 }
 

@@ -44,7 +44,15 @@ fn write(db: &Connection, tenant: &Tenant) -> Result<()> {
     Ok(())
 }
 
-/// Removes a tenant's record and resets its lanes.
+/// The accounts of a removed tenant: its tokens stop working, and its profiles, keys and budget are deleted.
+const REMOVE_ACCOUNTS: [&str; 4] = [
+    "UPDATE longshore_api_token SET revoked_at = coalesce(revoked_at, ?2) WHERE tenant = ?1",
+    "DELETE FROM longshore_profile WHERE tenant = ?1 AND ?2 IS NOT NULL",
+    "DELETE FROM longshore_provider_key WHERE tenant = ?1 AND ?2 IS NOT NULL",
+    "DELETE FROM longshore_budget WHERE tenant = ?1 AND ?2 IS NOT NULL",
+];
+
+/// Removes a tenant's record, the settings of its lanes, and its accounts.
 pub(crate) fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()> {
     require_admin_scope(scope, id)?;
     let tenant = find(tx.db, id)?.ok_or_else(|| Error::not_found("tenant", id))?;
@@ -59,6 +67,11 @@ pub(crate) fn remove(tx: &mut Tx<'_>, scope: &Scope, id: &TenantId) -> Result<()
             [id.as_str()],
         )
         .or_translate()?;
+    if *id != TenantId::default() {
+        for sql in REMOVE_ACCOUNTS {
+            tx.db.execute(sql, (id.as_str(), tx.now.as_micros())).or_translate()?;
+        }
+    }
     announce_change(tx, id);
     Ok(())
 }

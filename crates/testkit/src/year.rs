@@ -1,6 +1,12 @@
 //! A year of operation at speed: every day new queues and batches are filled, emptied and pruned. Neither the store nor
 //! the time of a claim may grow with the days that have passed.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking, and shows its figures"
+)]
+
 use std::time::{Duration, Instant};
 
 use longshore_core::store::{BatchChunk, ClaimRequest, FinishRequest, Retention};
@@ -41,6 +47,9 @@ pub struct DayReport {
 
 impl Year {
     /// Runs the year; `bytes` is the size of the store.
+    ///
+    /// # Panics
+    /// If the store fails, or is inconsistent in the end.
     pub async fn run(&self, fixture: &StoreFixture, bytes: impl Fn() -> u64) -> Vec<DayReport> {
         let session = SessionId::new();
         let kinds = [(kind(), Policy::default())].into();
@@ -114,7 +123,10 @@ async fn prune(fixture: &StoreFixture) {
     while fixture.store.prune(retention, 1_000).await.unwrap().more {}
 }
 
-/// Panics if the last third of the days took more space or time than the middle third, beyond noise.
+/// Asserts that the last third of the days took no more space or time than the middle third, beyond noise.
+///
+/// # Panics
+/// If it did.
 pub fn assert_flat(days: &[DayReport]) {
     let third = days.len() / 3;
     let median = |part: &[DayReport]| {

@@ -134,7 +134,8 @@ pub trait Tenants: Send + Sync + 'static {
     /// callbacks, retries and operators are not affected.
     async fn put_tenant(&self, scope: &Scope, id: &TenantId, change: TenantChange) -> Result<Tenant>;
 
-    /// Removes a tenant's record and resets its lanes to weight 1, no cap, no capacity, not paused.
+    /// Removes a tenant's record, resets its lanes to weight 1, no cap, no capacity, not paused, revokes its
+    /// tokens and deletes its profiles, keys and budget; not the accounts of the default tenant.
     /// Needs [`Scope::All`]; [`Error::Invalid`] while it has live units or schedules.
     async fn remove_tenant(&self, scope: &Scope, id: &TenantId) -> Result<()>;
 

@@ -25,12 +25,15 @@ impl Tenants for MemoryStore {
 
     async fn remove_tenant(&self, scope: &Scope, id: &TenantId) -> Result<()> {
         require_admin_scope(scope, id)?;
-        self.write(|state, _| {
+        self.write(|state, now| {
             let found = state.tenants.get(id).ok_or_else(|| Error::not_found("tenant", id))?;
             let schedules = state.schedules.keys().filter(|(tenant, _)| tenant == id).count();
             state.with_counts(found).check_removable(schedules as u64)?;
             state.tenants.remove(id);
             state.lanes_of_mut(id).for_each(LaneState::reset_settings);
+            if *id != TenantId::default() {
+                state.ledger.remove_tenant(id, now);
+            }
             state.mark_tenant_changed(id);
             Ok(())
         })

@@ -387,6 +387,7 @@ macro_rules! __with_cases {
                 a_token_is_known_by_its_hash_until_it_ends
                 a_token_added_twice_is_one
                 a_revoked_token_stays_revoked
+                a_removed_tenant_leaves_no_token_profile_or_budget
                 a_browser_session_stands_for_its_token_until_either_ends
                 a_token_has_a_bounded_number_of_browser_sessions
                 another_tenants_token_does_not_exist

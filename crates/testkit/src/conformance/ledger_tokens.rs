@@ -1,13 +1,14 @@
 //! API tokens and the audit log.
 
 use longshore_accounts::{
-    BrowserSession, MAX_SESSIONS, NewAuditEntry, NewToken, Role, TokenChange, TokenHash, TokenRecord,
+    BrowserSession, MAX_SESSIONS, NewAuditEntry, NewToken, PutProfile, Role, TokenChange, TokenHash,
+    TokenRecord,
 };
-use longshore_core::store::Retention;
+use longshore_core::store::{Retention, TenantChange};
 use longshore_core::{Error, Scope, TenantId, TokenId};
 
 use super::helpers::*;
-use super::ledger_helpers::acme;
+use super::ledger_helpers::{acme, profile_name, token_budget};
 use crate::StoreFixture;
 
 fn token(of: &TenantId, role: Role, hash: u8) -> NewToken {
@@ -56,6 +57,21 @@ pub(super) async fn a_revoked_token_stays_revoked(fixture: &StoreFixture) {
     let known = fixture.ledger.token(new.hash).await.unwrap().unwrap();
     assert!(!known.is_valid(fixture.now()));
     assert!(!fixture.ledger.has_valid_token(fixture.now()).await.unwrap());
+}
+
+pub(super) async fn a_removed_tenant_leaves_no_token_profile_or_budget(fixture: &StoreFixture) {
+    fixture.store.put_tenant(&ALL, &acme(), TenantChange::default()).await.unwrap();
+    let new = token(&acme(), Role::Submit, 1);
+    fixture.ledger.add_token(&ALL, new.clone()).await.unwrap();
+    let name = profile_name("main");
+    let (body, suspended, expected) = (Some(serde_json::json!({"model": "small"})), None, None);
+    let profile = PutProfile { tenant: acme(), name: name.clone(), body, suspended, expected };
+    fixture.ledger.put_profile(&ALL, profile).await.unwrap();
+    fixture.set_budget(Some(token_budget(10))).await;
+    fixture.store.remove_tenant(&ALL, &acme()).await.unwrap();
+    assert!(!fixture.ledger.token(new.hash).await.unwrap().unwrap().is_valid(fixture.now()));
+    assert!(fixture.ledger.profile(&ALL, &acme(), &name).await.is_err());
+    assert_eq!(fixture.ledger.budget(&ALL, &acme()).await.unwrap().budget, None);
 }
 
 pub(super) async fn a_browser_session_stands_for_its_token_until_either_ends(fixture: &StoreFixture) {

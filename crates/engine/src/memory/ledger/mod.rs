@@ -47,6 +47,16 @@ pub(super) struct LedgerState {
 }
 
 impl LedgerState {
+    /// Revokes a removed tenant's tokens, and deletes its profiles, keys and budget.
+    pub(super) fn remove_tenant(&mut self, id: &TenantId, now: Timestamp) {
+        for (_, token) in self.tokens.values_mut().filter(|(_, token)| token.tenant == *id) {
+            token.revoked_at = token.revoked_at.or(Some(now));
+        }
+        self.profiles.retain(|(tenant, _), _| tenant != id);
+        self.keys.retain(|(tenant, ..), _| tenant != id);
+        self.budgets.remove(id);
+    }
+
     /// Inserts or replaces a call.
     fn put(&mut self, call: Call) {
         if let Some(before) = self.calls.remove(&call.call.id) {
