@@ -34,6 +34,7 @@ mod queue_limits;
 mod row;
 mod schedules;
 mod send;
+mod server_clock;
 mod session;
 mod single_statement;
 mod start_log;
@@ -45,6 +46,8 @@ mod tx;
 mod typed_params;
 mod verify;
 
-pub use connect::{ClockSource, Listen, PostgresOptions, run_statement, server_time};
+pub use connect::{ClockSource, Listen, PostgresOptions, run_statement};
+pub use migrate::PostgresMigrator;
+pub use server_clock::{CLOCK_SKEW_WARNING, ClockSkew, clock_skew};
 pub use store::{PostCommitWork, PostgresStore, TransactionResult};
 pub use tokio_postgres;
