@@ -196,7 +196,7 @@ impl Migrations {
     }
 }
 
-/// The error for a database of a version before 0.2.0, whose table of migrations has fewer columns.
+/// The error for a database of a version before 0.2.0: its table of migrations has fewer columns.
 pub fn too_old() -> Error {
     broken("the table of migrations has no column min_compatible")
 }

@@ -140,7 +140,8 @@ fn programs_of_two_versions_share_a_postgres_store_while_it_is_migrated() {
 
 /// The program of the baseline in a soak, else this one.
 fn older_program() -> PathBuf {
-    pick_size(|| PathBuf::from(env!("CARGO_BIN_EXE_longshore")), build_baseline)()
+    let is_soak = pick_size(false, true);
+    if is_soak { build_baseline() } else { PathBuf::from(env!("CARGO_BIN_EXE_longshore")) }
 }
 
 /// Builds the baseline's commit.

@@ -19,7 +19,7 @@ const ALL: Scope = Scope::All;
 const HOUR: Duration = Duration::from_secs(3600);
 const TWO_DAYS: Duration = Duration::from_secs(2 * 24 * 3600);
 
-/// A store of a machine whose clock shows `time`. The limit of the skew is out of the way.
+/// A store on a machine with a clock that shows `time`. The limit of the skew is out of the way.
 async fn store_at(database: &Database, time: Timestamp) -> (PostgresStore, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(time));
     let options =
