@@ -167,10 +167,7 @@ impl StoreInner {
             return Ok(());
         }
         let limit = duration::format(limit);
-        Err(Error::Invalid(format!(
-            "{skew}, more than max_clock_skew ({limit}): synchronise both machines with a time server (chrony, \
-             systemd-timesyncd)"
-        )))
+        Err(Error::ClockSkew(format!("{skew}; the most is {limit} (max_clock_skew)")))
     }
 
     /// Measures the server's clock again and again.
