@@ -217,6 +217,7 @@ CREATE TABLE longshore_migration (
     version integer NOT NULL,
     name text NOT NULL,
     checksum text NOT NULL,
+    min_compatible integer NOT NULL,
     CONSTRAINT longshore_migration_pkey PRIMARY KEY (version)
 );
 CREATE TABLE longshore_monthly_spend (

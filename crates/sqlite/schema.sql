@@ -164,7 +164,7 @@ CREATE TABLE longshore_leader (
 ) WITHOUT ROWID;
 
 CREATE TABLE longshore_migration
-    (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL);
+    (version INTEGER PRIMARY KEY, name TEXT NOT NULL, checksum TEXT NOT NULL, min_compatible INTEGER NOT NULL);
 
 CREATE TABLE longshore_monthly_spend (
     tenant          TEXT NOT NULL,

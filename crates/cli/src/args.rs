@@ -22,6 +22,7 @@ pub mod limit;
 #[cfg(feature = "standard")]
 pub mod mail;
 pub mod meta;
+pub mod migrate;
 pub mod pool;
 pub mod profile;
 pub mod queue;
@@ -150,7 +151,7 @@ pub enum CliCommand {
     /// Find problems in the installation, with a hint for each
     Doctor(DeferredArgs<doctor::DoctorArgs>),
     /// Migrate the store's schema to the current version
-    Migrate,
+    Migrate(DeferredArgs<migrate::MigrateArgs>),
     /// Recount the store against its counters and check its invariants
     Verify,
     /// Run a batch while workers are killed, then check that nothing was lost

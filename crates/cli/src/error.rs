@@ -169,7 +169,12 @@ fn known_hint(cause: &(dyn StdError + 'static)) -> Option<String> {
     }
     let hint = match store_error(cause)? {
         Error::DiskFull { .. } => "free some space; nothing that was accepted is lost",
-        Error::Schema { found, supported } if found < supported => "run `longshore migrate`",
+        Error::Schema { found, supported } if found < supported => {
+            "run `longshore migrate`; `longshore migrate --plan` shows its SQL first"
+        }
+        Error::ClockSkew(_) => {
+            "have both machines follow a time server (chrony, systemd-timesyncd); [postgres] max_clock_skew is the limit"
+        }
         Error::Schema { .. } => "this store belongs to a newer longshore: use that version",
         Error::NotFound { what: "tenant", .. } => "`longshore tenant list` shows the tenants",
         Error::NotFound { what: "batch", .. } => "`longshore batch list` shows the batches",

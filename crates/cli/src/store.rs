@@ -6,6 +6,8 @@ mod postgres;
 #[path = "store/without_postgres.rs"]
 mod postgres;
 #[cfg(feature = "standard")]
+mod schema;
+#[cfg(feature = "standard")]
 mod scratch;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use longshore::accounts::Ledger;
+use longshore::migration::MigrateOnOpen;
 use longshore::text::is_plain_name;
 use longshore::{MemoryStore, Permits, Store};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
@@ -23,6 +26,8 @@ use crate::error::{WithHint, did_you_mean, hinted, usage};
 use crate::settings::Settings;
 
 pub use postgres::PostgresStoreUrl;
+#[cfg(feature = "standard")]
+pub use schema::SchemaMigrator;
 #[cfg(feature = "standard")]
 pub use scratch::ScratchDatabase;
 
@@ -113,20 +118,6 @@ pub async fn open(settings: &Settings) -> anyhow::Result<Arc<dyn Store>> {
     open_at(&settings.store, settings).await
 }
 
-/// Brings the schema of the settings' store up to date, and returns its version.
-pub async fn migrate(settings: &Settings) -> anyhow::Result<u32> {
-    #[cfg(feature = "standard")]
-    if settings.server.is_some() {
-        return Err(usage("a store cannot be migrated over HTTP"));
-    }
-    require_persistent(&settings.store)?;
-    Ok(match &settings.store {
-        StoreUrl::Sqlite(path) => open_sqlite(path, settings)?.migrate().await?,
-        StoreUrl::Postgres(url) => url.open(&settings.postgres).await?.migrate().await?,
-        StoreUrl::Memory => 0,
-    })
-}
-
 /// A store and its ledger.
 pub type StoreAndLedger = (Arc<dyn Store>, Arc<dyn Ledger>);
 
@@ -168,7 +159,7 @@ pub async fn open_any(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc
 async fn open_any_with_ledger(url: &StoreUrl, settings: &Settings) -> anyhow::Result<StoreAndLedger> {
     Ok(match url {
         StoreUrl::Sqlite(path) => as_both(open_sqlite(path, settings)?),
-        StoreUrl::Postgres(url) => as_both(url.open(&settings.postgres).await?),
+        StoreUrl::Postgres(url) => as_both(url.open(settings).await?),
         StoreUrl::Memory => as_both(MemoryStore::default()),
     })
 }
@@ -178,7 +169,7 @@ pub async fn open_permits(settings: &Settings) -> anyhow::Result<Arc<dyn Permits
     require_persistent(&settings.store)?;
     Ok(match &settings.store {
         StoreUrl::Sqlite(path) => Arc::new(open_sqlite(path, settings)?),
-        StoreUrl::Postgres(url) => Arc::new(url.open(&settings.postgres).await?),
+        StoreUrl::Postgres(url) => Arc::new(url.open(settings).await?),
         StoreUrl::Memory => Arc::new(longshore::MemoryPermits::default()),
     })
 }
@@ -190,13 +181,23 @@ fn as_both(store: impl Store + Ledger) -> StoreAndLedger {
 }
 
 fn open_sqlite(path: &Path, settings: &Settings) -> anyhow::Result<SqliteStore> {
+    check_file(path, settings)?;
+    let cannot = || format!("cannot open the store sqlite:{}", path.display());
+    SqliteStore::open(path, sqlite_options(settings)).with_context(cannot)
+}
+
+/// Checks that a store's file, if there is one, is not another user's.
+fn check_file(path: &Path, settings: &Settings) -> anyhow::Result<()> {
     check_path(path)?;
     let cannot = || format!("cannot open the store sqlite:{}", path.display());
     // Its units decide what is run. A store that the user names may be shared with a group.
     let sharing = if settings.store_named { Sharing::Group } else { Sharing::Private };
-    check_database(path, sharing).map_err(|error| untrusted(error, path)).with_context(cannot)?;
-    let options = SqliteOptions { synchronous: settings.synchronous, ..SqliteOptions::default() };
-    SqliteStore::open(path, options).with_context(cannot)
+    check_database(path, sharing).map_err(|error| untrusted(error, path)).with_context(cannot)
+}
+
+fn sqlite_options(settings: &Settings) -> SqliteOptions {
+    let migrate = if settings.inspect_only { MigrateOnOpen::Never } else { MigrateOnOpen::Always };
+    SqliteOptions { synchronous: settings.synchronous, migrate, ..SqliteOptions::default() }
 }
 
 fn untrusted(error: PathError, path: &Path) -> anyhow::Error {

@@ -76,6 +76,9 @@ pub enum Error {
         /// The version that this program supports.
         supported: u32,
     },
+    /// This machine's clock and the store's are too far apart.
+    #[error("{0}")]
+    ClockSkew(String),
     /// The store does not support this.
     #[error("{0}")]
     Unsupported(String),
@@ -103,6 +106,7 @@ impl Error {
             | Self::UnitState(_)
             | Self::BatchStatus(_)
             | Self::Schema { .. }
+            | Self::ClockSkew(_)
             | Self::Unsupported(_)
             | Self::Broken { .. } => false,
         }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use deadpool::Runtime;
 use deadpool::managed::{QueueMode, Timeouts};
-use longshore_core::{Clock, Error, Result, SystemClock, Timestamp};
+use longshore_core::migration::MigrateOnOpen;
+use longshore_core::{Clock, Error, Result, SystemClock};
 use longshore_postgres_url::{ConnectionManager, Pool, PostgresUrl, UrlError, parse};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{Client, Connection, Socket};
@@ -37,7 +38,7 @@ impl std::fmt::Debug for Listen {
     }
 }
 
-/// Which clock ends a leader's term and tells which schedules are due.
+/// The clock by which the store sends, expires, prunes and fires schedules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClockSource {
     /// The server's clock, which all processes share. Clocks of other machines may be wrong.
@@ -54,10 +55,16 @@ pub struct PostgresOptions {
     pub connections: usize,
     /// How the store learns of other processes' commits.
     pub listen: Listen,
-    /// The clock of this process.
+    /// The clock of this process. It is only compared with the server's, unless `clock_source` names it.
     pub clock: Arc<dyn Clock>,
-    /// The clock for decisions that all processes must agree on.
+    /// The clock that the store uses.
     pub clock_source: ClockSource,
+    /// With a larger skew between `clock` and the server's clock the store does not open. The default is that of
+    /// Kerberos, five minutes: times that this machine's programs compute themselves, as deadlines, are wrong by as much.
+    pub max_clock_skew: Duration,
+    /// What opening the store may change in the schema. By default it is only created, in an empty database: other
+    /// versions may be running on the database, so [`PostgresMigrator`](crate::PostgresMigrator) migrates it when the operator decides.
+    pub migrate: MigrateOnOpen,
     /// Time limit of an operation, including waits for a connection and for locks.
     pub timeout: Duration,
 }
@@ -69,6 +76,8 @@ impl Default for PostgresOptions {
             listen: Listen::Auto,
             clock: Arc::new(SystemClock),
             clock_source: ClockSource::default(),
+            max_clock_skew: Duration::from_secs(300),
+            migrate: MigrateOnOpen::Fresh,
             timeout: Duration::from_secs(30),
         }
     }
@@ -105,19 +114,6 @@ pub async fn run_statement(url: &str, sql: &str) -> Result<()> {
     let (client, connection) = connect(&address(url)?).await?;
     tokio::select! {
         answer = client.batch_execute(sql) => answer.or_translate(),
-        _ = connection => Err(Error::unavailable("the connection to PostgreSQL was lost")),
-    }
-}
-
-/// The server's current time.
-pub async fn server_time(url: &str) -> Result<Timestamp> {
-    let (client, connection) = connect(&address(url)?).await?;
-    let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-    tokio::select! {
-        row = client.query_one(sql, &[]) => {
-            let micros: i64 = row.or_translate()?.try_get(0).or_translate()?;
-            Ok(Timestamp::from_micros(micros))
-        }
         _ = connection => Err(Error::unavailable("the connection to PostgreSQL was lost")),
     }
 }

@@ -82,6 +82,13 @@ pub(crate) fn is_conflict(error: &Error) -> bool {
     code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
 }
 
+/// Whether a lock was not acquired in time.
+pub(crate) fn is_lock_timeout(error: &Error) -> bool {
+    let Error::Unavailable { source: Some(source), .. } = error else { return false };
+    let code = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
+    code == Some(&SqlState::LOCK_NOT_AVAILABLE)
+}
+
 /// A concurrent transaction inserted the same id or key, so the decisions are outdated.
 #[derive(Debug)]
 struct ConcurrentInsert;

@@ -35,6 +35,7 @@ mod replication;
 mod row;
 mod schedules;
 mod send;
+mod server_clock;
 mod session;
 mod single_statement;
 mod start_log;
@@ -47,7 +48,9 @@ mod tx;
 mod typed_params;
 mod verify;
 
-pub use connect::{ClockSource, Listen, PostgresOptions, run_statement, server_time};
+pub use connect::{ClockSource, Listen, PostgresOptions, run_statement};
+pub use migrate::PostgresMigrator;
 pub use replication::{ReplicationStatus, Standby, replication_status};
+pub use server_clock::{CLOCK_SKEW_WARNING, ClockSkew, clock_skew};
 pub use store::{PostCommitWork, PostgresStore, TransactionResult};
 pub use tokio_postgres;

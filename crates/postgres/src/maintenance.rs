@@ -12,7 +12,6 @@ use longshore_core::unit_state::{Event, transition};
 use longshore_core::worker_session::SessionEnd;
 use longshore_core::{Policy, Result, SessionId, Timestamp};
 
-use crate::connect::ClockSource;
 use crate::counter_rollup;
 use crate::dependency_outbox;
 use crate::finish::{UnitChange, apply, lock_rows_where, unpark};
@@ -138,7 +137,7 @@ pub(crate) async fn promote(
     limit: u32,
     cache: &MaintenanceCache,
 ) -> Result<(PromoteResult, Option<IdleUntil>)> {
-    let (now, max_units) = (tx.now.as_micros(), i64::from(limit));
+    let (now, max_units) = (tx.read_clock().await?.as_micros(), i64::from(limit));
     let pending = PendingWork::query(tx).await?;
     if pending.outbox {
         dependency_outbox::drain(tx).await?;
@@ -393,14 +392,8 @@ async fn next_due(tx: &mut Tx<'_>) -> Result<Option<Duration>> {
 }
 
 /// Claims or renews the leadership of a role. If another session leads, it only reads.
-pub(crate) async fn lead(
-    tx: &mut Tx<'_>,
-    role: &str,
-    session: SessionId,
-    ttl: Duration,
-    clock_source: ClockSource,
-) -> Result<bool> {
-    let now = tx.clock_now(clock_source).await?;
+pub(crate) async fn lead(tx: &mut Tx<'_>, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
+    let now = tx.read_clock().await?;
     let until = (now + ttl).as_micros();
     let (session, now) = (session_uuid(session), now.as_micros());
     // A term that ends later than a new one would was set before the clock was set back.

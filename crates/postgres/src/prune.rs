@@ -16,7 +16,7 @@ use crate::{counter_rollup, queue_limits};
 
 /// Deletes records after their retention.
 pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> Result<PruneResult> {
-    let now = tx.now.as_micros();
+    let now = tx.read_clock().await?.as_micros();
     let left = format!(
         "DELETE FROM longshore_capacity_reservation WHERE num IN (SELECT r.num FROM
          longshore_capacity_reservation r

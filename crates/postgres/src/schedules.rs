@@ -9,7 +9,6 @@ use longshore_core::store::{
 use longshore_core::{Error, Result, ScheduleName, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
-use crate::connect::ClockSource;
 use crate::error::{conflict, damaged};
 use crate::queries;
 use crate::row::{Columns, readable, value};
@@ -141,7 +140,6 @@ pub(crate) async fn list(
     tx: &mut Tx<'_>,
     scope: &Scope,
     filter: &ScheduleFilter,
-    clock_source: ClockSource,
     after: Option<&str>,
     limit: u32,
 ) -> Result<ScheduleList> {
@@ -149,7 +147,7 @@ pub(crate) async fn list(
     let only = match filter {
         ScheduleFilter::All => None,
         ScheduleFilter::Named(name) => Some(name.as_str()),
-        ScheduleFilter::Due => return due(tx, own, clock_source, after, limit).await,
+        ScheduleFilter::Due => return due(tx, own, after, limit).await,
     };
     let (tenant, name) = after.map_or(Ok(("", "")), parse_schedule_cursor)?;
     let sql = format!(
@@ -162,14 +160,8 @@ pub(crate) async fn list(
 }
 
 /// Due schedules, and the time until the next one.
-async fn due(
-    tx: &mut Tx<'_>,
-    own: Option<&str>,
-    clock_source: ClockSource,
-    after: Option<&str>,
-    limit: u32,
-) -> Result<ScheduleList> {
-    let now = tx.clock_now(clock_source).await?;
+async fn due(tx: &mut Tx<'_>, own: Option<&str>, after: Option<&str>, limit: u32) -> Result<ScheduleList> {
+    let now = tx.read_clock().await?;
     let (tenant, name) = after.map_or(Ok(("", "")), parse_schedule_cursor)?;
     // By the index on the time, since few schedules are due.
     let sql = format!(

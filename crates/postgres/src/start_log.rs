@@ -32,7 +32,7 @@ pub(crate) async fn record_starts(
 ) -> Result<Vec<Option<Timestamp>>> {
     let (ids, fences) = lease_columns(leases);
     let sql = "SELECT * FROM longshore_start_units($1, $2, $3, $4, $5)";
-    let now = inner.options.clock.now();
+    let now = inner.now();
     let rows = inner
         .query_autocommit(
             sql,

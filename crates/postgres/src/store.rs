@@ -16,12 +16,14 @@ use crate::connect::{self, Listen, PostgresOptions};
 use crate::error::from_pool;
 use crate::ledger::admission::BudgetedTenants;
 use crate::maintenance::MaintenanceCache;
+use crate::migrate::PostgresMigrator;
 use crate::notifier::Notifier;
 use crate::poll_backoff::PollBackoff;
+use crate::server_clock::ServerClock;
 use crate::streams::StreamCache;
 use crate::stride::StrideState;
 use crate::tx::{Durability, PostCommit, Tx};
-use crate::{batch, counter_rollup, dependency_outbox, finish, migrate, send};
+use crate::{batch, counter_rollup, dependency_outbox, finish, send};
 
 mod accounts;
 mod admin;
@@ -50,6 +52,7 @@ pub struct PostgresStore {
 pub(crate) struct StoreInner {
     pub(crate) pool: Pool,
     pub(crate) options: PostgresOptions,
+    pub(crate) clock: ServerClock,
     pub(crate) streams: Arc<StreamCache>,
     pub(crate) stride: StrideState,
     pub(crate) notifier: Arc<Notifier>,
@@ -140,7 +143,8 @@ macro_rules! operation {
 pub(crate) use operation;
 
 impl PostgresStore {
-    /// Connects and migrates the schema. Must be called inside a tokio runtime.
+    /// Connects, compares the clocks and checks the schema, which [`PostgresOptions::migrate`] may create or migrate.
+    /// Must be called inside a tokio runtime.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self> {
         let address = connect::address(url)?;
         let pool = connect::pool(&address, &options)?;
@@ -157,6 +161,7 @@ impl PostgresStore {
         };
         let inner = StoreInner {
             pool,
+            clock: ServerClock::new(&options),
             options,
             streams: Arc::default(),
             stride: StrideState::default(),
@@ -171,9 +176,11 @@ impl PostgresStore {
             budgeted_tenants: BudgetedTenants::default(),
             pool_registry: crate::permits::PoolRegistry::default(),
         };
-        let store = Self { inner: Arc::new(inner), _tasks: tasks };
-        store.migrate().await?;
-        Ok(store.listen(listen_at))
+        let inner = Arc::new(inner);
+        inner.check_clock().await?;
+        PostgresMigrator::on(inner.pool.clone()).prepare(inner.options.migrate).await?;
+        tasks.spawn(Arc::clone(&inner).keep_clock());
+        Ok(Self { inner, _tasks: tasks }.listen(listen_at))
     }
 
     fn listen(mut self, at: Option<PostgresUrl>) -> Self {
@@ -187,12 +194,6 @@ impl PostgresStore {
     /// Whether notifications of other processes' commits arrive. If they do not, workers poll.
     pub fn is_listening(&self) -> bool {
         self.inner.notifier.is_listening()
-    }
-
-    /// Brings the schema up to date, as [`Self::open`] does, and returns its version. Has no time
-    /// limit: a migration that is cut short starts from the beginning the next time.
-    pub async fn migrate(&self) -> Result<u32> {
-        operation_without_timeout!(self, Durable, tx => migrate::migrate(&mut tx)).await
     }
 
     /// Sends units inside the caller's own transaction on the same database: they exist if and only
@@ -228,8 +229,8 @@ impl PostgresStore {
     ) -> Result<TransactionResult<Vec<FinishResult>>> {
         finish::check_calls(finishes)?;
         finish::settle_slow(&self.inner, session, finishes, true).await?;
-        let now = self.inner.options.clock.now();
-        let mut tx = Tx::in_caller_transaction(transaction, now, Arc::clone(&self.inner.streams));
+        let streams = Arc::clone(&self.inner.streams);
+        let mut tx = Tx::in_caller_transaction(transaction, &self.inner.clock, streams);
         let guard = CommitGuard::arm(&mut tx).await?;
         let done = async {
             let answer = finish::finish(&mut tx, session, finishes).await?;
@@ -253,8 +254,7 @@ impl StoreInner {
     /// Takes a connection from the pool and begins a transaction on it.
     pub(crate) async fn begin(&self, durability: Durability) -> Result<Tx<'static>> {
         let client = self.pool.get().await.map_err(from_pool)?;
-        let now = self.options.clock.now();
-        Ok(Tx::begin(client, durability, now, Arc::clone(&self.streams)))
+        Ok(Tx::begin(client, durability, &self.clock, Arc::clone(&self.streams)))
     }
 
     /// Commits a transaction and runs its post-commit work. The outer result is that of the commit,

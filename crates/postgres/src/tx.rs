@@ -24,6 +24,7 @@ pub(crate) use self::post_commit::PostCommit;
 use crate::connect::ClockSource;
 use crate::error::{Translate, damaged, translate};
 use crate::row::value;
+use crate::server_clock::{CLOCK_SQL, ServerClock};
 use crate::streams::{Stream, StreamCache};
 use crate::typed_params::{SqlParam, typed};
 
@@ -62,7 +63,9 @@ const MAX_DEPENDANTS: i64 = 2_000;
 /// One operation's transaction.
 pub(crate) struct Tx<'c> {
     db: TxConnection<'c>,
+    /// The time by the server's clock.
     pub(crate) now: Timestamp,
+    pub(crate) clock_source: ClockSource,
     pub(crate) streams: Arc<StreamCache>,
     pub(crate) after: PostCommit,
     /// Roll back instead of committing, although the operation has a result.
@@ -107,7 +110,7 @@ impl Tx<'static> {
     pub(crate) fn begin(
         client: PooledConnection,
         durability: Durability,
-        now: Timestamp,
+        clock: &ServerClock,
         streams: Arc<StreamCache>,
     ) -> Self {
         let client = Arc::new(client);
@@ -120,7 +123,7 @@ impl Tx<'static> {
             Durability::Read => format!("BEGIN READ ONLY; {TIMEOUTS}"),
         };
         let begin = async move { own.batch_execute(&sql).await }.boxed();
-        Self::new(TxConnection::Pooled { client: Some(client), begin: Some(begin) }, now, streams)
+        Self::new(TxConnection::Pooled { client: Some(client), begin: Some(begin) }, clock, streams)
     }
 
     /// Commits, and returns the post-commit work.
@@ -215,16 +218,17 @@ impl<'c> Tx<'c> {
     /// An operation inside the caller's own transaction.
     pub(crate) fn in_caller_transaction(
         transaction: &'c tokio_postgres::Transaction<'c>,
-        now: Timestamp,
+        clock: &ServerClock,
         streams: Arc<StreamCache>,
     ) -> Self {
-        Self::new(TxConnection::Caller(transaction), now, streams)
+        Self::new(TxConnection::Caller(transaction), clock, streams)
     }
 
-    fn new(db: TxConnection<'c>, now: Timestamp, streams: Arc<StreamCache>) -> Self {
+    fn new(db: TxConnection<'c>, clock: &ServerClock, streams: Arc<StreamCache>) -> Self {
         Self {
             db,
-            now,
+            now: clock.now(),
+            clock_source: clock.source,
             streams,
             after: PostCommit::default(),
             abandon: false,
@@ -327,13 +331,12 @@ impl<'c> Tx<'c> {
         }
     }
 
-    /// The current time by `clock_source`.
-    pub(crate) async fn clock_now(&mut self, clock_source: ClockSource) -> Result<Timestamp> {
-        if clock_source == ClockSource::Local {
-            return Ok(self.now);
+    /// Reads the server's clock, and makes it the time of this transaction.
+    pub(crate) async fn read_clock(&mut self) -> Result<Timestamp> {
+        if self.clock_source == ClockSource::Server {
+            self.now = Timestamp::from_micros(value(&self.query_one(CLOCK_SQL, &[]).await?, 0)?);
         }
-        let sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-        value(&self.query_one(sql, &[]).await?, 0).map(Timestamp::from_micros)
+        Ok(self.now)
     }
 
     /// Runs a statement that returns exactly one row.

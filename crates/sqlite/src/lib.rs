@@ -41,6 +41,7 @@ mod wal_watcher;
 mod writer;
 
 pub use filesystem_check::is_local;
+pub use migrate::SqliteMigrator;
 pub use store::{SqliteOptions, SqliteStore, Synchronous};
 
 /// The driver, for callers that pass their own transaction to [`SqliteStore::send_in`].

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use longshore_core::migration::MigrateOnOpen;
 use longshore_core::store::{FinishRequest, FinishResult, SendResult};
 use longshore_core::{Clock, Error, NewUnit, Result, Scope, SessionId, SystemClock};
 use rusqlite::config::DbConfig;
@@ -50,6 +51,8 @@ pub enum Synchronous {
 pub struct SqliteOptions {
     /// How durable a commit is.
     pub synchronous: Synchronous,
+    /// What opening the store may change in the schema. [`MigrateOnOpen::Never`] changes nothing else either.
+    pub migrate: MigrateOnOpen,
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// How long a commit waits for the write lock of other processes before it fails.
@@ -60,6 +63,7 @@ impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
             synchronous: Synchronous::Full,
+            migrate: MigrateOnOpen::Always,
             clock: Arc::new(SystemClock),
             busy_timeout: Duration::from_secs(10),
         }
@@ -92,9 +96,13 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens a database file, creates it if necessary, and brings its schema up to date.
+    /// Opens a database file, creates it if necessary, and brings its schema up to date, as
+    /// [`SqliteOptions::migrate`] permits.
     pub fn open(path: &Path, options: SqliteOptions) -> Result<Self> {
         filesystem_check::check(path)?;
+        if options.migrate == MigrateOnOpen::Never {
+            migrate::open(&connect(path, &options, Access::Read)?, options.migrate)?;
+        }
         let db = connect(path, &options, Access::Write)?;
         // SQLite puts the log beside the file itself, not beside a symbolic link to it; and a
         // relative path would name another file after the process changes its directory.
@@ -103,8 +111,10 @@ impl SqliteStore {
             source: Some(Box::new(error)),
         })?;
         filesystem_check::check(path)?;
-        migrate::migrate(&db)?;
-        boot_clock::clear_after_reboot(&db)?;
+        migrate::open(&db, options.migrate)?;
+        if options.migrate != MigrateOnOpen::Never {
+            boot_clock::clear_after_reboot(&db)?;
+        }
         let signals = Arc::new(Signals::new());
         let syncer = match options.synchronous {
             Synchronous::Full => Some(WalSyncer::start(path)?),
@@ -166,15 +176,6 @@ impl SqliteStore {
         done
     }
 
-    /// Brings the schema up to date, as [`Self::open`] does, and returns its version.
-    pub async fn migrate(&self) -> Result<u32> {
-        let (path, options) = (self.path.clone(), self.options.clone());
-        let run = move || migrate::migrate(&connect(&path, &options, Access::Write)?);
-        tokio::task::spawn_blocking(run)
-            .await
-            .map_err(|_| Error::unavailable("the thread of a migration panicked"))?
-    }
-
     /// A connection for the caller, configured like the store's.
     pub fn connect(&self) -> Result<Connection> {
         connect(&self.path, &self.options, Access::Write)
@@ -234,7 +235,7 @@ fn snapshot<T>(db: &Connection, read: impl FnOnce(&Connection) -> Result<T>) -> 
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Access {
+pub(crate) enum Access {
     Read,
     Write,
 }
@@ -256,7 +257,7 @@ fn create_file(path: &Path) -> Result<()> {
     }
 }
 
-fn connect(path: &Path, options: &SqliteOptions, access: Access) -> Result<Connection> {
+pub(crate) fn connect(path: &Path, options: &SqliteOptions, access: Access) -> Result<Connection> {
     let flags = match access {
         Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE,

@@ -13,6 +13,7 @@ mod browser;
 #[cfg(feature = "servers")]
 pub mod chaos;
 mod clock;
+pub mod compatibility;
 pub mod conformance;
 pub mod crash_points;
 mod delegate;

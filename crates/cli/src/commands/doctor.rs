@@ -1,5 +1,5 @@
 //! `doctor`: finds problems in the installation, with a hint for each. Prints no secret and changes
-//! nothing; but it opens the store as every command does, which migrates an older schema.
+//! nothing, not even an older schema of the store.
 
 mod check_result;
 mod files;

@@ -98,7 +98,7 @@ async fn run_one(command: CliCommand, settings: &Settings) -> anyhow::Result<Exi
         CliCommand::Token(DeferredArgs(typed)) => token::run(typed, settings).await,
         CliCommand::Top(DeferredArgs(typed)) => top::run(&typed, settings).await,
         CliCommand::Doctor(DeferredArgs(typed)) => doctor::run(&typed, settings).await,
-        CliCommand::Migrate => migrate::run(settings).await,
+        CliCommand::Migrate(DeferredArgs(typed)) => migrate::run(&typed, settings).await,
         CliCommand::Verify => verify::run(settings).await,
         CliCommand::Chaos(typed) => chaos::run(typed, settings).await,
         CliCommand::Bench(typed) => bench::run(typed, settings).await,

@@ -77,6 +77,11 @@ section! {
         /// Maximum connections, not counting the one for LISTEN.
         #[serde(deserialize_with = "value::at_least_one")]
         connections: usize = 8,
+        /// With a larger difference between this machine's clock and the server's, the store does not open.
+        #[serde(with = "duration")]
+        max_clock_skew: Duration = Duration::from_secs(300),
+        /// Whether a newer program migrates an older schema when it opens the store.
+        migrate_on_open: bool = false,
     }
 }
 

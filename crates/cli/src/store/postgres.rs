@@ -3,11 +3,13 @@
 use std::str::FromStr;
 
 use anyhow::Context;
-use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
+use longshore::migration::MigrateOnOpen;
+use longshore_postgres::{Listen, PostgresMigrator, PostgresOptions, PostgresStore};
 use longshore_postgres_url::parse;
 
 use crate::config::PostgresConfig;
 use crate::error::{WithHint, usage};
+use crate::settings::Settings;
 
 /// A PostgreSQL URL.
 #[derive(Clone, PartialEq, Eq)]
@@ -57,15 +59,29 @@ impl PostgresStoreUrl {
     }
 
     /// Opens the store.
-    pub async fn open(&self, settings: &PostgresConfig) -> anyhow::Result<PostgresStore> {
-        let listen = settings.listen_url.as_ref();
-        let options = PostgresOptions {
-            connections: settings.connections,
-            listen: listen.map_or(Listen::Auto, |url| Listen::Url(url.0.clone())),
-            ..PostgresOptions::default()
-        };
-        let store = PostgresStore::open(&self.0, options).await;
+    pub async fn open(&self, settings: &Settings) -> anyhow::Result<PostgresStore> {
+        let store = PostgresStore::open(&self.0, options(settings)).await;
         store.with_context(|| format!("cannot open the store {self}"))
+    }
+
+    /// The migrator of the store.
+    pub fn migrator(&self, settings: &Settings) -> anyhow::Result<PostgresMigrator> {
+        Ok(PostgresMigrator::new(&self.0, &options(settings))?)
+    }
+}
+
+fn options(settings: &Settings) -> PostgresOptions {
+    let PostgresConfig { listen_url, connections, max_clock_skew, migrate_on_open } = &settings.postgres;
+    PostgresOptions {
+        connections: *connections,
+        listen: listen_url.as_ref().map_or(Listen::Auto, |url| Listen::Url(url.0.clone())),
+        max_clock_skew: *max_clock_skew,
+        migrate: match (settings.inspect_only, migrate_on_open) {
+            (true, _) => MigrateOnOpen::Never,
+            (false, true) => MigrateOnOpen::Always,
+            (false, false) => MigrateOnOpen::Fresh,
+        },
+        ..PostgresOptions::default()
     }
 }
 

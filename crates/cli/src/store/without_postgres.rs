@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use longshore_sqlite::SqliteStore;
 
-use crate::config::PostgresConfig;
 use crate::error::{WithHint, usage};
+use crate::settings::Settings;
 
 /// No value of this type exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl PostgresStoreUrl {
         match self.0 {}
     }
 
-    pub async fn open(&self, _: &PostgresConfig) -> anyhow::Result<SqliteStore> {
+    pub async fn open(&self, _: &Settings) -> anyhow::Result<SqliteStore> {
         match self.0 {}
     }
 }

@@ -134,6 +134,22 @@ fn verify_and_migrate_answer_in_both_forms() {
     assert_eq!(dir.run(&["verify"]).ok().out, "ok: 1 units, 0 batches, counters exact\n");
     assert_eq!(dir.run(&["verify", "--json"]).ok().json()["ok"], true);
     assert!(dir.run(&["migrate", "--json"]).ok().json()["schema"].is_u64());
+    assert_eq!(dir.run(&["migrate", "--plan"]).ok().out, "");
+    let list = dir.run(&["migrate", "list", "--json"]).ok().json();
+    assert_eq!((&list[0]["version"], &list[0]["state"]), (&json!(1), &json!("applied")), "{list}");
+    assert!(dir.run(&["migrate", "list"]).ok().out.contains("applied"));
+    assert!(dir.run(&["migrate", "validate"]).ok().out.starts_with("ok: schema version"));
+}
+
+#[test]
+fn a_plan_prints_the_sql_that_creates_a_store_and_creates_none() {
+    let dir = TestDir::new();
+    let plan = dir.run(&["migrate", "--plan"]).ok().out;
+    assert!(plan.contains("CREATE TABLE longshore_unit") && plan.ends_with("COMMIT;\n"), "{plan}");
+    dir.run(&["migrate", "validate"]).ends(1).says("pending").says("longshore migrate");
+    assert!(!dir.path("longshore.db").exists());
+    dir.run_with(&["migrate"], "").ok();
+    dir.run(&["migrate", "validate"]).ok();
 }
 
 #[test]

@@ -35,6 +35,10 @@ fn a_healthy_place_is_found_healthy_and_nothing_is_made() {
     let run = dir.run(&["doctor", "--json"]).ok();
     assert_eq!(findings(&run, "store")[0]["state"], "good", "{}", run.out);
     assert!(!dir.path("longshore.db").exists(), "looking makes nothing");
+    dir.write("longshore.db", "");
+    std::fs::set_permissions(dir.path("longshore.db"), PermissionsExt::from_mode(0o600)).unwrap();
+    assert_eq!(findings(&dir.run(&["doctor", "--json"]).ok(), "store")[0]["state"], "good");
+    assert_eq!(dir.read("longshore.db"), "", "nor does it create tables");
     dir.submit_script("true", &[]);
     let run = dir.run(&["doctor", "--json"]).ok();
     finds(&run, "workers", "doubtful", "1 units are ready, and no worker runs");
@@ -89,6 +93,11 @@ fn the_clock_of_a_server_is_compared_with_ours() {
     let server = PrivatePostgres::start().unwrap();
     let dir = TestDir::new();
     let url = server.url();
+    let run = dir.run(&["doctor", "--json", "--store", &url]).ok();
+    assert!(findings(&run, "store")[0]["says"].as_str().unwrap().contains("is empty"), "{}", run.out);
+    let tables = server.run("SELECT count(*) FROM pg_class WHERE relname LIKE 'longshore%'").unwrap();
+    assert_eq!(tables.trim(), "0", "looking makes nothing");
+    dir.run(&["migrate", "--store", &url]).ok();
     let run = dir.run(&["doctor", "--json", "--store", &url]).ok();
     assert_eq!(findings(&run, "clock")[0]["says"], "this clock and the server's are the same");
     assert_eq!(findings(&run, "integrity")[0]["state"], "good");

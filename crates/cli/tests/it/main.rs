@@ -45,6 +45,8 @@ mod browser;
 #[cfg(test)]
 mod bulk;
 #[cfg(test)]
+mod compatibility;
+#[cfg(test)]
 mod complaints;
 #[cfg(test)]
 mod completions;

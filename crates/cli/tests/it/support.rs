@@ -60,7 +60,12 @@ impl TestDir {
 
     /// The binary in this directory, with the store `longshore.db` there.
     pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_longshore"));
+        self.program(Path::new(env!("CARGO_BIN_EXE_longshore")), args)
+    }
+
+    /// A build of the binary in this directory.
+    pub fn program(&self, program: &Path, args: &[&str]) -> Command {
+        let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("LONGSHORE_") || text.starts_with("OTEL_") || text == "TRACEPARENT" {
@@ -88,8 +93,12 @@ impl TestDir {
     }
 
     pub fn start(&self, args: &[&str]) -> ChildGuard {
+        self.start_program(Path::new(env!("CARGO_BIN_EXE_longshore")), args)
+    }
+
+    pub fn start_program(&self, program: &Path, args: &[&str]) -> ChildGuard {
         let err = std::fs::File::options().create(true).append(true).open(self.path("stderr"));
-        let mut command = self.command(args);
+        let mut command = self.program(program, args);
         command.stdout(Stdio::null()).stderr(err.unwrap());
         ChildGuard(command.spawn().unwrap())
     }

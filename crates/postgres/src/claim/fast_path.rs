@@ -87,7 +87,7 @@ async fn query(inner: &StoreInner, claim: &ClaimRequest, mode: &ScanMode) -> Res
         ScanMode::Resume(streams) => streams.first().map(|one| inner.stride.scan_starts.start(mode, *one)),
         ScanMode::Full => None,
     };
-    let (start, now) = (start.unwrap_or(i64::MIN), inner.options.clock.now());
+    let (start, now) = (start.unwrap_or(i64::MIN), inner.now());
     let (free, wanted) =
         (i64::from(claim.free_slots), i64::from(claim.free_slots) + i64::from(claim.prefetch));
     let (first_fence, now) = (inner.stride.fences.reserve(now, wanted), now.as_micros());

@@ -149,8 +149,7 @@ pub(crate) async fn try_fast_path(
     }
     let (store, finishes) = (Arc::clone(inner), Arc::clone(finishes));
     let task = async move {
-        let now = store.options.clock.now();
-        let columns = FinishColumns::of(session, &finishes, now, true)?;
+        let columns = FinishColumns::of(session, &finishes, store.now(), true)?;
         let rows = store.query_autocommit(FINISH_PLAIN, &columns.params()).await?;
         let ended = EndedLeases::read(&rows, columns.ids.len())?;
         let mut after = PostCommit { deltas: ended.streams.len(), ..PostCommit::default() };

@@ -122,7 +122,7 @@ pub(crate) async fn try_fast_path(
     }
     let (store, calls) = (Arc::clone(inner), Arc::clone(calls));
     let task = async move {
-        let now = store.options.clock.now();
+        let now = store.now();
         let params = params(&calls, &AdmissionLocks::of(&calls), now, true);
         let rows = store.query_autocommit(ADMIT, &borrow_params(&params)).await?;
         let reply = AdmissionReply::read(&rows, &BudgetState::month_of(now))?;

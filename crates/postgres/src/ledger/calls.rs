@@ -48,7 +48,7 @@ pub(crate) async fn record(inner: &Arc<StoreInner>, records: Vec<CallRecord>) ->
     }
     let store = Arc::clone(inner);
     let task = async move {
-        let params = params(records.iter(), store.options.clock.now(), true);
+        let params = params(records.iter(), store.now(), true);
         store.query_autocommit(RECORD, &borrow_params(&params)).await?;
         store.count_spend();
         Ok(())

@@ -13,15 +13,11 @@ use crate::tx::Tx;
 use crate::typed_params::replace_nul;
 
 /// Draws from buckets, in the order of the list, by the server's clock unless a test sets the time.
-pub(crate) async fn draw(
-    tx: &mut Tx<'_>,
-    draws: &[BucketRequest],
-    clock_source: ClockSource,
-) -> Result<Vec<DrawResult>> {
+pub(crate) async fn draw(tx: &mut Tx<'_>, draws: &[BucketRequest]) -> Result<Vec<DrawResult>> {
     for draw in draws {
         draw.check()?;
     }
-    let (mut levels, now) = lock(tx, draws, clock_source).await?;
+    let (mut levels, now) = lock(tx, draws).await?;
     let known: BTreeSet<String> = levels.keys().cloned().collect();
     let mut drawn = Vec::with_capacity(draws.len());
     for draw in draws {
@@ -38,7 +34,6 @@ pub(crate) async fn draw(
 async fn lock(
     tx: &mut Tx<'_>,
     draws: &[BucketRequest],
-    clock_source: ClockSource,
 ) -> Result<(BTreeMap<String, BucketLevel>, Timestamp)> {
     let names: BTreeSet<String> = draws.iter().map(|draw| replace_nul(&draw.bucket)).collect();
     let names: Vec<String> = names.into_iter().collect();
@@ -62,7 +57,7 @@ async fn lock(
             levels.insert(name, BucketLevel { level: value(row, 1)?, at });
         }
     }
-    Ok((levels, if clock_source == ClockSource::Local { tx.now } else { now }))
+    Ok((levels, if tx.clock_source == ClockSource::Local { tx.now } else { now }))
 }
 
 /// Writes the levels with the commit. `known` buckets are locked; the others are new.

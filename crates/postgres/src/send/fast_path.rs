@@ -43,7 +43,7 @@ async fn insert(
     units: &[NewUnit],
     streams: &[Arc<Stream>],
 ) -> Result<(PostCommit, bool)> {
-    let (now, lanes) = (inner.options.clock.now(), lanes(streams));
+    let (now, lanes) = (inner.now(), lanes(streams));
     let rows: Vec<NewRow<'_>> =
         units.iter().zip(streams).map(|(unit, stream)| NewRow::new(now, unit, stream, 0)).collect();
     let (inserted, all) = insert::insert_plain_autocommit(inner, now, &rows, &lanes).await?;

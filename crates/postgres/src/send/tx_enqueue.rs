@@ -75,8 +75,7 @@ async fn prepare(
     if !limits.has_limits() {
         return Ok((streams, ReservedCapacity { rejections, ..ReservedCapacity::default() }));
     }
-    let mut tx =
-        Tx::in_caller_transaction(transaction, store.options.clock.now(), Arc::clone(&store.streams));
+    let mut tx = Tx::in_caller_transaction(transaction, &store.clock, Arc::clone(&store.streams));
     let xid: String = value(&tx.query_one("SELECT pg_current_xact_id()::text", &[]).await?, 0)?;
     let reserve = retry_transaction!(store, Durable, tx =>
         reserve(&mut tx, units, &streams, rejections.clone(), &xid));
@@ -148,8 +147,7 @@ async fn try_send_in(
     streams: &[Arc<Stream>],
     reserved: &ReservedCapacity,
 ) -> Result<TransactionResult<Vec<SendResult>>> {
-    let now = store.options.clock.now();
-    let mut tx = Tx::in_caller_transaction(transaction, now, Arc::clone(&store.streams));
+    let mut tx = Tx::in_caller_transaction(transaction, &store.clock, Arc::clone(&store.streams));
     let guard = CommitGuard::arm(&mut tx).await?;
     let done = async {
         let answer = insert(&mut tx, units, streams, &reserved.rejections).await?;

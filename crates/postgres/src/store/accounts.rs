@@ -69,8 +69,7 @@ operations! { Limits {
     Read budget[scope: Scope, tenant: TenantId]() -> BudgetState = budgets::show();
     {
         async fn draw(&self, draws: Vec<BucketRequest>) -> Result<Vec<DrawResult>> {
-            let clock_source = self.inner.options.clock_source;
-            operation!(self, Relaxed, tx => limits::draw(&mut tx, &draws, clock_source))
+            operation!(self, Relaxed, tx => limits::draw(&mut tx, &draws))
         }
     }
 }}

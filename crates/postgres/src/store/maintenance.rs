@@ -44,7 +44,7 @@ operations! { Maintenance {
         }
 
         async fn promote(&self, limit: u32) -> Result<PromoteResult> {
-            let (seq, now) = (self.change_seq(), self.inner.options.clock.now());
+            let (seq, now) = (self.change_seq(), self.inner.now());
             if self.inner.notifier.is_listening()
                 && let Some(idle) = self.inner.maintenance.idle_until(seq, MAX_IDLE_AGE)
                 && idle.holds_at(now)
@@ -57,10 +57,9 @@ operations! { Maintenance {
         }
 
         async fn acquire_leadership(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
-            let clock_source = self.inner.options.clock_source;
             let (seq, listening) = (self.change_seq(), self.inner.notifier.is_listening());
             let (leads, idle) = operation!(self, Relaxed, tx => async {
-                let leads = maintenance::lead(&mut tx, role, session, ttl, clock_source).await?;
+                let leads = maintenance::lead(&mut tx, role, session, ttl).await?;
                 // The leader runs the maintenance: it also checks whether there is any.
                 let idle = match leads && listening {
                     true => maintenance::probe_idle(&mut tx).await?,

@@ -28,11 +28,9 @@ operations! { Schedules {
                 && let Some(next_due) = self.next_fire_in()
             {
                 let page = Page { items: vec![], next: None };
-                return Ok(ScheduleList { page, now: self.inner.options.clock.now(), next_due });
+                return Ok(ScheduleList { page, now: self.inner.now(), next_due });
             }
-            let clock_source = self.inner.options.clock_source;
-            operation!(self, Relaxed, tx =>
-                schedules::list(&mut tx, scope, filter, clock_source, after, limit))
+            operation!(self, Relaxed, tx => schedules::list(&mut tx, scope, filter, after, limit))
         }
     }
 }}

@@ -174,7 +174,8 @@ impl Clock for ClockOneHourAhead {
 async fn a_bucket_goes_by_the_servers_clock() {
     let database = Server::start().await.database().await;
     let store = open(&database).await;
-    let options = PostgresOptions { clock: Arc::new(ClockOneHourAhead), ..PostgresOptions::default() };
+    let (clock, max_clock_skew) = (Arc::new(ClockOneHourAhead), Duration::MAX);
+    let options = PostgresOptions { clock, max_clock_skew, ..PostgresOptions::default() };
     let ahead = PostgresStore::open(&database.url, options).await.unwrap();
     let draw = || BucketRequest {
         bucket: "b".to_owned(),

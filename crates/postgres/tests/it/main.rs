@@ -5,6 +5,7 @@
 
 mod bulk_units;
 mod claims;
+mod clocks;
 mod conformance;
 mod failover;
 mod growth;

@@ -36,7 +36,7 @@ async fn clocks_that_are_apart_do_not_make_two_leaders() {
     let database = Server::start().await.database().await;
     let open = async |ahead: u64| {
         let clock = Arc::new(ClockAhead(Duration::from_secs(ahead)));
-        let options = PostgresOptions { clock, ..PostgresOptions::default() };
+        let options = PostgresOptions { clock, max_clock_skew: Duration::MAX, ..PostgresOptions::default() };
         PostgresStore::open(&database.url, options).await.unwrap()
     };
     let (behind, ahead) = (open(0).await, open(3_600).await);

@@ -1,8 +1,14 @@
 //! The schema: a checked snapshot, versions, and files that are not ours.
 
-use longshore::Error;
+use std::path::Path;
+use std::sync::Arc;
+
+use longshore::migration::MigrateOnOpen;
+use longshore::{Error, MemoryStore};
 use longshore_sqlite::rusqlite::Connection;
-use longshore_sqlite::{SqliteOptions, SqliteStore};
+use longshore_sqlite::{SqliteMigrator, SqliteOptions, SqliteStore};
+use longshore_testkit::compatibility::{CONTRACTION, expansion};
+use longshore_testkit::{ManualClock, StoreFixture};
 
 use crate::helpers::fixture_at;
 
@@ -27,16 +33,43 @@ async fn the_schema_is_the_one_in_the_snapshot() {
     assert_eq!(std::fs::read_to_string(file).unwrap(), now);
 }
 
+fn migrator(path: &Path) -> SqliteMigrator {
+    SqliteMigrator::new(path, &SqliteOptions::default())
+}
+
+const SCHEMA: &str = include_str!("../../schema.sql");
+
 #[tokio::test]
-async fn a_database_of_a_newer_version_is_refused() {
+async fn a_database_of_a_newer_version_that_removed_something_is_refused() {
     let (_fixture, path) = fixture_at().await;
-    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
-    assert_eq!(store.migrate().await.unwrap(), store.migrate().await.unwrap());
-    let db = Connection::open(&path).unwrap();
-    db.execute("INSERT INTO longshore_migration VALUES (999, 'future', '')", []).unwrap();
+    migrator(&path).with_more(&[expansion(SCHEMA), CONTRACTION]).migrate().await.unwrap();
     let error = SqliteStore::open(&path, SqliteOptions::default()).unwrap_err();
-    assert!(matches!(error, Error::Schema { found: 999, .. }), "{error}");
-    assert!(store.migrate().await.is_err());
+    assert!(matches!(error, Error::Schema { found: 1001, .. }), "{error}");
+    assert!(migrator(&path).migrate().await.is_err());
+}
+
+#[tokio::test]
+async fn looking_at_a_file_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    std::fs::write(&path, "").unwrap();
+    let options = SqliteOptions { migrate: MigrateOnOpen::Never, ..SqliteOptions::default() };
+    let error = SqliteStore::open(&path, options).unwrap_err();
+    assert!(matches!(error, Error::Schema { found: 0, .. }), "{error}");
+    assert!(migrator(&path).plan().await.unwrap().contains("CREATE TABLE longshore_unit"));
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+}
+
+/// This version's statements work on the schema of a later version, which has another column in every table.
+#[test]
+fn random_histories_on_an_expanded_schema_end_as_in_the_oracle() {
+    longshore_testkit::model::compare_stores(12, || async {
+        let clock = Arc::new(ManualClock::default());
+        let oracle = StoreFixture::new(Arc::new(MemoryStore::new(clock.clone())), clock);
+        let (fixture, path) = fixture_at().await;
+        migrator(&path).with_more(&[expansion(SCHEMA)]).migrate().await.unwrap();
+        (oracle, fixture)
+    });
 }
 
 #[tokio::test]

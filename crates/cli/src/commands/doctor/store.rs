@@ -4,20 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::accounts::Ledger;
-use longshore::{Store, duration};
+use longshore::{Error, Store, SystemClock, duration};
+use longshore_postgres::{CLOCK_SKEW_WARNING, ClockSkew, clock_skew};
 
 use super::check_result::CheckResult;
-use crate::commands::now;
 use crate::error;
 use crate::settings::Settings;
 use crate::store::{StoreUrl, open_with_ledger};
 
 /// Maximum time of the recount.
 const RECOUNT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A larger difference is a warning: deadlines and schedules are off by as much.
-const CLOCK_WARNING: Duration = Duration::from_secs(2);
-/// A larger difference is an error.
-const CLOCK_ERROR: Duration = Duration::from_secs(30);
 
 /// A store with its ledger.
 type OpenStore = Option<(Arc<dyn Store>, Arc<dyn Ledger>)>;
@@ -32,7 +28,12 @@ pub(super) async fn check(settings: &Settings) -> (Vec<CheckResult>, OpenStore) 
         let says = format!("{} does not exist yet; the first command creates it", path.display());
         return (vec![CheckResult::good("store", says)], None);
     }
+    let settings = &Settings { inspect_only: true, ..settings.clone() };
     match open_with_ledger(settings).await {
+        Err(problem) if has_no_schema(&problem) => {
+            let says = format!("{} is empty; the first command creates the schema", settings.store);
+            (vec![CheckResult::good("store", says), clock(settings).await], None)
+        }
         Err(problem) => {
             let mend = error::hint(&problem).unwrap_or_else(|| "check --store".to_owned());
             (vec![CheckResult::wrong("store", format!("{problem:#}"), mend)], None)
@@ -45,6 +46,11 @@ pub(super) async fn check(settings: &Settings) -> (Vec<CheckResult>, OpenStore) 
             (all, Some((store, ledger)))
         }
     }
+}
+
+fn has_no_schema(problem: &anyhow::Error) -> bool {
+    let is_empty = |error: &Error| matches!(error, Error::Schema { found: 0, .. });
+    problem.chain().any(|cause| cause.downcast_ref().is_some_and(is_empty))
 }
 
 fn folder(path: &std::path::Path) -> &std::path::Path {
@@ -78,41 +84,26 @@ async fn clock(settings: &Settings) -> CheckResult {
     let StoreUrl::Postgres(url) = &settings.store else {
         return CheckResult::good("clock", "the store has this machine's clock");
     };
-    let before = now();
-    let theirs = longshore_postgres::server_time(url.with_password()).await;
-    let after = now();
-    match theirs {
+    match clock_skew(url.with_password(), &SystemClock).await {
+        Ok(skew) => judge_clock(skew),
         Err(problem) => {
             let says = format!("cannot read the server's time: {problem}");
             CheckResult::doubtful("clock", says, "run it again")
         }
-        // The server read its clock between request and reply.
-        Ok(theirs) => {
-            judge_clock(clock_difference(before.as_micros(), theirs.as_micros(), after.as_micros()))
-        }
     }
 }
 
-/// The minimum difference between this clock and one that was read between `before` and `after`.
-fn clock_difference(before: i64, theirs: i64, after: i64) -> Duration {
-    let early = before.saturating_sub(theirs).max(0);
-    let late = theirs.saturating_sub(after).max(0);
-    Duration::from_micros(early.max(late).unsigned_abs())
-}
-
-fn judge_clock(apart: Duration) -> CheckResult {
-    let mend = "have both machines follow a time server (chrony, systemd-timesyncd)";
-    match apart {
-        apart if apart >= CLOCK_ERROR => {
-            let says = format!("this clock and the server's are {} apart", duration::format(apart));
-            CheckResult::wrong("clock", says, mend)
-        }
-        apart if apart >= CLOCK_WARNING => {
-            let says = format!("this clock and the server's are {} apart", duration::format(apart));
-            CheckResult::doubtful("clock", says, mend)
-        }
-        _ => CheckResult::good("clock", "this clock and the server's are the same"),
+/// A skew beyond the limit is an error of the store, which does not open then.
+fn judge_clock(skew: ClockSkew) -> CheckResult {
+    if skew.apart < CLOCK_SKEW_WARNING {
+        return CheckResult::good("clock", "this clock and the server's are the same");
     }
+    let says = format!("{skew}; the store uses the server's clock");
+    CheckResult::doubtful(
+        "clock",
+        says,
+        "have both machines follow a time server (chrony, systemd-timesyncd)",
+    )
 }
 
 /// Checks that workers of this version process the queue.
@@ -145,15 +136,9 @@ mod tests {
     use crate::commands::doctor::check_result::State;
 
     #[test]
-    fn clocks_are_apart_by_what_the_way_cannot_explain() {
-        assert_eq!(clock_difference(10, 15, 20), Duration::ZERO);
-        assert_eq!(clock_difference(10, 7, 20), Duration::from_micros(3));
-        assert_eq!(clock_difference(10, 26, 20), Duration::from_micros(6));
-    }
-
-    #[test]
-    fn clocks_that_are_apart_are_noticed() {
-        let state = |seconds| judge_clock(Duration::from_secs(seconds)).state;
-        assert_eq!([state(1), state(5), state(60)], [State::Good, State::Doubtful, State::Wrong]);
+    fn a_skew_of_a_second_is_noticed() {
+        let state =
+            |millis| judge_clock(ClockSkew { apart: Duration::from_millis(millis), ahead: false }).state;
+        assert_eq!([state(999), state(1000)], [State::Good, State::Doubtful]);
     }
 }
