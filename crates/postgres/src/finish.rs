@@ -258,6 +258,7 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
         checkpoint,
         stream,
         rank,
+        spec,
     } = &columns;
     // Claims find ready units in a table of their own.
     let was_ready = if rank.iter().any(Option::is_some) { NOT_READY } else { "" };
@@ -272,12 +273,16 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
          failure = CASE WHEN f.state = 4 THEN NULL ELSE coalesce(f.failure, u.failure) END,
          dedup_key = CASE WHEN f.free THEN NULL ELSE u.dedup_key END,
          result = coalesce(f.result, u.result),
-         checkpoint = CASE WHEN f.state <> 4 THEN coalesce(f.checkpoint, u.checkpoint) END
-         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-         AS f (id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint)
+         checkpoint = CASE WHEN f.state <> 4 THEN coalesce(f.checkpoint, u.checkpoint) END,
+         spec = coalesce(f.spec, u.spec)
+         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $14)
+         AS f (id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint, spec)
          WHERE u.id = f.id"
         ),
-        &[id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint, stream, rank],
+        &[
+            id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint, stream,
+            rank, spec,
+        ],
     )
     .await?;
     Ok(())
@@ -308,6 +313,8 @@ struct ChangeColumns<'c> {
     stream: Vec<i64>,
     /// The rank of a unit that was ready.
     rank: Vec<Option<i64>>,
+    /// The rare attributes, if they change.
+    spec: Vec<Option<String>>,
 }
 
 impl<'c> ChangeColumns<'c> {
@@ -327,6 +334,7 @@ impl<'c> ChangeColumns<'c> {
         self.checkpoint.push(change.checkpoint.as_ref().map(Payload::as_bytes));
         self.stream.push(row.stream);
         self.rank.push((row.code == state_code(UnitState::Ready)).then_some(row.sort_key));
+        self.spec.push(row.spec_after(step)?);
         Ok(())
     }
 

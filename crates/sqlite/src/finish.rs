@@ -157,6 +157,7 @@ pub(crate) fn apply(
             fence,
             flags,
             failure,
+            row.spec_after(step)?,
         ))
         .or_translate()?;
     if to.is_final() && row.has(flag::KEY_WHILE_LIVE) {
