@@ -246,7 +246,7 @@ CREATE INDEX longshore_unit_session ON longshore_unit (session) WHERE session IS
 CREATE UNIQUE INDEX longshore_unit_dedup ON longshore_unit (dedup_key) WHERE dedup_key IS NOT NULL;
 CREATE INDEX longshore_unit_deadline ON longshore_unit (deadline)
     WHERE deadline IS NOT NULL AND state IN (0, 1, 2, 7, 8);
-CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, sort_key)
+CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, stream, sort_key)
     WHERE cap_key IS NOT NULL AND state IN (3, 7);
 
 -- The units that claims may take, in the order in which they take them: bulk units and those of state 2. `sort_key` is

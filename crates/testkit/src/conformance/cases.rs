@@ -182,6 +182,8 @@ macro_rules! __with_cases {
                 every_end_of_a_lease_frees_its_key
                 capped_units_are_never_claimed_ahead
                 keys_of_tenants_and_queues_are_counted_apart
+                parked_units_of_a_paused_batch_do_not_block_their_key
+                parked_units_of_another_kind_do_not_block_their_key
             }
             lanes {
                 nobody_starves
