@@ -180,7 +180,8 @@ CREATE TABLE longshore_session (
     opened_at    bigint NOT NULL,
     heartbeat_at bigint NOT NULL,
     command      text NOT NULL DEFAULT 'work' CHECK (command IN ('work', 'quiet', 'drain', 'stop')),  -- of an operator
-    cpu          bigint                      -- microseconds of the worker and its children; NULL: not reported
+    cpu          bigint,                     -- microseconds of the worker and its children; NULL: not reported
+    process      text                        -- its identity for processes of the same host; NULL: not known
 ) WITH (fillfactor = 50);  -- a heartbeat changes no indexed column, so its row version stays on the page
 
 -- Starts of prefetched units that are not written to the units' rows yet: see start_log.rs.

@@ -136,7 +136,8 @@ CREATE TABLE longshore_session (
     opened_at    INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
     command      TEXT NOT NULL DEFAULT 'work', -- of an operator: work, quiet, drain or stop
-    cpu          INTEGER                       -- microseconds of the worker and its children; NULL: not reported
+    cpu          INTEGER,                      -- microseconds of the worker and its children; NULL: not reported
+    process      TEXT                          -- its identity for processes of the same host; NULL: not known
 );
 
 -- state     0 blocked, 1 scheduled, 2 ready, 3 leased, 4 done, 5 failed, 6 cancelled.
