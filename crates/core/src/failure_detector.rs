@@ -80,6 +80,7 @@ mod tests {
             cpu: None,
             held: 0,
             command: WorkerCommand::Work,
+            process: None,
         }
     }
 

@@ -149,6 +149,9 @@ pub struct UnitAttributes {
     /// The `traceparent`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// When it last became ready, in microseconds, if that was not when it was sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ready_at: Option<i64>,
 }
 
 impl UnitAttributes {
@@ -161,6 +164,7 @@ impl UnitAttributes {
             cap: unit.cap.clone(),
             policy: unit.policy.clone(),
             trace: unit.trace.clone(),
+            ready_at: None,
         }
     }
 

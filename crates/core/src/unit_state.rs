@@ -36,6 +36,8 @@ pub struct TransitionInput {
     pub started: bool,
     /// When it was sent.
     pub created_at: Timestamp,
+    /// When it last became ready, which decides its place in the queue.
+    pub ready_at: Timestamp,
     /// No run starts after this.
     pub deadline: Option<Timestamp>,
     /// Its cancellation was requested while it ran.
@@ -107,8 +109,8 @@ pub struct InvalidTransition {
 /// let now = Timestamp::from_micros(1_000_000);
 /// let unit = TransitionInput {
 ///     id: UnitId::new(), state: UnitState::Leased, priority: Priority::NORMAL, attempt: 1,
-///     lost: 0, started: true, created_at: now, deadline: None, cancel_requested: false,
-///     checkpointed: false, not_before: None,
+///     lost: 0, started: true, created_at: now, ready_at: now, deadline: None,
+///     cancel_requested: false, checkpointed: false, not_before: None,
 /// };
 /// let step = transition(&unit, &Event::Finished(&Outcome::Done(None)), &Policy::default(), now).unwrap();
 /// assert_eq!(step.state, UnitState::Done);
@@ -147,9 +149,10 @@ impl TransitionContext<'_> {
         self.to(UnitState::Ready, self.unit.priority.rank(self.now), None)
     }
 
-    /// Ready at its old rank: it did not run.
+    /// Ready at the rank that it was claimed with: it did not run, and keeps the place that it waited
+    /// for.
     fn requeue(&self) -> Transition {
-        self.to(UnitState::Ready, self.unit.priority.rank(self.unit.created_at), None)
+        self.to(UnitState::Ready, self.unit.priority.rank(self.unit.ready_at), None)
     }
 
     fn schedule(&self, due: Timestamp) -> Transition {

@@ -27,6 +27,9 @@ pub struct NewSession {
     pub slots: u32,
     /// Without a heartbeat for this long it counts as dead.
     pub ttl: std::time::Duration,
+    /// The identity of its process, in a form that only processes of the same host understand. They
+    /// take over as soon as that process has ended. `None`: only after the ttl.
+    pub process: Option<String>,
 }
 
 impl NewSession {
@@ -39,6 +42,7 @@ impl NewSession {
             kinds: BTreeMap::new(),
             slots: 1,
             ttl: std::time::Duration::from_secs(15),
+            process: None,
         }
     }
 }
@@ -71,6 +75,9 @@ pub struct Session {
     /// The command that an operator gave it.
     #[serde(rename = "order")]
     pub command: WorkerCommand,
+    /// The identity of its process: see [`NewSession::process`].
+    #[serde(skip)]
+    pub process: Option<String>,
 }
 
 /// A larger number of slots belongs to a server that forwards units to other workers.

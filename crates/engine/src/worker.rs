@@ -131,6 +131,7 @@ pub(crate) struct WorkerSettings {
     pub(crate) retention: Retention,
     pub(crate) claim_ahead: Prefetch,
     pub(crate) heartbeat: HeartbeatPlacement,
+    pub(crate) immediate_takeover: bool,
     pub(crate) handlers: HashMap<Kind, RegisteredHandler>,
     /// Bounded pools by kind: a unit of the kind runs only while it holds a permit.
     pub(crate) permit_pools: HashMap<Kind, BoundedPool>,
@@ -186,6 +187,7 @@ impl WorkerSettings {
             retention: Retention::default(),
             claim_ahead: Prefetch::Adaptive,
             heartbeat: HeartbeatPlacement::Thread,
+            immediate_takeover: false,
             handlers: HashMap::new(),
             permit_pools: HashMap::new(),
         }
@@ -230,7 +232,8 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets how long after the last heartbeat other workers take over the units. Default 15 s.
+    /// Sets how long after the last heartbeat other workers take over the units. Default 15 s. See
+    /// also [`Self::immediate_takeover`].
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.settings.ttl = ttl;
         self
@@ -270,6 +273,15 @@ impl WorkerBuilder {
     /// Sets where the heartbeat runs. Change it only for tests with paused time.
     pub fn heartbeat(mut self, heartbeat: HeartbeatPlacement) -> Self {
         self.settings.heartbeat = heartbeat;
+        self
+    }
+
+    /// Lets other workers of this host take over the units as soon as this process has ended, as
+    /// after `kill -9`, instead of after the ttl. Set it only if every process that a handler starts
+    /// is started through [`longshore_process::OrphanReaper`]: the takeover waits for those to end,
+    /// and for no others. Default off.
+    pub fn immediate_takeover(mut self, immediate_takeover: bool) -> Self {
+        self.settings.immediate_takeover = immediate_takeover;
         self
     }
 

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use longshore_core::worker_session::{Lease, NewSession, WorkerCommand};
 use longshore_core::{Error, SessionId, Store};
+use longshore_process::ProcessIdentity;
 use tokio::sync::{Mutex, Notify};
 
 use crate::backoff::Backoff;
@@ -67,8 +68,13 @@ impl WorkerInner {
             kinds,
             slots: self.settings.slots,
             ttl: self.settings.ttl,
+            process: self.process_identity().map(|process| process.to_string()),
             ..NewSession::new(id, self.settings.label.clone())
         }
+    }
+
+    fn process_identity(&self) -> Option<ProcessIdentity> {
+        self.settings.immediate_takeover.then(ProcessIdentity::current).flatten()
     }
 
     /// Marks the store as unavailable. Logs a warning once per outage.

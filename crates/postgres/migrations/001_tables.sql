@@ -182,7 +182,8 @@ CREATE TABLE longshore_session (
     opened_at    bigint NOT NULL,
     heartbeat_at bigint NOT NULL,
     command      text NOT NULL DEFAULT 'work' CHECK (command IN ('work', 'quiet', 'drain', 'stop')),  -- of an operator
-    cpu          bigint                      -- microseconds of the worker and its children; NULL: not reported
+    cpu          bigint,                     -- microseconds of the worker and its children; NULL: not reported
+    process      text                        -- its identity for processes of the same host; NULL: not known
 ) WITH (fillfactor = 50);  -- a heartbeat changes no indexed column, so its row version stays on the page
 
 -- Starts of prefetched units that are not written to the units' rows yet: see start_log.rs.
@@ -248,7 +249,7 @@ CREATE INDEX longshore_unit_session ON longshore_unit (session) WHERE session IS
 CREATE UNIQUE INDEX longshore_unit_dedup ON longshore_unit (dedup_key) WHERE dedup_key IS NOT NULL;
 CREATE INDEX longshore_unit_deadline ON longshore_unit (deadline)
     WHERE deadline IS NOT NULL AND state IN (0, 1, 2, 7, 8);
-CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, sort_key)
+CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, stream, sort_key)
     WHERE cap_key IS NOT NULL AND state IN (3, 7);
 
 -- The units that claims may take, in the order in which they take them: bulk units and those of state 2. `sort_key` is

@@ -258,6 +258,7 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
         checkpoint,
         stream,
         rank,
+        spec,
     } = &columns;
     // Claims find ready units in a table of their own.
     let was_ready = if rank.iter().any(Option::is_some) { NOT_READY } else { "" };
@@ -272,12 +273,16 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
          failure = CASE WHEN f.state = 4 THEN NULL ELSE coalesce(f.failure, u.failure) END,
          dedup_key = CASE WHEN f.free THEN NULL ELSE u.dedup_key END,
          result = coalesce(f.result, u.result),
-         checkpoint = CASE WHEN f.state <> 4 THEN coalesce(f.checkpoint, u.checkpoint) END
-         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-         AS f (id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint)
+         checkpoint = CASE WHEN f.state <> 4 THEN coalesce(f.checkpoint, u.checkpoint) END,
+         spec = coalesce(f.spec, u.spec)
+         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $14)
+         AS f (id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint, spec)
          WHERE u.id = f.id"
         ),
-        &[id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint, stream, rank],
+        &[
+            id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint, stream,
+            rank, spec,
+        ],
     )
     .await?;
     Ok(())
@@ -308,6 +313,8 @@ struct ChangeColumns<'c> {
     stream: Vec<i64>,
     /// The rank of a unit that was ready.
     rank: Vec<Option<i64>>,
+    /// The rare attributes, if they change.
+    spec: Vec<Option<String>>,
 }
 
 impl<'c> ChangeColumns<'c> {
@@ -327,6 +334,7 @@ impl<'c> ChangeColumns<'c> {
         self.checkpoint.push(change.checkpoint.as_ref().map(Payload::as_bytes));
         self.stream.push(row.stream);
         self.rank.push((row.code == state_code(UnitState::Ready)).then_some(row.sort_key));
+        self.spec.push(row.spec_after(step)?);
         Ok(())
     }
 
@@ -414,8 +422,10 @@ pub(crate) async fn unpark<'k>(tx: &mut Tx<'_>, keys: impl Iterator<Item = &'k [
     unpark_counted(tx, &leaving).await
 }
 
-/// Unparks this many units of each cap key, under the keys' locks. Without the lock, a concurrent
-/// claim could park a unit behind the one that ends now, and nothing would unpark it.
+/// Unparks this many units of each stream with each cap key, under the keys' locks. Without the lock,
+/// a concurrent claim could park a unit behind the one that ends now, and nothing would unpark it. A
+/// stream may have no worker, or its batch may be paused, so units of the first stream alone would not
+/// do. A claim parks the units that it cannot take.
 pub(crate) async fn unpark_counted(tx: &mut Tx<'_>, leaving: &BTreeMap<Vec<u8>, i64>) -> Result<()> {
     if leaving.is_empty() {
         return Ok(());
@@ -426,11 +436,20 @@ pub(crate) async fn unpark_counted(tx: &mut Tx<'_>, leaving: &BTreeMap<Vec<u8>, 
     let keys: Vec<&[u8]> = leaving.keys().map(Vec::as_slice).collect();
     let woken = tx
         .query(
-            "WITH woken AS (UPDATE longshore_unit SET state = 2 WHERE id IN (
-               SELECT p.id FROM unnest($1, $2) AS k (key, leaving) CROSS JOIN LATERAL (
-                 SELECT u.id FROM longshore_unit u WHERE u.cap_key = k.key AND u.state = $3
-                 AND u.state IN (3, 7) ORDER BY u.sort_key LIMIT k.leaving FOR UPDATE SKIP LOCKED)
-                 p)
+            "WITH RECURSIVE head (key, leaving, stream) AS (
+               SELECT k.key, k.leaving, (SELECT u.stream FROM longshore_unit u
+                 WHERE u.cap_key = k.key AND u.state = $3 AND u.state IN (3, 7)
+                 ORDER BY u.stream LIMIT 1)
+               FROM unnest($1, $2) AS k (key, leaving)
+               UNION ALL SELECT h.key, h.leaving, (SELECT u.stream FROM longshore_unit u
+                 WHERE u.cap_key = h.key AND u.state = $3 AND u.state IN (3, 7)
+                 AND u.stream > h.stream ORDER BY u.stream LIMIT 1)
+               FROM head h WHERE h.stream IS NOT NULL),
+             woken AS (UPDATE longshore_unit SET state = 2 WHERE id IN (
+               SELECT p.id FROM head h CROSS JOIN LATERAL (
+                 SELECT u.id FROM longshore_unit u WHERE u.cap_key = h.key AND u.state = $3
+                 AND u.state IN (3, 7) AND u.stream = h.stream
+                 ORDER BY u.sort_key LIMIT h.leaving FOR UPDATE SKIP LOCKED) p)
                RETURNING stream, sort_key, id)
              INSERT INTO longshore_ready (stream, sort_key, id, claim)
              SELECT w.stream, w.sort_key, w.id, 2 FROM woken w RETURNING id",

@@ -348,10 +348,9 @@ pub(crate) async fn touch_ended(tx: &mut Tx<'_>) -> Result<()> {
 }
 
 /// Unparks units below their cap. The end of a unit normally unparks the next one of its cap key.
-/// This handles the exceptions: the next unit was itself hidden (its batch was paused) at that
-/// time, or the unit ended in a caller's transaction and the caller did not run the post-commit
-/// work. It steps from key to key by index, however many units are parked for each, and checks a
-/// limited number of keys per round.
+/// This handles the exception that the unit ended in a caller's transaction and the caller did not
+/// run the post-commit work. It steps from key to key by index, however many units are parked for
+/// each, and checks a limited number of keys per round.
 async fn unpark_below_cap(tx: &mut Tx<'_>, cache: &MaintenanceCache) -> Result<()> {
     let after = cache.with(|state| state.cap_key.clone());
     let rows = tx
@@ -364,7 +363,7 @@ async fn unpark_below_cap(tx: &mut Tx<'_>, cache: &MaintenanceCache) -> Result<(
              SELECT k.name, (SELECT count(*) FROM longshore_unit l WHERE l.cap_key = k.name
                AND l.state = 3 AND l.state IN (3, 7)),
                (SELECT p.spec FROM longshore_unit p WHERE p.cap_key = k.name
-               AND p.state = 7 AND p.state IN (3, 7) ORDER BY p.sort_key LIMIT 1)
+               AND p.state = 7 AND p.state IN (3, 7) ORDER BY p.stream, p.sort_key LIMIT 1)
              FROM key k WHERE k.name IS NOT NULL AND k.at > 0 ORDER BY k.at",
             &[&after, &MAX_CAP_KEYS],
         )

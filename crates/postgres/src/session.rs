@@ -38,8 +38,8 @@ pub(crate) async fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
     let ttl = i64::try_from(session.ttl.as_micros()).unwrap_or(i64::MAX);
     tx.execute(
         "INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at,
-         heartbeat_at)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $7) ON CONFLICT (id) DO NOTHING",
+         heartbeat_at, process)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $7, $8) ON CONFLICT (id) DO NOTHING",
         &[
             &session_uuid(session.id),
             &replace_nul(&session.label),
@@ -48,6 +48,7 @@ pub(crate) async fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
             &i64::from(session.slots),
             &ttl,
             &tx.now.as_micros(),
+            &session.process.as_deref().map(replace_nul),
         ],
     )
     .await?;

@@ -6,7 +6,8 @@
 //! ([`ExitWatcher`]), so that the group can be killed before its id is reused.
 //!
 //! Two reapers find processes that left their group: an [`OrphanReaper`] after this program was
-//! killed, and a [`Subreaper`] while this program runs.
+//! killed, and a [`Subreaper`] while this program runs. Another program learns from a
+//! [`ProcessIdentity`] when this one and its children have ended.
 //!
 //! ```
 //! use longshore_process::{BoundedOutput, ExitWatcher, OutputReader, ProcessGroup};
@@ -29,6 +30,7 @@
 
 mod exit;
 mod exit_watcher;
+mod identity;
 mod orphan_reaper;
 mod output;
 mod privileges;
@@ -40,6 +42,7 @@ mod subreaper;
 
 pub use exit::Exit;
 pub use exit_watcher::{ExitWatcher, register_fd};
+pub use identity::{InvalidIdentity, ProcessIdentity, ProcessState};
 pub use orphan_reaper::{OrphanReaper, run_if_reaper};
 pub use output::{BoundedOutput, OUTPUT_LINGER, OutputReader};
 pub use privileges::{forbid_inspection, forbid_new_privileges};

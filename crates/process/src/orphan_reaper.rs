@@ -21,7 +21,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use crate::proc_fs::{environ, this_program, variables};
+use crate::identity::own_mark_prefix;
+use crate::proc_fs::{arguments, environ, this_program, variables};
 use crate::process_group::{GroupCommand, ProcessGroup};
 use crate::signal::{kill_with_own_group, signal_group};
 
@@ -142,7 +143,7 @@ impl OrphanReaper {
 /// A unique mark: hashers are seeded from the system's source of randomness.
 fn new_mark() -> String {
     let random = || std::hash::RandomState::new().build_hasher().finish();
-    format!("{:x}-{:016x}{:016x}", std::process::id(), random(), random())
+    format!("{}{:016x}{:016x}", own_mark_prefix(), random(), random())
 }
 
 impl Process {
@@ -244,6 +245,19 @@ fn kill_marked(mark: &str) -> bool {
         }
     }
     found
+}
+
+/// Whether a process carries a mark with this prefix in its environment, or is a reaper with such a
+/// mark; `None` if the processes cannot be listed.
+pub(crate) fn is_marked(prefix: &str) -> Option<bool> {
+    let variable = format!("{MARK_VARIABLE}={prefix}");
+    let mut processes = std::fs::read_dir("/proc").ok()?.flatten();
+    Some(processes.any(|process| {
+        let id = process.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = id.and_then(Pid::from_raw) else { return false };
+        variables(&environ(pid)).any(|set| set.starts_with(variable.as_bytes()))
+            || variables(&arguments(pid)).any(|word| word.starts_with(prefix.as_bytes()))
+    }))
 }
 
 /// The groups that did not end; `None` after a clean exit.

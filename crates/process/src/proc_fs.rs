@@ -26,7 +26,12 @@ pub(crate) fn environ(pid: Pid) -> Vec<u8> {
     std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default()
 }
 
-/// The variables of [`environ`].
+/// The arguments that a process was started with, separated by zero bytes. Empty if it has ended.
+pub(crate) fn arguments(pid: Pid) -> Vec<u8> {
+    std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap_or_default()
+}
+
+/// The parts of [`environ`] and [`arguments`].
 pub(crate) fn variables(environ: &[u8]) -> impl Iterator<Item = &[u8]> {
     environ.split(|byte| *byte == 0)
 }

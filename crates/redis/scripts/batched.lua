@@ -16,7 +16,11 @@ end
 local ids = {}
 for i = RELEASES + 1, ACQUIRES, 2 do ids[#ids + 1] = ARGV[i] end
 for i = ACQUIRES + 1, #ARGV, 6 do ids[#ids + 1] = ARGV[i] end
-local records = ids[1] and redis.call('HMGET', pool, unpack(ids)) or {}
+local records = {}
+for first = 1, #ids, MAX_VALUES do
+  local part = redis.call('HMGET', pool, unpack(ids, first, math.min(first + MAX_VALUES - 1, #ids)))
+  for i = 1, #part do records[first + i - 1] = part[i] end
+end
 
 -- An id may occur twice: its record counts once.
 local gone, late, seen = {}, 0, {}
@@ -34,10 +38,8 @@ for i = 1, (ACQUIRES - RELEASES) / 2 do
     late = late + ARGV[RELEASES + 2 * i]
   end
 end
-if gone[1] then
-  redis.call('HDEL', pool, unpack(gone))
-  redis.call('ZREM', expiries, unpack(gone))
-end
+call_in_parts('HDEL', pool, gone)
+call_in_parts('ZREM', expiries, gone)
 if late > 0 then redis.call('HINCRBY', pool, 'timeouts', late) end
 expire_due()
 

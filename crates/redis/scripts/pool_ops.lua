@@ -13,6 +13,16 @@ local MAX_NOTIFIED = 32
 -- Records expired in one call. The rest counts as held until the next call.
 local MAX_EXPIRED = 1000
 
+-- Values that one command gets at most: `unpack` fails above 8,000. Even, because some lists consist of pairs.
+local MAX_VALUES = 4000
+
+-- Calls a command with these values, in as many parts as needed.
+local function call_in_parts(command, key, values)
+  for first = 1, #values, MAX_VALUES do
+    redis.call(command, key, unpack(values, first, math.min(first + MAX_VALUES - 1, #values)))
+  end
+end
+
 -- Buffered writes, sent in few commands at the end: fields of the pool, and expiries.
 local fields, times = {}, {}
 
@@ -23,8 +33,8 @@ end
 
 -- Writes the buffers. Call it before reading other records or expiries.
 local function write()
-  if fields[1] then redis.call('HSET', pool, unpack(fields)) end
-  if times[1] then redis.call('ZADD', expiries, unpack(times)) end
+  call_in_parts('HSET', pool, fields)
+  call_in_parts('ZADD', expiries, times)
   fields, times = {}, {}
 end
 

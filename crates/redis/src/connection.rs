@@ -122,7 +122,14 @@ impl ServerConnection {
         let info: String = cmd("INFO").query_async(&mut connection).await.or_translate()?;
         let (seconds, micros): (u64, u64) = cmd("TIME").query_async(&mut connection).await.or_translate()?;
         let now = Duration::from_secs(seconds) + Duration::from_micros(micros);
-        Ok(LiveConnection { connection, server: ServerInfo::parse(&info, now)? })
+        let server = ServerInfo::parse(&info, now)?;
+        if server.may_have_lost_leases(now) {
+            tracing::warn!(
+                "Redis has started less than a minute ago without an append-only file: permits that it may have \
+                 lost can still be held, so pools grant none until one lease after its start (see docs/redis.md)"
+            );
+        }
+        Ok(LiveConnection { connection, server })
     }
 
     fn current(&self) -> Option<Arc<LiveConnection>> {

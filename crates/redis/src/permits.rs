@@ -1,5 +1,6 @@
 //! Implements [`Permits`] for [`RedisPermits`].
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -203,7 +204,7 @@ impl Permits for RedisPermits {
         let entry = self.registry.entry(pool);
         let created_at = entry.created_at();
         let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let gone: Vec<String> = self
+        let gone: HashSet<String> = self
             .inner
             .connection
             .script(&EXTEND, &entry.keys, |_, command| {

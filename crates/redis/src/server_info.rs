@@ -11,6 +11,9 @@ const MIN_MAJOR_VERSION: u32 = 6;
 /// The server reports its uptime in whole seconds.
 const UPTIME_RESOLUTION: Duration = Duration::from_secs(1);
 
+/// Leases are rarely longer.
+const LONG_LEASE: Duration = Duration::from_secs(60);
+
 /// One run of a server process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ServerInfo {
@@ -51,6 +54,12 @@ impl ServerInfo {
         let keeps_data = field("aof_enabled") == "1" && !promoted;
         Ok(Self { run_id: run.to_owned(), started_at: micros(started), keeps_data })
     }
+
+    /// Whether an earlier run of the server may have granted permits that are still held. A new server
+    /// looks like one that has lost its data.
+    pub(crate) fn may_have_lost_leases(&self, now: Duration) -> bool {
+        !self.keeps_data && micros(now.saturating_sub(LONG_LEASE)) < self.started_at
+    }
 }
 
 fn major(version: &str) -> Option<u32> {
@@ -90,6 +99,14 @@ mod tests {
     fn one_without_and_one_that_was_a_replica_are_not() {
         assert!(!changed("aof_enabled:1", "aof_enabled:0").unwrap().keeps_data);
         assert!(!changed("replid2:000", "replid2:a00").unwrap().keeps_data);
+    }
+
+    #[test]
+    fn only_a_young_server_without_a_file_may_have_lost_leases() {
+        assert!(!ServerInfo::parse(INFO, NOW).unwrap().may_have_lost_leases(NOW));
+        let young = changed("aof_enabled:1", "aof_enabled:0").unwrap();
+        assert!(young.may_have_lost_leases(NOW));
+        assert!(!young.may_have_lost_leases(NOW + LONG_LEASE));
     }
 
     #[test]

@@ -136,7 +136,8 @@ CREATE TABLE longshore_session (
     opened_at    INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
     command      TEXT NOT NULL DEFAULT 'work', -- of an operator: work, quiet, drain or stop
-    cpu          INTEGER                       -- microseconds of the worker and its children; NULL: not reported
+    cpu          INTEGER,                      -- microseconds of the worker and its children; NULL: not reported
+    process      TEXT                          -- its identity for processes of the same host; NULL: not known
 );
 
 -- state     0 blocked, 1 scheduled, 2 ready, 3 leased, 4 done, 5 failed, 6 cancelled.
@@ -178,7 +179,7 @@ CREATE INDEX longshore_unit_session ON longshore_unit (session) WHERE session IS
 CREATE UNIQUE INDEX longshore_unit_dedup ON longshore_unit (dedup_key) WHERE dedup_key IS NOT NULL;
 CREATE INDEX longshore_unit_deadline ON longshore_unit (deadline)
     WHERE deadline IS NOT NULL AND state IN (0, 1, 2, 7, 8);
-CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, sort_key)
+CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, stream, sort_key)
     WHERE cap_key IS NOT NULL AND state IN (3, 7);
 
 -- Large payloads and results, and all checkpoints. In the unit's row they would be rewritten with every change of

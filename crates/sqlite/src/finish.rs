@@ -157,6 +157,7 @@ pub(crate) fn apply(
             fence,
             flags,
             failure,
+            row.spec_after(step)?,
         ))
         .or_translate()?;
     if to.is_final() && row.has(flag::KEY_WHILE_LIVE) {
@@ -231,13 +232,24 @@ fn log_failure(tx: &Tx<'_>, row: &UnitRow, failure: &Failure, by: Option<Session
     Ok(())
 }
 
-/// Makes the next unit with a cap key claimable again.
+/// Makes the next unit of each stream with a cap key claimable again. A stream may have no worker, or
+/// its batch may be paused, so one unit of all streams would not do. A claim parks the units that it
+/// cannot take.
 pub(crate) fn unpark(tx: &mut Tx<'_>, key: &str) -> Result<()> {
     let woken = tx
         .db
         .prepare_cached(
-            "UPDATE longshore_unit SET state = 2 WHERE id = (SELECT id FROM longshore_unit
-             WHERE cap_key = ?1 AND state = 7 AND state IN (3, 7) ORDER BY sort_key LIMIT 1)",
+            "WITH RECURSIVE head (stream) AS (
+               SELECT min(stream) FROM longshore_unit INDEXED BY longshore_unit_cap
+               WHERE cap_key = ?1 AND state = 7 AND state IN (3, 7)
+               UNION ALL SELECT (SELECT min(u.stream) FROM longshore_unit u
+                 INDEXED BY longshore_unit_cap WHERE u.cap_key = ?1 AND u.state = 7
+                 AND u.state IN (3, 7) AND u.stream > head.stream)
+               FROM head WHERE head.stream IS NOT NULL)
+             UPDATE longshore_unit SET state = 2 WHERE id IN (SELECT (SELECT u.id
+               FROM longshore_unit u INDEXED BY longshore_unit_cap WHERE u.cap_key = ?1
+               AND u.state = 7 AND u.state IN (3, 7) AND u.stream = head.stream
+               ORDER BY u.sort_key LIMIT 1) FROM head WHERE head.stream IS NOT NULL)",
         )
         .or_translate()?
         .execute([key])

@@ -134,9 +134,8 @@ pub(crate) fn cancel_given_up(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     apply_event(tx, GIVEN_UP, 0, limit, &Event::Cancel)
 }
 
-/// Makes units parked behind a cap claimable if no unit holds that cap any more. Normally the unit
-/// that leaves does this for the next one; this covers a unit that was itself hidden (its batch was
-/// paused) when it became claimable.
+/// Makes units parked behind a cap claimable if no unit holds that cap any more. The unit that leaves
+/// does this for the next ones; this repeats it, in case none of them was taken.
 fn unpark_uncapped(tx: &mut Tx<'_>) -> Result<()> {
     // From key to key by the index, independent of the number of parked units. The next call
     // continues after the last key.

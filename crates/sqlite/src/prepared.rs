@@ -111,7 +111,8 @@ impl PreparedSql {
                 "UPDATE longshore_unit SET state = ?2, sort_key = ?3, attempt = ?4, lost = ?5,
                  fence = ?6, session = NULL, started_at = NULL, open_dependencies = 0, progress =
                  NULL,
-                 flags = ?7, failure = CASE WHEN ?2 = 4 THEN NULL ELSE coalesce(?8, failure) END
+                 flags = ?7, failure = CASE WHEN ?2 = 4 THEN NULL ELSE coalesce(?8, failure) END,
+                 spec = coalesce(?9, spec)
                  WHERE id = ?1"
             }
         }

@@ -25,8 +25,8 @@ pub(crate) fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
     tx.db
         .execute(
             "INSERT INTO longshore_session (id, label, version, kinds, slots, ttl, opened_at,
-             heartbeat_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7) ON CONFLICT (id) DO NOTHING",
+             heartbeat_at, process)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8) ON CONFLICT (id) DO NOTHING",
             (
                 session.id.as_bytes(),
                 &session.label,
@@ -35,6 +35,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, session: &NewSession) -> Result<()> {
                 session.slots,
                 micros(session.ttl),
                 tx.now.as_micros(),
+                &session.process,
             ),
         )
         .or_translate()?;

@@ -136,7 +136,8 @@ fn build(
         .ttl(typed.ttl.map_or(defaults.ttl, |span| span.0))
         .until_idle(typed.until_idle)
         .retention(settings.retention)
-        .prefetch(Prefetch::Adaptive);
+        .prefetch(Prefetch::Adaptive)
+        .immediate_takeover(true);
     if let Some(batch) = typed.batch {
         builder = builder.batch(batch);
     }

@@ -131,6 +131,8 @@ mod supervise_storm;
 #[cfg(test)]
 mod support;
 #[cfg(test)]
+mod takeover;
+#[cfg(test)]
 mod tenants;
 #[cfg(test)]
 mod top;

@@ -65,7 +65,7 @@ pub fn read_counts(row: &impl SqlRow, at: usize) -> Result<Counts> {
 pub fn session_columns(leased: &str) -> String {
     format!(
         "s.id, s.label, s.version, s.kinds, s.slots, s.ttl, s.heartbeats, s.opened_at, s.heartbeat_at, s.command, \
-         {leased}, s.cpu"
+         {leased}, s.cpu, s.process"
     )
 }
 
@@ -87,6 +87,7 @@ pub fn read_session(row: &impl SqlRow) -> Result<Session> {
         command: row.parsed(9, WorkerCommand::from_str)?,
         held: row.number(10)?,
         cpu: row.optional_number(11)?.map(Duration::from_micros),
+        process: row.optional_string(12)?,
     })
 }
 

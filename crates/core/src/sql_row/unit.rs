@@ -7,7 +7,7 @@ use crate::priority::Priority;
 use crate::sql_encoding::{UnitAttributes, decode_rights, decode_state, flag, state_code};
 use crate::time::Timestamp;
 use crate::unit::{Payload, Unit, UnitState};
-use crate::unit_state::TransitionInput;
+use crate::unit_state::{Transition, TransitionInput};
 
 /// The columns of a unit that decisions need. `K` is [`SqlRow::Key`].
 #[derive(Debug, Clone)]
@@ -106,12 +106,32 @@ impl<K> UnitRow<K> {
             lost: self.lost,
             started: self.started_at.is_some(),
             created_at: Timestamp::from_micros(self.created_at),
+            ready_at: self.ready_at()?,
             deadline: self.deadline.map(Timestamp::from_micros),
             cancel_requested: self.has(flag::CANCEL_REQUESTED),
             checkpointed: self.has(flag::CHECKPOINTED),
             not_before: (self.code == state_code(UnitState::Blocked))
                 .then_some(Timestamp::from_micros(self.sort_key)),
         })
+    }
+
+    /// When it last became ready.
+    fn ready_at(&self) -> Result<Timestamp> {
+        // Few units have it: the others need not be parsed.
+        let spec = self.spec.as_deref().filter(|spec| spec.contains("\"ready_at\""));
+        let ready_at = UnitAttributes::parse(spec)?.ready_at;
+        Ok(Timestamp::from_micros(ready_at.unwrap_or(self.created_at)))
+    }
+
+    /// The column `spec` after a transition, if it changes: it keeps when the unit became ready, because
+    /// a claim overwrites the rank.
+    pub fn spec_after(&self, step: &Transition) -> Result<Option<String>> {
+        let ready_at = self.priority.ready_at(step.sort_key);
+        if step.state != UnitState::Ready || ready_at == self.ready_at()? {
+            return Ok(None);
+        }
+        let attributes = UnitAttributes::parse(self.spec.as_deref())?;
+        UnitAttributes { ready_at: Some(ready_at.as_micros()), ..attributes }.to_column()
     }
 
     /// Builds the unit.

@@ -18,6 +18,7 @@ pub(crate) fn unit_in(state: UnitState) -> TransitionInput {
         lost: 0,
         started: state == Leased,
         created_at: NOW - Duration::from_secs(100),
+        ready_at: NOW - Duration::from_secs(50),
         deadline: None,
         cancel_requested: false,
         checkpointed: false,

@@ -21,6 +21,7 @@ fn units() -> impl Strategy<Value = TransitionInput> {
         lost: c.1,
         started: c.2,
         created_at: NOW - Duration::from_secs(t.0),
+        ready_at: NOW - Duration::from_secs(t.0 / 2),
         deadline: t.1.map(|by| NOW - Duration::from_secs(2500) + Duration::from_secs(by)),
         cancel_requested: c.3,
         checkpointed: t.3,
@@ -153,6 +154,7 @@ proptest! {
             let by = Duration::from_micros(shift.unsigned_abs());
             let later = TransitionInput {
                 created_at: unit.created_at + by,
+                ready_at: unit.ready_at + by,
                 deadline: unit.deadline.map(|deadline| deadline + by),
                 not_before: unit.not_before.map(|due| due + by),
                 ..unit

@@ -171,6 +171,7 @@ impl SessionRecord {
             cpu: self.cpu,
             held: self.held.len() as u64,
             command: self.order,
+            process: self.new.process.clone(),
         }
     }
 }

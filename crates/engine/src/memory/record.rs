@@ -24,6 +24,8 @@ pub(super) struct UnitRecord {
     pub(super) bytes: u64,
     /// Rank when ready, due time when scheduled, end when final.
     pub(super) sort_key: Timestamp,
+    /// When it last became ready; when it was sent, if it never did.
+    pub(super) ready_at: Timestamp,
     pub(super) window: DedupWindow,
     pub(super) not_before: Option<Timestamp>,
     /// The dependencies that have not ended.
@@ -78,7 +80,8 @@ impl UnitRecord {
         };
         let (not_before, on_failure) = (new.not_before, new.dependencies.on_failure);
         let (failures, awaited) = (Vec::new(), new.awaited);
-        Self { unit, bytes, sort_key: now, window, not_before, waits_for, on_failure, failures, awaited }
+        let (sort_key, ready_at) = (now, now);
+        Self { unit, bytes, sort_key, ready_at, window, not_before, waits_for, on_failure, failures, awaited }
     }
 
     pub(super) fn lane(&self) -> LaneKey {
@@ -132,6 +135,7 @@ impl UnitRecord {
             lost: unit.lost,
             started: self.is_started(),
             created_at: unit.created_at,
+            ready_at: self.ready_at,
             deadline: unit.deadline,
             cancel_requested: unit.cancel_requested,
             checkpointed: unit.checkpoint.is_some(),
@@ -150,6 +154,9 @@ impl UnitRecord {
             UnitState::Ready => unit.priority.ready_at(step.sort_key),
             _ => step.sort_key,
         };
+        if step.state == UnitState::Ready {
+            self.ready_at = unit.since;
+        }
         unit.session = None;
         unit.progress = None;
         if !step.state.is_final() {

@@ -10,6 +10,7 @@ mod elector;
 mod pruner;
 mod rescuer;
 mod scheduler;
+mod takeover;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::time::Duration;
 use longshore_core::store::Retention;
 use longshore_core::{Result, SessionId, Store};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::backoff::{Backoff, jitter};
 
@@ -27,9 +28,13 @@ pub use elector::{Elector, LEADERSHIP_TERM, Leadership, POLL_INTERVAL};
 pub use pruner::Pruner;
 pub use rescuer::Rescuer;
 pub use scheduler::Scheduler;
+use takeover::Takeover;
 
 /// The role that all services share: one process runs all of them and requests one role only.
 pub const MAINTENANCE_ROLE: &str = "upkeep";
+
+/// How long the first takeover may delay the other services.
+const FIRST_TAKEOVER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Which maintenance services a worker runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,17 +78,22 @@ pub trait Service: Send {
 }
 
 /// Runs every service until the future is dropped; they are active while `session` leads.
-/// `scheduled` is notified when a unit may have become due earlier.
+/// `scheduled` is notified when a unit may have become due earlier. Units of processes of this host
+/// that have ended are taken over first.
 pub async fn run_all(
     store: Arc<dyn Store>,
     session: impl Fn() -> Option<SessionId>,
     scheduled: Arc<Notify>,
     retention: Retention,
 ) {
+    let mut takeover = Takeover::new(Arc::clone(&store));
+    // Before the election: a session that ends leaves its role. Errors are retried below.
+    let _ = timeout(FIRST_TAKEOVER_TIMEOUT, takeover.run_once()).await;
     let (elector, leads) = Elector::new(Arc::clone(&store), MAINTENANCE_ROLE);
     let promoter = Promoter::new(Arc::clone(&store), scheduled);
     let pruner = Pruner::new(Arc::clone(&store), retention);
     tokio::join!(
+        takeover.run(),
         elector.campaign(session),
         run_service(Rescuer::new(Arc::clone(&store)), leads.clone()),
         run_service(promoter, leads.clone()),

@@ -8,9 +8,11 @@ use longshore_core::worker_session::Session;
 use longshore_core::{Result, Store};
 use tokio::time::Instant;
 
+use super::takeover::{LocalDeaths, stalled};
 use super::{Service, ServiceReport};
 
-/// Watches every session's heartbeat and ends sessions without a beat for their ttl.
+/// Watches every session's heartbeat. Ends sessions without a beat for their ttl, and sessions of
+/// processes that have ended on this host.
 pub struct Rescuer {
     store: Arc<dyn Store>,
     watch: FailureDetector,
@@ -38,7 +40,8 @@ impl Service for Rescuer {
 
     async fn run_once(&mut self, now: Instant) -> Result<ServiceReport> {
         let sessions = self.store.sessions().await?;
-        let dead = self.watch.poll(&sessions, now.into_std(), MAX_POLL_GAP);
+        let mut dead = self.watch.poll(&sessions, now.into_std(), MAX_POLL_GAP);
+        dead.extend(LocalDeaths::among(&sessions).await.ended.iter().map(stalled));
         let next = Some(poll_interval(&sessions));
         if dead.is_empty() {
             return Ok(ServiceReport { next, ..ServiceReport::default() });

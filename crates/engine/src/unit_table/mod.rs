@@ -523,9 +523,8 @@ mod tests {
     #[tokio::test]
     async fn units_that_are_started_ahead_run_when_slots_are_free() {
         let (store, kind, session) = (MemoryStore::default(), Kind::new("k").unwrap(), SessionId::new());
-        let (label, version, ttl) = (String::new(), String::new(), std::time::Duration::from_secs(60));
-        let kinds = BTreeMap::new();
-        let new = NewSession { id: session, label, version, kinds, slots: 2, ttl };
+        let ttl = std::time::Duration::from_secs(60);
+        let new = NewSession { slots: 2, ttl, ..NewSession::new(session, "") };
         store.open_session(new).await.unwrap();
         let units = (0..8).map(|i| NewUnit::new(kind.clone(), serde_json::json!(i))).collect();
         store.send(&Scope::All, units).await.unwrap();

@@ -6,6 +6,7 @@ use std::time::Duration;
 use longshore::services::{Promoter, Pruner, Rescuer, Service, ServiceReport};
 use longshore::store::{Queries, Retention, WorkerApi};
 use longshore::{Scope, Services, SessionId, UnitState, worker_session::NewSession};
+use longshore_process::ProcessIdentity;
 use longshore_testkit::Fault;
 use serde_json::json;
 use tokio::time::Instant;
@@ -128,4 +129,33 @@ async fn when_the_leader_dies_another_takes_over_within_seconds() {
     };
     let (report, ()) = tokio::join!(second.run(), watcher);
     assert_eq!(report.unwrap().done, 1);
+}
+
+/// Opens a session of a process: the identity of this one, with another start time or host.
+async fn session_of_process(harness: &Harness, changed: impl Fn(u64, &str) -> (u64, String)) {
+    let text = ProcessIdentity::current().unwrap().to_string();
+    let mut parts = text.splitn(3, ' ');
+    let mut next = || parts.next().unwrap();
+    let (pid, start_time, host) = (next(), next(), next());
+    let (start_time, host) = changed(start_time.parse().unwrap(), host);
+    let process = Some(format!("{pid} {start_time} {host}"));
+    let session = NewSession { process, ..NewSession::new(SessionId::new(), "of a process") };
+    harness.store.open_session(session).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_ends_at_once_if_its_process_on_this_host_has_ended() {
+    let harness = Harness::new();
+    session_of_process(&harness, |start_time, host| (start_time - 1, host.to_owned())).await;
+    Rescuer::new(harness.store.clone()).run_once(Instant::now()).await.unwrap();
+    assert_eq!(harness.store.sessions().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_session_of_a_running_or_unknown_process_waits_for_its_ttl() {
+    let harness = Harness::new();
+    session_of_process(&harness, |start_time, host| (start_time, host.to_owned())).await;
+    session_of_process(&harness, |start_time, host| (start_time - 1, format!("{host}-other"))).await;
+    Rescuer::new(harness.store.clone()).run_once(Instant::now()).await.unwrap();
+    assert_eq!(harness.store.sessions().await.unwrap().len(), 2);
 }

@@ -108,3 +108,30 @@ async fn a_permit_that_is_given_back_is_handed_to_the_next_if_that_is_awake() {
     assert_eq!(busy().await, (0, 1));
     granted(&*permits, &second).await;
 }
+
+/// More values than Lua passes to one command.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn thousands_of_permits_of_one_process_are_renewed_and_released_together() {
+    const PERMITS: u32 = 9_000;
+    let server = server(RedisPersistence::EverySecond).await;
+    let permits = open(&server.url());
+    let mut acquiring = JoinSet::new();
+    for _ in 0..PERMITS {
+        let permits = Arc::clone(&permits);
+        acquiring.spawn(async move {
+            let ask = AcquireRequest { max: PERMITS, ..ask(LONG) };
+            granted(&*permits, &ask).await;
+            ask.id
+        });
+    }
+    let ids = acquiring.join_all().await;
+    assert_eq!(permits.renew(pool(), &ids, LONG).await.unwrap(), []);
+    // A waiter makes the release a batched one.
+    let waiter = wait(LONG);
+    let waiting = AcquireRequest { max: PERMITS, weight: 1, ..waiter };
+    permits.acquire(pool(), &waiting).await.unwrap();
+    permits.release(pool(), &ids, false).await.unwrap();
+    until_granted(&*permits, &waiting).await;
+    assert_eq!(permits.stats(pool()).await.unwrap().unwrap().in_use, 1);
+    assert_eq!(permits.renew(pool(), &ids, LONG).await.unwrap().len(), ids.len(), "all are released");
+}

@@ -76,8 +76,8 @@ async fn run_batch(fixture: &StoreFixture) {
 async fn open_session(fixture: &StoreFixture) -> SessionId {
     let id = SessionId::new();
     let kinds = [(Kind::new("row").unwrap(), Policy::default())].into();
-    let (label, version) = ("test".to_owned(), "1".to_owned());
-    let new = NewSession { id, label, version, kinds, slots: CHUNK, ttl: Duration::from_secs(60) };
+    let ttl = Duration::from_secs(60);
+    let new = NewSession { kinds, slots: CHUNK, ttl, ..NewSession::new(id, "test") };
     fixture.store.open_session(new).await.unwrap();
     id
 }

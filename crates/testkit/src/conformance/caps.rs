@@ -1,8 +1,9 @@
 //! Cap keys: how many units with the same key may be leased at once.
 
+use longshore_core::batch::BatchAction;
 use longshore_core::store::ClaimRequest;
 use longshore_core::unit::ConcurrencyCap;
-use longshore_core::{NewUnit, Outcome};
+use longshore_core::{BatchId, Kind, NewBatch, NewUnit, Outcome};
 
 use super::helpers::*;
 use crate::StoreFixture;
@@ -59,4 +60,53 @@ pub(super) async fn keys_of_tenants_and_queues_are_counted_apart(fixture: &Store
     fixture.send(NewUnit { queue: queue("other"), ..capped("host", 1) }).await;
     let session = fixture.session().await;
     assert_eq!(fixture.claim(session, 9).await.len(), 3);
+}
+
+/// Opens a sealed batch of three units with one cap key.
+async fn capped_batch(fixture: &StoreFixture, name: &str) -> BatchId {
+    let id = fixture.open_batch(NewBatch::new(batch_id(name))).await.id;
+    let units = (0..3).map(|_| capped("host", 1)).collect();
+    fixture.add_chunk(&id, "", "end", units).await;
+    fixture.store.seal_batch(&ALL, &id).await.unwrap();
+    fixture.clock.advance(secs(1));
+    id
+}
+
+pub(super) async fn parked_units_of_a_paused_batch_do_not_block_their_key(fixture: &StoreFixture) {
+    let session = fixture.session().await;
+    fixture.send(capped("host", 1)).await;
+    let first = fixture.claim_one(session).await;
+    let paused = capped_batch(fixture, "paused").await;
+    let open = capped_batch(fixture, "open").await;
+    assert!(fixture.claim(session, 9).await.is_empty(), "the key is at its limit");
+    fixture.act_on_batch(&paused, BatchAction::Pause { reason: "test".to_owned() }).await;
+    let mut held = first;
+    for _ in 0..3 {
+        fixture.finish(session, held.lease, done()).await;
+        held = fixture.claim_one(session).await;
+        assert_eq!(held.unit.batch.as_ref(), Some(&open));
+    }
+    fixture.act_on_batch(&paused, BatchAction::Resume).await;
+    for _ in 0..3 {
+        fixture.finish(session, held.lease, done()).await;
+        held = fixture.claim_one(session).await;
+        assert_eq!(held.unit.batch.as_ref(), Some(&paused));
+    }
+}
+
+pub(super) async fn parked_units_of_another_kind_do_not_block_their_key(fixture: &StoreFixture) {
+    let session = fixture.session().await;
+    fixture.send(capped("host", 1)).await;
+    let first = fixture.claim_one(session).await;
+    let other = Kind::new("other").unwrap();
+    let theirs = fixture.send(NewUnit { kind: other.clone(), ..capped("host", 1) }).await;
+    fixture.clock.advance(secs(1));
+    let ours = fixture.send(capped("host", 1)).await;
+    let both = || ClaimRequest { kinds: vec![kind(), other.clone()], ..claim(session, 9) };
+    assert!(fixture.claim_with(both()).await.units.is_empty(), "the key is at its limit");
+    fixture.finish(session, first.lease, done()).await;
+    let held = fixture.claim_one(session).await;
+    assert_eq!(held.unit.id, ours, "this worker does not handle the first unit");
+    fixture.finish(session, held.lease, done()).await;
+    assert_eq!(ids(&fixture.claim_with(both()).await.units), [theirs]);
 }

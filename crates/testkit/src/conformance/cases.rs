@@ -48,6 +48,9 @@ macro_rules! __with_cases {
                 high_goes_before_normal_before_low
                 a_low_unit_that_has_aged_passes_a_new_high_one
                 a_unit_ranks_by_when_it_became_ready
+                a_released_unit_keeps_its_place
+                a_released_unit_does_not_pass_units_that_were_ready_before_it
+                an_interrupted_unit_keeps_its_place
                 only_the_asked_kinds_are_claimed
                 only_the_asked_queues_are_claimed
                 only_the_asked_batch_is_claimed
@@ -179,6 +182,8 @@ macro_rules! __with_cases {
                 every_end_of_a_lease_frees_its_key
                 capped_units_are_never_claimed_ahead
                 keys_of_tenants_and_queues_are_counted_apart
+                parked_units_of_a_paused_batch_do_not_block_their_key
+                parked_units_of_another_kind_do_not_block_their_key
             }
             lanes {
                 nobody_starves

@@ -1,7 +1,7 @@
 //! Claim order: which ready unit is claimed first, and by which claims.
 
 use longshore_core::store::{ClaimRequest, Queues};
-use longshore_core::{Kind, NewBatch, NewUnit, Priority};
+use longshore_core::{Kind, NewBatch, NewUnit, Outcome, Priority, UnitId};
 
 use super::helpers::*;
 use crate::StoreFixture;
@@ -56,6 +56,55 @@ pub(super) async fn a_unit_ranks_by_when_it_became_ready(fixture: &StoreFixture)
     fixture.promote().await;
     let session = fixture.session().await;
     assert_eq!(ids(&fixture.claim(session, 2).await), [sent_later, scheduled]);
+}
+
+/// Leases all ready units, which must be `expected` in this order, and releases them.
+async fn assert_order_after_release(fixture: &StoreFixture, expected: &[UnitId]) {
+    let session = fixture.session().await;
+    for turn in ["at first", "after the release"] {
+        let held = fixture.claim_with(ClaimRequest { prefetch: 9, ..claim(session, 0) }).await.units;
+        assert_eq!(ids(&held), expected, "{turn}");
+        fixture.store.release(session, &leases(&held)).await.unwrap();
+        fixture.clock.advance(secs(1));
+    }
+}
+
+pub(super) async fn a_released_unit_keeps_its_place(fixture: &StoreFixture) {
+    let mut sent = vec![];
+    for _ in 0..3 {
+        sent.push(fixture.send(unit()).await);
+        fixture.clock.advance(secs(1));
+    }
+    assert_order_after_release(fixture, &sent).await;
+}
+
+pub(super) async fn a_released_unit_does_not_pass_units_that_were_ready_before_it(fixture: &StoreFixture) {
+    let session = fixture.session().await;
+    let retried = fixture.send_and_finish(session, retry_after(secs(60))).await;
+    let failed = fixture.send_and_finish(session, failed()).await;
+    let scheduled = fixture.send(NewUnit { not_before: Some(fixture.now() + secs(90)), ..unit() }).await;
+    fixture.clock.advance(secs(30));
+    let sent_later = fixture.send(unit()).await;
+    for _ in 0..2 {
+        fixture.clock.advance(secs(40));
+        fixture.promote().await;
+    }
+    fixture.clock.advance(secs(1));
+    fixture.retry(failed).await;
+    assert_order_after_release(fixture, &[sent_later, retried, scheduled, failed]).await;
+}
+
+pub(super) async fn an_interrupted_unit_keeps_its_place(fixture: &StoreFixture) {
+    let session = fixture.session().await;
+    let snoozed = fixture.send_and_finish(session, Outcome::Snooze(secs(60))).await;
+    fixture.clock.advance(secs(30));
+    let sent_later = fixture.send(unit()).await;
+    fixture.clock.advance(secs(60));
+    fixture.promote().await;
+    let held = fixture.claim(session, 2).await;
+    assert_eq!(ids(&held), [sent_later, snoozed]);
+    fixture.finish_all(session, &held, Outcome::Interrupted).await;
+    assert_eq!(ids(&fixture.claim(session, 2).await), [sent_later, snoozed]);
 }
 
 pub(super) async fn only_the_asked_kinds_are_claimed(fixture: &StoreFixture) {

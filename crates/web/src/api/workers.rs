@@ -70,7 +70,8 @@ impl From<WorkerView> for Session {
         let (opened_at, beat_at) = (view.opened_at, view.beat_at);
         let ttl = Duration::try_from_secs_f64(view.ttl_seconds).unwrap_or_default();
         let cpu = view.cpu_seconds.and_then(|cpu| Duration::try_from_secs_f64(cpu).ok());
-        Self { id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, held, command: order, cpu }
+        let (command, process) = (order, None);
+        Self { id, label, version, kinds, slots, ttl, beats, opened_at, beat_at, held, command, cpu, process }
     }
 }
 

@@ -97,6 +97,7 @@ fn build(
     // Inference has already retried until the deadline: another run would only be later.
     let policy = Policy { retry: RetryPolicy::never(), max_lost: 5, ..Policy::default() };
     let worker = Worker::builder(Arc::clone(&connected.store))
+        .immediate_takeover(true)
         .slots(slots)
         .queues(Queues::Named(queues))
         .scope(settings.scope())

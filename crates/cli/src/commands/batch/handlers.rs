@@ -145,6 +145,7 @@ impl<'a> BatchWorkers<'a> {
             .scope(scope)
             .label(label())
             .services(Services::None)
+            .immediate_takeover(true)
             .ttl(self.settings.worker.ttl))
     }
 }

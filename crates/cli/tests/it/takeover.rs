@@ -1,0 +1,128 @@
+//! Takeover from a killed process of the same host: no wait for the TTL, but for its child processes.
+
+use std::cell::RefCell;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use longshore_testkit::servers::PrivatePostgres;
+
+use crate::batch_job::{BatchJob, SharedPostgres};
+use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually, signal, stretch};
+
+/// No test waits this long for a heartbeat.
+const LONG_TTL: &str = "600s";
+/// Kills in a row, each followed by a run.
+const KILLS: u64 = 4;
+/// More than all runs together take, and much less than the TTL.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn slow_job() -> BatchJob {
+    let script = "script = \"script.toml\"";
+    BatchJob::good(200).with(&[(script, &format!("{script}\ndelay = \"50ms\""))])
+}
+
+/// Kills run after run, then lets one finish.
+fn kill_and_rerun(job: &BatchJob) {
+    let config = job.dir.read("longshore.toml").replace("ttl = \"1s\"", &format!("ttl = \"{LONG_TTL}\""));
+    job.dir.write("longshore.toml", config);
+    let began = Instant::now();
+    for kill in 1..=KILLS {
+        let mut run = job.start(&[]);
+        job.wait_for_effects(kill * 20);
+        run.kill();
+    }
+    job.run(&[]).ok();
+    assert!(began.elapsed() < stretch(LIMIT), "{:?}", began.elapsed());
+    assert_eq!(job.batch()["done"], 200);
+    job.assert_exact();
+}
+
+#[test]
+fn a_rerun_after_a_kill_does_not_wait_for_the_ttl_on_sqlite() {
+    kill_and_rerun(&slow_job());
+}
+
+#[test]
+fn a_rerun_after_a_kill_does_not_wait_for_the_ttl_on_postgres() {
+    let server: SharedPostgres = Rc::new(RefCell::new(PrivatePostgres::start().unwrap()));
+    let database = format!("database = \"{}\"", server.borrow().url());
+    let script = "script = \"script.toml\"";
+    let job = BatchJob::good(200)
+        .with(&[
+            ("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str()),
+            (script, &format!("{script}\ndelay = \"50ms\"")),
+        ])
+        .move_to(&server, &server, &[]);
+    job.seed();
+    kill_and_rerun(&job);
+}
+
+/// The pid of the orphan reaper that this process started.
+fn reaper_of(worker: &ChildGuard) -> Option<u32> {
+    let output = Command::new("pgrep").args(["-f", "-P", &worker.0.id().to_string(), "reaper"]).output();
+    String::from_utf8(output.unwrap().stdout).unwrap().trim().parse().ok()
+}
+
+/// The first run of the unit sleeps; the second ends.
+const ONE_AT_A_TIME: &str = "exec 9> lock; flock -n 9 || echo overlap >> runs; echo run >> runs; \
+     test $(grep -c run runs) = 2 || sleep 600";
+
+fn start_worker(dir: &TestDir, more: &[&str]) -> ChildGuard {
+    dir.start(&[&["worker", "--ttl", LONG_TTL], more].concat())
+}
+
+#[test]
+fn units_of_a_killed_worker_run_again_once_its_child_processes_have_ended() {
+    let dir = TestDir::new();
+    let id = dir.submit_script(ONE_AT_A_TIME, &[]);
+    let mut killed = start_worker(&dir, &[]);
+    eventually(TIMEOUT, || dir.read("runs").contains("run").then_some(()));
+    // A reaper that makes no progress leaves the child process running.
+    let reaper = eventually(TIMEOUT, || reaper_of(&killed));
+    assert!(signal(reaper, "STOP"));
+    killed.kill();
+    let mut next = start_worker(&dir, &["--until-idle"]);
+    eventually(TIMEOUT, || dir.read("stderr").contains("waiting for its child processes").then_some(()));
+    assert_eq!((dir.unit(&id)["state"].as_str(), dir.read("runs").as_str()), (Some("leased"), "run\n"));
+    assert!(signal(reaper, "CONT"));
+    assert_eq!(next.ends_within(LIMIT), 0);
+    assert_eq!(dir.read("runs"), "run\nrun\n", "no overlap");
+    assert_eq!(dir.unit(&id)["state"], "done");
+}
+
+#[test]
+fn a_worker_that_is_only_stopped_keeps_its_units() {
+    let dir = TestDir::new();
+    let id = dir.submit_script("sleep 600", &[]);
+    let stopped = dir.start(&["worker", "--ttl", "6s"]);
+    eventually(TIMEOUT, || (dir.unit(&id)["state"] == "leased").then_some(()));
+    stopped.signal("STOP");
+    let _next = dir.start(&["worker", "--slots", "1"]);
+    // The other worker says what it waits for, and waits.
+    eventually(TIMEOUT, || dir.read("stderr").contains("sends no heartbeat").then_some(()));
+    let unit = dir.unit(&id);
+    assert_eq!((unit["state"].as_str(), unit["lost"].as_u64()), (Some("leased"), Some(0)), "{unit}");
+}
+
+/// Needs root: the worker gets a PID namespace of its own.
+#[test]
+fn units_of_a_worker_in_another_pid_namespace_wait_for_the_ttl() {
+    let dir = TestDir::new();
+    if !dir.is_root() {
+        return;
+    }
+    let id = dir.submit_script("sleep 600", &[]);
+    let outside = dir.command(&["worker", "--ttl", "6s"]);
+    let mut inside = Command::new("unshare");
+    inside.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(outside.get_program());
+    inside.args(outside.get_args()).current_dir(dir.path("")).process_group(0);
+    let mut worker = ChildGuard(inside.spawn().unwrap());
+    eventually(TIMEOUT, || (dir.unit(&id)["state"] == "leased").then_some(()));
+    worker.kill();
+    let _next = dir.start(&["worker", "--slots", "1"]);
+    eventually(TIMEOUT, || dir.read("stderr").contains("sends no heartbeat").then_some(()));
+    assert_eq!(dir.unit(&id)["lost"], 0, "the TTL has not passed");
+    eventually(TIMEOUT, || (dir.unit(&id)["lost"] == 1).then_some(()));
+}

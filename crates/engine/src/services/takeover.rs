@@ -1,0 +1,129 @@
+//! Takes over from processes of this host that ended without closing their sessions, as after
+//! `kill -9`. Their units need not wait for the ttl: the system knows that the process has ended.
+//!
+//! Every worker with services does this once when it starts, without being elected: the process that
+//! led may be the one that ended. Afterwards the leader's rescuer does it with every poll. A session
+//! ends only after the processes that its worker started have ended too. If there is any doubt, such
+//! as with a process of another host or container, the ttl decides.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_core::failure_detector::StalledSession;
+use longshore_core::worker_session::Session;
+use longshore_core::{Result, SessionId, Store};
+use longshore_process::{ProcessIdentity, ProcessState};
+
+/// The first and the longest wait for child processes of a worker that ended.
+const CHILDREN_WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// After this long without a heartbeat, at most, a worker is reported as silent.
+const MAX_SILENCE: Duration = Duration::from_secs(10);
+
+/// The takeover when a worker starts.
+pub(super) struct Takeover {
+    store: Arc<dyn Store>,
+    /// Sessions that were reported as waiting for their child processes.
+    reported: HashSet<SessionId>,
+}
+
+impl Takeover {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self { store, reported: HashSet::new() }
+    }
+
+    /// Ends the sessions of processes that have ended. Returns the other sessions, or `None` if it
+    /// must run again: child processes are still ending, or a session has changed meanwhile.
+    pub(super) async fn run_once(&mut self) -> Result<Option<Vec<Session>>> {
+        let sessions = self.store.sessions().await?;
+        let LocalDeaths { ended, ending } = LocalDeaths::among(&sessions).await;
+        for session in ending.iter().filter(|session| self.reported.insert(session.id)) {
+            let Session { label, held, .. } = session;
+            tracing::warn!(
+                "worker {label} has ended; waiting for its child processes to end before its {held} units run again"
+            );
+        }
+        for session in &ended {
+            let taken = self.store.reclaim(&[stalled(session)]).await?;
+            if taken.sessions > 0 {
+                let (label, units) = (&session.label, taken.requeued + taken.failed);
+                tracing::info!("worker {label} has ended; took over its {units} units");
+            }
+        }
+        Ok((ended.is_empty() && ending.is_empty()).then_some(sessions))
+    }
+
+    /// Runs until every process of this host that ended is taken over from. Then reports workers that
+    /// send no heartbeat: their units wait for the ttl.
+    pub(super) async fn run(mut self) {
+        let mut wait = CHILDREN_WAIT.0;
+        let sessions = loop {
+            match self.run_once().await {
+                Ok(Some(sessions)) => break sessions,
+                Ok(None) => {}
+                Err(error) => tracing::debug!(%error, "cannot look for workers that ended"),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(CHILDREN_WAIT.1);
+        };
+        if let Err(error) = self.report_silent(&sessions).await {
+            tracing::debug!(%error, "cannot look for silent workers");
+        }
+    }
+
+    /// Reports workers that hold units and send no heartbeat for two intervals.
+    async fn report_silent(&self, earlier: &[Session]) -> Result<()> {
+        let holders = earlier.iter().filter(|session| session.held > 0);
+        let Some(wait) = holders.map(|session| session.ttl / 3).max() else { return Ok(()) };
+        tokio::time::sleep(wait.min(MAX_SILENCE)).await;
+        for Session { id, beats, label, held, ttl, .. } in self.store.sessions().await? {
+            let is_silent = |session: &Session| (session.id, session.beats) == (id, beats);
+            if held > 0 && earlier.iter().any(is_silent) {
+                tracing::warn!(
+                    "worker {label} sends no heartbeat; its {held} units run again {ttl:?} after its last one"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sessions of processes of this host that have ended.
+#[derive(Debug, Default)]
+pub(super) struct LocalDeaths {
+    /// Their child processes have ended too.
+    pub(super) ended: Vec<Session>,
+    /// Their child processes are being killed.
+    ending: Vec<Session>,
+}
+
+impl LocalDeaths {
+    /// Checks the processes of these sessions, if any names its process.
+    pub(super) async fn among(sessions: &[Session]) -> Self {
+        let named: Vec<Session> =
+            sessions.iter().filter(|session| session.process.is_some()).cloned().collect();
+        if named.is_empty() {
+            return Self::default();
+        }
+        tokio::task::spawn_blocking(|| Self::check(named)).await.unwrap_or_default()
+    }
+
+    fn check(named: Vec<Session>) -> Self {
+        let mut deaths = Self::default();
+        for session in named {
+            let process: Option<ProcessIdentity> =
+                session.process.as_ref().and_then(|text| text.parse().ok());
+            match process.map(|process| process.state()) {
+                Some(ProcessState::Ended) => deaths.ended.push(session),
+                Some(ProcessState::ChildrenEnding) => deaths.ending.push(session),
+                Some(ProcessState::Running | ProcessState::Unknown) | None => {}
+            }
+        }
+        deaths
+    }
+}
+
+/// The session as the store ends it.
+pub(super) fn stalled(session: &Session) -> StalledSession {
+    StalledSession { session: session.id, beats: session.beats }
+}

@@ -1,0 +1,237 @@
+//! The identity of a process, and whether that process has certainly ended.
+//!
+//! A process id alone identifies nothing: ids are reused, and each container has its own. An identity
+//! adds the start time and all that must be equal for this process to see the other one: the boot,
+//! the host name (clones of a virtual machine have the boot id of the original), the namespaces and
+//! the user. If anything differs or cannot be read, the state is [`ProcessState::Unknown`].
+
+use std::fmt;
+use std::fs::{read_link, read_to_string};
+use std::str::FromStr;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, getuid, test_kill_process};
+
+use crate::orphan_reaper::is_marked;
+use crate::signal::to_pid;
+
+/// Identifies one process. Its text form is for a store that processes of several hosts share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProcessIdentity {
+    /// Equal for all processes that can see each other.
+    host: String,
+    pid: u32,
+    /// Ticks between the boot and the start of the process.
+    start_time: u64,
+}
+
+/// What this process knows about another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcessState {
+    /// It exists.
+    Running,
+    /// It has ended; processes that it started through its [`crate::OrphanReaper`] are being killed.
+    ChildrenEnding,
+    /// It has ended, and so have all processes that its reaper can find.
+    Ended,
+    /// It ran on another host, in another container, or as another user; or the system reports too
+    /// little.
+    Unknown,
+}
+
+impl ProcessIdentity {
+    /// The identity of this process, if the system reports all of it (Linux).
+    pub fn current() -> Option<Self> {
+        let pid = std::process::id();
+        let host = host(pid)?;
+        let start_time = ProcessStat::read(pid)?.start_time;
+        Some(Self { host, pid, start_time })
+    }
+
+    /// Whether the process exists, seen from this process.
+    pub fn state(&self) -> ProcessState {
+        let (own_host, pid) = (host(std::process::id()), to_pid(self.pid));
+        let (Some(_), Some(pid)) = (own_host.filter(|own| *own == self.host), pid) else {
+            return ProcessState::Unknown;
+        };
+        match self.has_ended(pid) {
+            false => ProcessState::Running,
+            true => match is_marked(&mark_prefix(self.pid, self.start_time)) {
+                Some(true) => ProcessState::ChildrenEnding,
+                Some(false) => ProcessState::Ended,
+                None => ProcessState::Unknown,
+            },
+        }
+    }
+
+    fn has_ended(&self, pid: Pid) -> bool {
+        if test_kill_process(pid) == Err(Errno::SRCH) {
+            return true;
+        }
+        // Without a readable `stat` the process may exist: it counts as running.
+        ProcessStat::read(self.pid).is_some_and(|stat| stat.start_time != self.start_time || stat.is_zombie())
+    }
+}
+
+impl fmt::Display for ProcessIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.pid, self.start_time, self.host)
+    }
+}
+
+/// The text is not an identity that this version writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InvalidIdentity;
+
+impl FromStr for ProcessIdentity {
+    type Err = InvalidIdentity;
+
+    fn from_str(text: &str) -> Result<Self, InvalidIdentity> {
+        let mut parts = text.splitn(3, ' ');
+        let mut next = || parts.next().ok_or(InvalidIdentity);
+        let (pid, start_time, host) = (next()?, next()?, next()?);
+        Ok(Self {
+            host: host.to_owned(),
+            pid: pid.parse().map_err(|_| InvalidIdentity)?,
+            start_time: start_time.parse().map_err(|_| InvalidIdentity)?,
+        })
+    }
+}
+
+/// How the mark of a process's [`crate::OrphanReaper`] begins.
+pub(crate) fn mark_prefix(pid: u32, start_time: u64) -> String {
+    format!("{pid:x}-{start_time:x}-")
+}
+
+/// [`mark_prefix`] of this process.
+pub(crate) fn own_mark_prefix() -> String {
+    let pid = std::process::id();
+    mark_prefix(pid, ProcessStat::read(pid).map_or(0, |stat| stat.start_time))
+}
+
+/// Everything that must be equal for two processes to see each other. `pid` is the id of this
+/// process.
+fn host(pid: u32) -> Option<String> {
+    if !proc_shows_all(pid)? {
+        return None;
+    }
+    let boot = read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let namespace = |kind: &str| Some(read_link(format!("/proc/self/ns/{kind}")).ok()?.display().to_string());
+    let (pids, users) = (namespace("pid")?, namespace("user")?);
+    // Start times are relative to the time namespace. Linux before 5.6 has none.
+    let times = namespace("time").unwrap_or_default();
+    Some(format!("{} {pids} {users} {times} {} {name}", boot.trim(), getuid().as_raw()))
+}
+
+/// Whether `/proc` belongs to the PID namespace of this process and hides no process.
+fn proc_shows_all(pid: u32) -> Option<bool> {
+    let status = read_to_string("/proc/self/status").ok()?;
+    // One id per namespace, from that of `/proc` to that of the process.
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    let hides = read_to_string("/proc/self/mountinfo").ok()?.contains("hidepid=");
+    Some(ids.trim() == pid.to_string() && !hides)
+}
+
+/// Fields of `/proc/PID/stat`.
+struct ProcessStat {
+    state: char,
+    threads: u64,
+    start_time: u64,
+}
+
+impl ProcessStat {
+    fn read(pid: u32) -> Option<Self> {
+        Self::parse(&read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        // The program's name, in parentheses, may contain spaces and parentheses.
+        let (_, fields) = stat.rsplit_once(") ")?;
+        let fields: Vec<&str> = fields.split(' ').collect();
+        let number = |at: usize| fields.get(at)?.parse().ok();
+        Some(Self { state: fields.first()?.chars().next()?, threads: number(17)?, start_time: number(19)? })
+    }
+
+    /// Whether all its threads have ended; only its parent has not asked for its exit status.
+    fn is_zombie(&self) -> bool {
+        matches!(self.state, 'Z' | 'X') && self.threads <= 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// An identity of a child process of this one.
+    fn identity_of(pid: u32) -> ProcessIdentity {
+        let start_time = ProcessStat::read(pid).unwrap().start_time;
+        ProcessIdentity { pid, start_time, ..ProcessIdentity::current().unwrap() }
+    }
+
+    #[test]
+    fn a_running_process_is_recognised_by_its_text() {
+        let identity = ProcessIdentity::current().unwrap();
+        let read: ProcessIdentity = identity.to_string().parse().unwrap();
+        assert_eq!((&read, read.state()), (&identity, ProcessState::Running));
+        assert_eq!("12 x host".parse::<ProcessIdentity>(), Err(InvalidIdentity));
+    }
+
+    #[test]
+    fn a_process_has_ended_before_its_parent_reaps_it_and_after() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let identity = identity_of(child.id());
+        assert_eq!(identity.state(), ProcessState::Running);
+        child.kill().unwrap();
+        while identity.state() == ProcessState::Running {
+            std::thread::yield_now();
+        }
+        assert_eq!(identity.state(), ProcessState::Ended, "a zombie");
+        child.wait().unwrap();
+        assert_eq!(identity.state(), ProcessState::Ended);
+    }
+
+    #[test]
+    fn a_process_with_a_reused_id_is_another_process() {
+        let current = ProcessIdentity::current().unwrap();
+        let earlier = ProcessIdentity { start_time: current.start_time - 1, ..current };
+        assert_eq!(earlier.state(), ProcessState::Ended);
+    }
+
+    #[test]
+    fn the_state_of_a_process_of_another_host_is_unknown() {
+        let current = ProcessIdentity::current().unwrap();
+        let elsewhere = ProcessIdentity { host: format!("{}x", current.host), ..current };
+        assert_eq!(elsewhere.state(), ProcessState::Unknown);
+    }
+
+    #[test]
+    fn marked_children_delay_the_end() {
+        let mut parent = Command::new("sleep").arg("600").spawn().unwrap();
+        let identity = identity_of(parent.id());
+        let mark = format!("{}0", mark_prefix(identity.pid, identity.start_time));
+        let mut child = Command::new("sleep").arg("600").env("LONGSHORE_REAPER", &mark).spawn().unwrap();
+        // The reaper is found by its argument; it has no mark in its environment.
+        let mut reaper = Command::new("sh");
+        reaper.args(["-c", "read line", "reaper", &mark]).stdin(std::process::Stdio::piped());
+        let mut reaper = reaper.spawn().unwrap();
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        for process in [&mut child, &mut reaper] {
+            assert_eq!(identity.state(), ProcessState::ChildrenEnding);
+            process.kill().unwrap();
+            process.wait().unwrap();
+        }
+        assert_eq!(identity.state(), ProcessState::Ended);
+    }
+
+    #[test]
+    fn names_with_parentheses_do_not_shift_the_fields() {
+        let stat = "7 (a) R (b) Z 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
+        let stat = ProcessStat::parse(stat).unwrap();
+        assert_eq!((stat.state, stat.threads, stat.start_time), ('Z', 1, 4711));
+        assert!(stat.is_zombie());
+    }
+}
