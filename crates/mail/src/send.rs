@@ -32,9 +32,13 @@ pub trait Transport: Send + Sync {
     async fn close(&self) {}
 }
 
-/// A mail transaction that is ready for data. If it is dropped, nothing is delivered.
+/// A mail transaction that is ready for data. If it is dropped before, nothing is delivered.
 #[async_trait]
 pub trait MailTransaction: Send {
     /// Sends the message's data. From the first byte on it may have been delivered.
-    async fn send_data(self: Box<Self>, message: &SpooledMessage) -> DeliveryOutcome;
+    async fn send_data(&mut self, message: &SpooledMessage) -> DeliveryOutcome;
+
+    /// Releases the connection. Called after the outcome was recorded: a sender that is killed while
+    /// the server takes its time to reply to QUIT must not send the message again.
+    async fn close(self: Box<Self>) {}
 }

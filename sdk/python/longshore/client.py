@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import ssl
+import threading
 import time
 import urllib.error
 import urllib.parse
@@ -20,7 +21,7 @@ import urllib.request
 import uuid
 from contextlib import contextmanager
 
-__all__ = ["Client", "Problem"]
+__all__ = ["Client", "PermitLost", "Problem"]
 
 # Time limit of a request that does not wait for a unit.
 _PATIENCE = 60.0
@@ -36,6 +37,10 @@ class Problem(Exception):
         self.body = body
         self.kind = str(body.get("type", "")).rpartition(":")[2]
         super().__init__(f"{status}: {body.get('detail') or body.get('title') or 'no reason was given'}")
+
+
+class PermitLost(Exception):
+    """The lease of a permit ended while its holder worked: another client may hold the permit now."""
 
 
 class Client:
@@ -121,21 +126,29 @@ class Client:
 
     @contextmanager
     def permit(self, pool, *, wait=60, ttl=60, owner=None, weight=1):
-        """Holds a permit of a bounded pool. Work that takes longer than `ttl` seconds calls `extend()`
-        of the permit before that time is over; the permit also has `fence`."""
+        """Holds a permit of a bounded pool while the block runs, and always releases it. A thread
+        renews its lease of `ttl` seconds. If the lease is lost all the same, the end of the block
+        raises `PermitLost`; long work calls `check()` of the permit, which raises it earlier. The
+        permit also has `lost` and `fence`."""
         body = {"id": str(uuid.uuid4()), "ttl_seconds": ttl, "weight": weight, "owner": owner}
         path = f"/pools/{_name(pool)}/permits"
+        done = threading.Event()
         try:
-            told = self._ask("POST", path, body, {"wait": wait}, patience=wait)
-            yield _Permit(self, path, told, ttl)
+            asked = time.monotonic()
+            grant = self._ask("POST", path, body, {"wait": wait}, patience=wait)
+            permit = _Permit(self, path, grant, ttl, asked)
+            threading.Thread(target=permit._renew, args=(done,), name="longshore-permit", daemon=True).start()
+            yield permit
+            permit.check()
         finally:
+            done.set()
             # Also if the response was lost: the permit may have been granted.
             try:
                 self._ask("POST", f"{path}/{body['id']}/release")
             except (OSError, Problem):
                 pass  # Its lease ends by itself.
 
-    def _ask(self, method, path, body=None, query=None, headers=None, patience=None):
+    def _ask(self, method, path, body=None, query=None, headers=None, patience=None, limit=None):
         query = {name: value for name, value in (query or {}).items() if value is not None}
         url = self._base + path + ("?" + urllib.parse.urlencode(query) if query else "")
         headers = dict(headers or {})
@@ -145,7 +158,7 @@ class Client:
             headers["Authorization"] = f"Bearer {self._token}"
         data = json.dumps(body).encode() if isinstance(body, dict) else body
         request = urllib.request.Request(url, data=data, method=method, headers=headers)
-        limit = _PATIENCE + (patience or 0)
+        limit = limit or _PATIENCE + (patience or 0)
         try:
             with urllib.request.urlopen(request, timeout=limit, context=self._tls) as answer:
                 return json.load(answer)
@@ -155,13 +168,53 @@ class Client:
 
 
 class _Permit:
-    def __init__(self, client, path, told, ttl):
+    def __init__(self, client, path, grant, ttl, asked):
         self._client, self._path, self._ttl = client, path, ttl
-        self.id, self.fence = told["permit"], told["fence"]
+        self.id, self.fence = grant["permit"], grant["fence"]
+        # Whether the server said so.
+        self._lost = False
+        # The lease lasts at least until then, on this machine's clock.
+        self._until = asked + grant["waited_seconds"] + ttl
+
+    @property
+    def lost(self):
+        """Whether another client may hold the permit: the lease was lost, or could not be renewed in time."""
+        return self._lost or time.monotonic() >= self._until
+
+    def check(self):
+        """Raises `PermitLost` if the permit is lost."""
+        if self.lost:
+            try:
+                self.extend()  # Only the server knows whether an overdue lease was lost.
+            except (OSError, Problem) as error:
+                raise PermitLost(f"the lease of permit {self.id} ended, and cannot be renewed") from error
 
     def extend(self, ttl=None):
-        """Renews the lease. A `Problem` with status 409 means that it was lost."""
-        self._client._ask("POST", f"{self._path}/{self.id}/extend", {"ttl_seconds": ttl or self._ttl})
+        """Renews the lease at once, for `ttl` seconds from now on. Raises `PermitLost` if it is lost."""
+        if self._lost:
+            raise PermitLost(f"permit {self.id} is lost")
+        ttl, asked = ttl or self._ttl, time.monotonic()
+        try:
+            path, limit = f"{self._path}/{self.id}/extend", max(1, ttl / 3)
+            self._client._ask("POST", path, {"ttl_seconds": ttl}, limit=limit)
+        except Problem as problem:
+            if problem.status != 409:
+                raise
+            self._lost = True
+            raise PermitLost(f"permit {self.id} is lost") from problem
+        self._ttl, self._until = ttl, asked + ttl
+
+    def _renew(self, done):
+        """Renews the lease until `done`, three times as often as necessary."""
+        pause = self._ttl / 3
+        while not done.wait(pause):
+            try:
+                self.extend()
+                pause = self._ttl / 3
+            except PermitLost:
+                return
+            except (OSError, Problem):
+                pause = min(1, self._ttl / 10)
 
 
 def _name(text):

@@ -470,8 +470,8 @@ fn a_new_certificate_is_used_without_a_restart_and_a_broken_one_is_not() {
 
 /// A Python program that uses a server.
 const CLIENT_PROGRAM: &str = r#"
-import sys
-from longshore.client import Client, Problem
+import sys, time
+from longshore.client import Client, PermitLost, Problem
 client = Client("http://" + sys.argv[1], token=sys.argv[2])
 unit = client.submit("exec", {"argv": ["echo", "hello"]}, key="once", queue="acme/mail")
 assert client.submit("exec", {"argv": ["echo", "hello"]}, key="once", queue="acme/mail") == unit
@@ -491,6 +491,17 @@ with client.permit("erp", wait=1) as permit:
             raise AssertionError("there is only one")
     except Problem as problem:
         assert (problem.status, problem.kind) == (429, "too-many-requests"), problem
+with client.permit("erp", wait=1, ttl=1) as renewed:
+    time.sleep(2.5)
+    renewed.extend()
+try:
+    with client.permit("erp", wait=1, ttl=1) as revoked:
+        client._ask("POST", f"/pools/erp/permits/{revoked.id}/release")
+        while not revoked.lost:
+            time.sleep(0.01)
+    raise AssertionError("it was lost")
+except PermitLost:
+    pass
 with client.permit("acme/erp", wait=0) as own:
     own.extend()
 for pool in ["internal", "other/erp"]:

@@ -31,7 +31,7 @@ impl Transport for FileTransport {
 
 #[async_trait]
 impl MailTransaction for FileTransport {
-    async fn send_data(self: Box<Self>, message: &SpooledMessage) -> DeliveryOutcome {
+    async fn send_data(&mut self, message: &SpooledMessage) -> DeliveryOutcome {
         let name = format!("{}.eml", message.message_id.replace(['/', '\0'], "_"));
         let (path, part) = (self.0.join(&name), self.0.join(format!(".{name}.part")));
         // Rename when complete, so that readers never see a partial message.

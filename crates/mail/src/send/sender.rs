@@ -213,16 +213,18 @@ impl Sender {
         if let Some(until) = self.postpone_until(leased.message(), due) {
             return self.on_disk(move || leased.postpone(until)).await.map(|()| MailSendResult::Postponed);
         }
-        let (leased, outcome) = match self.carrier.begin(leased.message()).await {
-            Err(outcome) => (leased, outcome),
-            Ok(transaction) => {
+        let next = match self.carrier.begin(leased.message()).await {
+            Err(outcome) => self.settle(leased, outcome).await?,
+            Ok(mut transaction) => {
                 let (mut leased, policy, now) = (leased, self.settings.policy.clone(), self.clock.now());
                 let leased = self.on_disk(move || leased.record_data(&policy, now).map(|()| leased)).await?;
                 let outcome = transaction.send_data(leased.message()).await;
-                (leased, outcome)
+                let next = self.settle(leased, outcome).await?;
+                transaction.close().await;
+                next
             }
         };
-        self.settle(leased, outcome).await.map(MailSendResult::Settled)
+        Ok(MailSendResult::Settled(next))
     }
 
     async fn on_disk<T: Send + 'static>(

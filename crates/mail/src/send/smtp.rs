@@ -222,7 +222,7 @@ impl Transport for Smtp {
         if let Some(mut connection) = idle {
             match self.send_envelope(&mut connection, message).await {
                 Ok(replies) => {
-                    return Ok(Box::new(SmtpTransaction { smtp: self.clone(), connection, replies }));
+                    return Ok(Box::new(SmtpTransaction::new(self.clone(), connection, replies)));
                 }
                 // A reply concerns the message. Without one, the server closed the idle connection: connect
                 // again.
@@ -235,7 +235,7 @@ impl Transport for Smtp {
         let connection = self.connect().await;
         let mut connection = connection.map_err(|failure| classify(Stage::Connect, failure))?;
         match self.send_envelope(&mut connection, message).await {
-            Ok(replies) => Ok(Box::new(SmtpTransaction { smtp: self.clone(), connection, replies })),
+            Ok(replies) => Ok(Box::new(SmtpTransaction::new(self.clone(), connection, replies))),
             Err(failure) => Err(self.reset(connection, failure).await),
         }
     }
@@ -287,11 +287,19 @@ struct SmtpTransaction {
     smtp: Smtp,
     connection: Connection,
     replies: RecipientReplies,
+    /// Whether the server replied to the data, so that the connection can be used again.
+    replied: bool,
+}
+
+impl SmtpTransaction {
+    fn new(smtp: Smtp, connection: Connection, replies: RecipientReplies) -> Self {
+        Self { smtp, connection, replies, replied: false }
+    }
 }
 
 #[async_trait]
 impl MailTransaction for SmtpTransaction {
-    async fn send_data(mut self: Box<Self>, message: &SpooledMessage) -> DeliveryOutcome {
+    async fn send_data(&mut self, message: &SpooledMessage) -> DeliveryOutcome {
         let sent = async {
             let answer = self.connection.smtp.message(&message.body).await;
             answer.map_err(|error| smtp_failure(&error))
@@ -301,21 +309,25 @@ impl MailTransaction for SmtpTransaction {
         match timed(limit, sent).await {
             Ok(answer) => {
                 self.connection.messages += 1;
-                self.smtp.return_to_pool(self.connection).await;
+                self.replied = true;
                 let text = answer.message().collect::<Vec<_>>().join(" ");
                 let answer = format!("{} {text}", answer.code());
-                let RecipientReplies { reached, refused, later } = self.replies;
+                let RecipientReplies { reached, refused, later } = std::mem::take(&mut self.replies);
                 match refused.is_empty() && later.is_empty() {
                     true => DeliveryOutcome::Accepted { answer },
                     false => DeliveryOutcome::Partial { answer, reached, refused, later },
                 }
             }
             Err(failure) => {
-                if failure.code.is_some() {
-                    self.smtp.return_to_pool(self.connection).await;
-                }
+                self.replied = failure.code.is_some();
                 classify(Stage::Data, failure)
             }
+        }
+    }
+
+    async fn close(self: Box<Self>) {
+        if self.replied {
+            self.smtp.return_to_pool(self.connection).await;
         }
     }
 }

@@ -9,10 +9,12 @@ recipient's name starts with one of these words, the server answers with an erro
     once    451 the first time        spam    554 to the message itself
     full    552 to the recipient      large   552 to the message itself
     hang    accepts the message and closes the connection without an answer
+    linger  accepts the message, and does not answer the QUIT of the connection
 
 Each connection that ends with QUIT adds a line to FOLDER/quit.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -30,6 +32,7 @@ known = tuple(sys.argv[4:6])
 
 class Handler:
     seen = set()
+    lingering = set()
 
     async def handle_RCPT(self, server, session, envelope, address, options):
         word = address.split("@")[0].split("-")[0].split("+")[0]
@@ -46,6 +49,8 @@ class Handler:
     async def handle_QUIT(self, server, session, envelope):
         with open(os.path.join(folder, "quit"), "a") as quit:
             quit.write(f"{session.peer[1]}\n")
+        if session.peer in self.lingering:
+            await asyncio.sleep(600)
         return "221 bye"
 
     async def handle_DATA(self, server, session, envelope):
@@ -66,6 +71,8 @@ class Handler:
         }
         with open(os.path.join(folder, "arrived"), "a") as arrived:
             arrived.write(json.dumps(line) + "\n")
+        if "linger" in words:
+            self.lingering.add(session.peer)
         if "hang" in words:
             server.transport.close()
             return "250 nobody hears this"

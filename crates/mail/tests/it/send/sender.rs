@@ -44,7 +44,7 @@ impl Transport for FullDisk {
 
 #[async_trait]
 impl MailTransaction for FullDisk {
-    async fn send_data(self: Box<Self>, _: &SpooledMessage) -> DeliveryOutcome {
+    async fn send_data(&mut self, _: &SpooledMessage) -> DeliveryOutcome {
         panic!("what could not be noted must not be handed over");
     }
 }
@@ -82,8 +82,8 @@ impl Transport for SlowTransport {
 
 #[async_trait]
 impl MailTransaction for Gate {
-    async fn send_data(self: Box<Self>, _: &SpooledMessage) -> DeliveryOutcome {
-        if let Some(gate) = self.0 {
+    async fn send_data(&mut self, _: &SpooledMessage) -> DeliveryOutcome {
+        if let Some(gate) = &self.0 {
             gate.acquire().await.expect("open").forget();
         }
         DeliveryOutcome::Accepted { answer: "250 at last".into() }

@@ -57,6 +57,28 @@ async fn a_connection_that_has_carried_enough_ends_with_a_word() {
 }
 
 #[tokio::test]
+async fn a_sender_killed_while_the_server_delays_its_reply_to_quit_sends_nothing_again() {
+    let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
+    let (_folder, spool) = spool();
+    spool.enqueue(&[letter("linger@x.org", "1")], now()).expect("kept");
+    let mut settings = settings(&server, Security::None);
+    settings.max_messages = 1;
+    let carrier = Arc::new(Smtp::new(settings).expect("no TLS"));
+    let quits = async {
+        while server.quit_count().expect("read") == 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        sent = send(&spool, carrier.clone()) => panic!("QUIT has no reply yet: {sent:?}"),
+        () = quits => {}
+    }
+    let sent = send(&spool, carrier).await;
+    assert_eq!((sent.sent, sent.retried, sent.failed), (0, 0, 0), "{sent:?}");
+    assert_eq!(server.messages().expect("read").len(), 1);
+}
+
+#[tokio::test]
 async fn a_message_that_is_too_large_fails_and_a_full_mailbox_is_tried_again() {
     let server = PrivateSmtp::start(MailSecurity::None).expect("a server");
     let (_folder, spool) = spool();
