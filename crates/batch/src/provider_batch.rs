@@ -80,9 +80,9 @@ impl Handler for ProviderBatchHandler {
     }
 }
 
-/// Snoozes while the store does not answer.
+/// Snoozes while the store does not answer, or an operator has to repair it.
 fn store_error(error: Error) -> Verdict {
-    if error.is_retryable() { Verdict::Snooze(STORE_RETRY_DELAY) } else { Verdict::retry("store", error) }
+    if error.is_final() { Verdict::retry("store", error) } else { Verdict::Snooze(STORE_RETRY_DELAY) }
 }
 
 /// Enqueues a batch's runner when it may be missing.

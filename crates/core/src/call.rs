@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::{BatchId, CallId, ProfileName, SessionId, TenantId, UnitId};
+use crate::text::truncate_bytes;
 use crate::unit::check_text;
 use crate::{Error, Result};
 
@@ -249,6 +250,41 @@ pub struct CallRecord {
 }
 
 impl CallRecord {
+    /// The record with numbers and texts that stores accept: what exceeds a limit becomes the limit.
+    /// The numbers of a record come from clients and providers, and a store would reject the other
+    /// records of the same write with it.
+    #[must_use]
+    pub fn clamped(self) -> Self {
+        // The truncated text ends with an ellipsis.
+        let longest = MAX_CALL_TEXT - '…'.len_utf8();
+        let text =
+            |text: String| if text.len() > MAX_CALL_TEXT { truncate_bytes(&text, longest) } else { text };
+        let Self { call, end } = self;
+        let call = NewCall {
+            request_id: text(call.request_id),
+            provider: text(call.provider),
+            model: text(call.model),
+            worker: text(call.worker),
+            reserve_tokens: call.reserve_tokens.min(MAX_TOKENS),
+            reserve_picos: call.reserve_picos.max(0),
+            ..call
+        };
+        let end = end.filter(|end| end.status != CallStatus::Open).map(|end| CallEnd {
+            code: end.code.map(text),
+            model: text(end.model),
+            tier: end.tier.map(text),
+            tokens_in: end.tokens_in.min(MAX_TOKENS),
+            tokens_out: end.tokens_out.min(MAX_TOKENS),
+            tokens_cached: end.tokens_cached.min(MAX_TOKENS),
+            tokens_cache_write: end.tokens_cache_write.min(MAX_TOKENS),
+            tokens_cache_write_long: end.tokens_cache_write_long.min(MAX_TOKENS),
+            latency_ms: end.latency_ms.min(i64::MAX.unsigned_abs()),
+            cost_picos: end.cost_picos.max(0),
+            ..end
+        });
+        Self { call, end }
+    }
+
     /// Rejects numbers and texts that stores could not handle.
     pub fn check(&self) -> Result<()> {
         self.call.check()?;

@@ -82,7 +82,17 @@ pub enum Error {
     /// The store does not support this.
     #[error("{0}")]
     Unsupported(String),
-    /// The store's data is inconsistent, or its driver failed. Do not retry.
+    /// The database rejected the data: a value out of range, a violated constraint. Retrying does not
+    /// help.
+    #[error("the store rejected the data: {message}")]
+    Rejected {
+        /// What was rejected.
+        message: String,
+        /// The driver's error.
+        #[source]
+        source: Option<Box<dyn StdError + Send + Sync>>,
+    },
+    /// The store's data is inconsistent, or its driver failed. An operator must repair it.
     #[error("the store is broken: {message}")]
     Broken {
         /// What was found.
@@ -94,11 +104,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same call may succeed later.
+    /// Whether the same call may succeed later, without a change by an operator.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Unavailable { .. } | Self::DiskFull { .. } => true,
             Self::SessionGone(_)
+            | Self::Rejected { .. }
             | Self::PermissionDenied { .. }
             | Self::NotFound { .. }
             | Self::Invalid(_)
@@ -110,6 +121,35 @@ impl Error {
             | Self::Unsupported(_)
             | Self::Broken { .. } => false,
         }
+    }
+
+    /// Whether the store rejected the request itself: it will never succeed, whatever an operator
+    /// repairs. A writer of results that cannot be made again (outcomes, calls that were paid for)
+    /// gives one up only then. All other errors, unknown ones included, are retried.
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::NotFound { .. }
+            | Self::Invalid(_)
+            | Self::TooLarge { .. }
+            | Self::UnitState(_)
+            | Self::BatchStatus(_)
+            | Self::Unsupported(_)
+            | Self::Rejected { .. } => true,
+            Self::Unavailable { .. }
+            | Self::DiskFull { .. }
+            | Self::SessionGone(_)
+            | Self::PermissionDenied { .. }
+            | Self::Schema { .. }
+            | Self::Broken { .. } => false,
+        }
+    }
+
+    /// Whether a statement that failed with this SQLSTATE fails again because of its data: class 22
+    /// (data exception), 54 (program limit), NOT NULL and CHECK. Other codes are unknown, or tell of
+    /// the server, its configuration, its schema, or of concurrent transactions (unique and foreign
+    /// keys).
+    pub fn is_data_sqlstate(code: &str) -> bool {
+        matches!(code, "23502" | "23514") || code.starts_with("22") || code.starts_with("54")
     }
 
     /// An object that does not exist.
@@ -125,6 +165,7 @@ impl Error {
             Self::Unsupported(words) => Self::Unsupported(words.clone()),
             Self::Unavailable { message, .. } => Self::unavailable(message.clone()),
             Self::DiskFull { .. } => Self::DiskFull { source: None },
+            Self::Rejected { message, .. } => Self::Rejected { message: message.clone(), source: None },
             Self::Broken { message, .. } => Self::Broken { message: message.clone(), source: None },
             other => Self::Broken { message: other.to_string(), source: None },
         }

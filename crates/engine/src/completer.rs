@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use longshore_core::call::CallRecord;
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::{Error, Failure, Outcome, UnitState};
 
@@ -66,11 +67,11 @@ fn replacement(refused: Completion) -> Completion {
     Completion { outcome, commit: calls_only(refused.commit), is_replacement: true, ..refused }
 }
 
-/// Keeps only the call records: what was paid for is recorded whatever the run's outcome is. Drops
-/// call records that the store would reject.
+/// Keeps only the call records: what was paid for is recorded whatever the run's outcome is. Numbers
+/// that the store would reject become the largest that it accepts.
 fn calls_only(commit: Commit) -> Commit {
-    let sound = commit.calls.into_iter().filter(|record| record.check().is_ok());
-    Commit { calls: sound.collect(), ..Commit::default() }
+    let calls = commit.calls.into_iter().map(CallRecord::clamped);
+    Commit { calls: calls.collect(), ..Commit::default() }
 }
 
 /// Records a batch, retrying while the store is unavailable. Returns the batch if the store rejects
@@ -97,7 +98,7 @@ async fn record(worker: &WorkerInner, mut batch: Vec<Completion>) -> Option<Vec<
                 worker.store_failed(&error);
                 backoff.wait().await;
             }
-            Err(error) if !is_invalid_outcome(&error) => {
+            Err(error) if !error.is_final() => {
                 // An operator must repair the store; the outcomes are kept until then.
                 let units = batch.len();
                 tracing::error!(%error, units, "the store cannot record these outcomes; retrying");
@@ -112,19 +113,6 @@ async fn record(worker: &WorkerInner, mut batch: Vec<Completion>) -> Option<Vec<
             }
         }
     }
-}
-
-/// Whether the store rejects the outcome itself, so that recording another one may succeed.
-fn is_invalid_outcome(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Invalid(_)
-            | Error::TooLarge { .. }
-            | Error::Unsupported(_)
-            | Error::UnitState(_)
-            | Error::BatchStatus(_)
-            | Error::NotFound { .. }
-    )
 }
 
 fn apply_results(worker: &WorkerInner, batch: Vec<Completion>, answers: Vec<FinishResult>) {

@@ -43,6 +43,9 @@ pub enum CancelEffect {
     LeftRunning,
     /// The worker was asked to stop it, and is killed if it does not in time.
     Asked,
+    /// One of several calls blocked their worker, which was killed and is replaced. Which one is
+    /// unknown.
+    Blocked,
 }
 
 /// What went wrong.
@@ -104,6 +107,9 @@ pub enum ErrorKind {
         /// The end of its standard error.
         stderr: String,
     },
+    /// The worker process was killed, because one of several calls on it blocked it beyond its time
+    /// limit. Which one is unknown.
+    Interrupted,
     /// The worker sent a message that violates the protocol. It is replaced.
     Protocol {
         /// The violation.
@@ -164,6 +170,7 @@ impl fmt::Display for ErrorKind {
             Self::Timeout { after, effect } => write!(f, "not done within {after:?}; {effect}"),
             Self::Cancelled { effect } => write!(f, "cancelled; {effect}"),
             Self::WorkerDied { exit, signal, stderr } => died(f, *exit, *signal, stderr),
+            Self::Interrupted => f.write_str("its worker was killed: one of its calls blocked it"),
             Self::Protocol { message } => write!(f, "the worker broke the protocol: {message}"),
             Self::StartFailed { message, stderr } => {
                 write!(f, "no worker could be started: {message}{}", tail(stderr))
@@ -200,6 +207,7 @@ impl fmt::Display for CancelEffect {
             Self::Killed => "its worker was killed and is replaced",
             Self::LeftRunning => "it continues, and its result is discarded",
             Self::Asked => "its worker was asked to stop it",
+            Self::Blocked => "one of several calls blocked their worker, which was killed",
         })
     }
 }

@@ -9,6 +9,7 @@ use crate::call::PoolCall;
 use crate::call_state::CallState;
 use crate::error::{CallError, ErrorKind, WorkerRef};
 use crate::payload::CallPayload;
+use crate::scheduler::ScheduledCall;
 
 /// A call on its way through the pool. Its holder must answer it. If a job is dropped, its caller
 /// gets the error that the pool is shutting down.
@@ -20,6 +21,8 @@ pub(crate) struct Job {
     pub(crate) sent: Instant,
     pub(crate) deadline: Instant,
     pub(crate) call_state: Arc<CallState>,
+    /// It may block a worker, so it shares its worker with no other call.
+    pub(crate) isolated: bool,
     pub(crate) progress: Option<mpsc::Sender<CallPayload>>,
     /// The span of the call in the log.
     pub(crate) span: tracing::Span,
@@ -59,6 +62,12 @@ pub(crate) struct CallFailure {
 impl From<ErrorKind> for CallFailure {
     fn from(kind: ErrorKind) -> Self {
         Self { kind, worker: None }
+    }
+}
+
+impl ScheduledCall for Job {
+    fn is_isolated(&self) -> bool {
+        self.isolated
     }
 }
 

@@ -52,6 +52,7 @@ mod shared;
 #[cfg(all(test, feature = "_shuttle"))]
 mod shuttle_tests;
 mod stats;
+mod suspects;
 mod sync;
 mod threads;
 

@@ -32,6 +32,7 @@ pub(crate) fn outcome_label(error: Option<&ErrorKind>) -> &'static str {
         Some(ErrorKind::Timeout { .. }) => "timeout",
         Some(ErrorKind::Cancelled { .. }) => "cancelled",
         Some(ErrorKind::WorkerDied { .. }) => "worker_died",
+        Some(ErrorKind::Interrupted) => "interrupted",
         Some(ErrorKind::Protocol { .. }) => "protocol",
         Some(ErrorKind::StartFailed { .. }) => "start_failed",
         Some(ErrorKind::Full { .. }) => "full",

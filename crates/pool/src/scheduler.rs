@@ -26,6 +26,12 @@ pub(crate) type WorkerId = u64;
 /// The position of a waiting call: its priority, then its sequence number.
 pub(crate) type Ticket = (u8, u64);
 
+/// A call, as the scheduler sees it.
+pub(crate) trait ScheduledCall {
+    /// Whether it must not share its worker with other calls.
+    fn is_isolated(&self) -> bool;
+}
+
 /// The scheduler. `J` is the type of a job.
 #[cfg_attr(test, derive(Clone))]
 pub(crate) struct WorkerScheduler<J> {
@@ -108,7 +114,7 @@ pub(crate) struct PoolCounts {
     pub(crate) closing: bool,
 }
 
-impl<J> WorkerScheduler<J> {
+impl<J: ScheduledCall> WorkerScheduler<J> {
     /// `threads`: workers cannot be killed in the middle of a call, only abandoned.
     pub(crate) fn new(settings: PoolSettings, threads: bool) -> Self {
         Self {
@@ -138,8 +144,12 @@ impl<J> WorkerScheduler<J> {
         if self.closing {
             return CallAdmission::Closing(job);
         }
-        if let Some(id) = self.next_worker() {
-            self.assign(id);
+        // Calls may wait although a worker accepts calls: the next one is isolated. Then no call
+        // overtakes it, or the worker would never be idle.
+        if self.waiting() == 0
+            && let Some(id) = self.next_worker(&job)
+        {
+            self.assign(id, &job);
             return CallAdmission::Assigned(id, job);
         }
         // A call for which a worker is being started does not count against the queue's limit.
@@ -174,8 +184,8 @@ impl<J> WorkerScheduler<J> {
 
     /// Requeues a call that its worker never started. The queue's limit does not apply.
     pub(crate) fn requeue(&mut self, job: J, priority: u8, now: Instant) -> CallAdmission<J> {
-        if let Some(id) = self.next_worker() {
-            self.assign(id);
+        if let Some(id) = self.next_worker(&job) {
+            self.assign(id, &job);
             return CallAdmission::Assigned(id, job);
         }
         self.enqueue(job, priority, now)
@@ -192,12 +202,20 @@ impl<J> WorkerScheduler<J> {
         CallAdmission::Queued(ticket, start)
     }
 
-    /// Takes the next call for a worker, and refills the queue.
-    fn next_job(&mut self) -> Option<J> {
+    /// Takes the next call for a worker that accepts calls, and refills the queue. An isolated call
+    /// waits until a worker is idle, and the calls behind it wait with it.
+    fn next_job(&mut self, id: WorkerId) -> Option<J> {
+        let slot = self.workers.get(&id).filter(|slot| slot.accepts_calls())?;
+        let queued = self.queue.first_key_value().map(|(_, job)| job);
+        let next = queued.or_else(|| self.overflow.first_key_value().map(|(_, (_, job))| job))?;
+        if next.is_isolated() && slot.in_flight > 0 {
+            return None;
+        }
         let next = self.queue.pop_first().map(|(_, job)| job);
-        let next = next.or_else(|| self.overflow.pop_first().map(|(_, (_, job))| job));
+        let next = next.or_else(|| self.overflow.pop_first().map(|(_, (_, job))| job))?;
         self.refill_queue();
-        next
+        self.assign(id, &next);
+        Some(next)
     }
 
     /// Moves calls from the overflow list to free places in the queue.
@@ -226,8 +244,8 @@ impl<J> WorkerScheduler<J> {
         self.overflow.remove(&ticket.1).map(|(_, job)| job)
     }
 
-    /// The worker for the next call: an idle one, else the one with the fewest calls.
-    fn next_worker(&self) -> Option<WorkerId> {
+    /// The worker for a call: an idle one, else the one with the fewest calls.
+    fn next_worker(&self, job: &J) -> Option<WorkerId> {
         let mut best: Option<(usize, WorkerId)> = None;
         for (id, slot) in self.workers.iter().filter(|(_, slot)| slot.accepts_calls()) {
             if slot.in_flight == 0 {
@@ -237,13 +255,14 @@ impl<J> WorkerScheduler<J> {
                 best = Some((slot.in_flight, *id));
             }
         }
-        best.map(|(_, id)| id)
+        best.filter(|_| !job.is_isolated()).map(|(_, id)| id)
     }
 
-    fn assign(&mut self, id: WorkerId) {
+    fn assign(&mut self, id: WorkerId, job: &J) {
         if let Some(slot) = self.workers.get_mut(&id) {
             slot.in_flight += 1;
             slot.calls += 1;
+            slot.isolated = job.is_isolated();
         }
     }
 
@@ -281,7 +300,7 @@ impl<J> WorkerScheduler<J> {
     pub(crate) fn call_skipped(&mut self, id: WorkerId, now: Instant) -> NextAction<J> {
         if let Some(slot) = self.workers.get_mut(&id) {
             slot.in_flight = slot.in_flight.saturating_sub(1);
-            (slot.idle_since, slot.abandon_at) = (now, None);
+            (slot.idle_since, slot.abandon_at, slot.isolated) = (now, None, false);
         }
         self.next(id)
     }
@@ -294,22 +313,28 @@ impl<J> WorkerScheduler<J> {
             slot.phase = Phase::Leaving(EndCause::Surplus);
         }
         match slot.phase {
-            Phase::Leaving(cause) if slot.in_flight == 0 => return NextAction::Stop(cause),
+            Phase::Leaving(cause) if slot.in_flight == 0 => {
+                // Another worker may be replaced now.
+                self.maintenance_requested = true;
+                return NextAction::Stop(cause);
+            }
             Phase::Abandoned => return NextAction::Stop(EndCause::Timeout),
             Phase::Leaving(_) | Phase::Starting => return NextAction::Wait,
             Phase::Working => {}
         }
-        if slot.reached_max_calls() {
+        if slot.nears_max_calls() {
             slot.replace_cause = Some(EndCause::Calls);
             self.maintenance_requested = true;
         }
-        if slot.accepts_calls()
-            && let Some(job) = self.next_job()
-        {
-            self.assign(id);
-            return NextAction::Run(job);
+        if slot.is_used_up() && slot.in_flight == 0 {
+            slot.phase = Phase::Leaving(EndCause::Calls);
+            self.maintenance_requested = true;
+            return NextAction::Stop(EndCause::Calls);
         }
-        self.stop_if_closing(id)
+        match self.next_job(id) {
+            Some(job) => NextAction::Run(job),
+            None => self.stop_if_closing(id),
+        }
     }
 
     fn stop_if_closing(&mut self, id: WorkerId) -> NextAction<J> {
@@ -331,10 +356,8 @@ impl<J> WorkerScheduler<J> {
 
     /// Another call for a busy worker that may prefetch.
     pub(crate) fn prefetch_next(&mut self, id: WorkerId) -> Option<J> {
-        self.workers.get(&id).filter(|slot| slot.accepts_calls() && slot.in_flight > 0)?;
-        let job = self.next_job()?;
-        self.assign(id);
-        Some(job)
+        self.workers.get(&id).filter(|slot| slot.in_flight > 0)?;
+        self.next_job(id)
     }
 
     /// Requests that a worker is replaced; it runs until its replacement is ready.

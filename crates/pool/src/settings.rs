@@ -12,7 +12,8 @@ pub struct PoolSettings {
     pub max: usize,
     /// A worker above `min` stops after it was idle this long.
     pub idle_timeout: Duration,
-    /// A worker is replaced after this many calls, give or take an eighth.
+    /// A worker is given no more calls than this. Its replacement is started when three quarters of
+    /// them are done, or an eighth later, so that not all workers are replaced together.
     pub max_calls: Option<u64>,
     /// A worker is replaced at this age, give or take an eighth.
     pub max_age: Option<Duration>,

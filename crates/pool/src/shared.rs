@@ -21,6 +21,7 @@ use crate::scheduler::{
 };
 use crate::settings::{OnTimeout, PoolSettings, WhenQueueFull};
 use crate::stats::PoolCounters;
+use crate::suspects::SuspectCalls;
 use crate::sync::{Mutex, MutexGuard, lock};
 
 /// State that callers and workers share.
@@ -29,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) settings: PoolSettings,
     pub(crate) counters: PoolCounters,
     pub(crate) registry: OperationRegistry,
+    /// Calls that run alone on a worker.
+    pub(crate) suspects: SuspectCalls,
     /// Waits for calls without a caller.
     pub(crate) detached: DetachedCalls,
     state: Mutex<State>,
@@ -72,6 +75,7 @@ impl Shared {
         let shared = Self {
             counters: PoolCounters::new(&name),
             registry: OperationRegistry::new(&name),
+            suspects: SuspectCalls::default(),
             detached: DetachedCalls::new(),
             name,
             settings,

@@ -77,6 +77,7 @@ impl Scenario {
             sent: now,
             deadline: now + Duration::from_secs(3600),
             call_state: Arc::default(),
+            isolated: false,
             progress: None,
             span: tracing::Span::none(),
         };

@@ -61,7 +61,9 @@ async fn run_one(tx: &mut Tx<'_>, effect: &Effect) -> Result<Result<(), Failure>
 /// disk or a deadlock is an error of the store.
 fn classify_error(error: Error, effect: &Effect) -> Result<Failure> {
     let source = match &error {
-        Error::Broken { source, .. } | Error::Unavailable { source, .. } => source.as_deref(),
+        Error::Broken { source, .. } | Error::Rejected { source, .. } | Error::Unavailable { source, .. } => {
+            source.as_deref()
+        }
         _ => None,
     };
     let server = source

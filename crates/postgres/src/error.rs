@@ -25,13 +25,18 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
         "28P01" | "28000" => broken("PostgreSQL refused user or password", error),
         "3D000" => broken("PostgreSQL has no such database", error),
         "42501" => broken("the PostgreSQL user lacks a privilege", error),
-        // Statement and idle timeouts; then shutdown, crash of another backend, start-up,
-        // resources.
-        "57014" | "25P03" => unavailable("PostgreSQL cancelled a statement that took too long", error),
-        other if other.starts_with("57") || other.starts_with("53") || other.starts_with("08") => {
-            unavailable("PostgreSQL is unavailable", error)
+        data if Error::is_data_sqlstate(data) => Error::Rejected {
+            message: with_server_message("PostgreSQL refused a value", &error),
+            source: Some(Box::new(error)),
+        },
+        // Constraints on several rows, unknown schemas and tables, exceptions of functions.
+        other if ["23", "3F", "42", "P0"].iter().any(|class| other.starts_with(class)) => {
+            broken("PostgreSQL refused a statement", error)
         }
-        _ => broken("PostgreSQL refused a statement", error),
+        "57014" | "25P03" => unavailable("PostgreSQL cancelled a statement that took too long", error),
+        // Shutdown, start-up, crash of another backend, resources, I/O errors, internal errors, and
+        // codes that are not known here.
+        other => unavailable(&format!("PostgreSQL is unavailable (SQLSTATE {other})"), error),
     }
 }
 

@@ -383,6 +383,7 @@ pub(crate) fn copy_error(error: &Error) -> Error {
     match error {
         Error::DiskFull { .. } => Error::DiskFull { source: None },
         Error::Broken { message, .. } => Error::Broken { message: message.clone(), source: None },
+        Error::Rejected { message, .. } => Error::Rejected { message: message.clone(), source: None },
         Error::Invalid(message) => Error::Invalid(message.clone()),
         other => Error::Unavailable { message: other.to_string(), source: None },
     }

@@ -161,6 +161,10 @@ impl From<Error> for Problem {
             }
             Error::NotFound { .. } => Self::not_found(detail),
             Error::Invalid(_) => Self::bad_request(detail),
+            Error::Rejected { .. } => {
+                tracing::warn!(%error, "the store rejected data of a request");
+                Self::bad_request("the store rejected the data")
+            }
             Error::TooLarge { .. } => Self::too_large(detail),
             Error::UnitState(_) | Error::BatchStatus(_) | Error::SessionGone(_) => Self::conflict(detail),
             Error::Unsupported(_) => Self::new(StatusCode::NOT_IMPLEMENTED, "unsupported", detail),

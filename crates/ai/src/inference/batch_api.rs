@@ -8,7 +8,7 @@ use longshore::accounts::{CallEnd, CallMode, CallRecord, Ledger, NewCall};
 use longshore::{CallId, ProfileName, TenantId, UnitId};
 
 use super::admission::AdmissionError;
-use super::billing::{failed, succeeded};
+use super::billing::{failed, recordable, succeeded};
 use super::profile_cache::ResolvedProfile;
 use super::{Inference, InferenceOutcome, InferenceRequest};
 use crate::batches::{BatchProvider, BatchReply};
@@ -47,7 +47,7 @@ impl BatchProfile {
             mode: CallMode::Batch,
             ..failed(&AskError::new(Code::Internal, ""), 0, 0)
         };
-        CallRecord { call, end: Some(end) }
+        recordable(CallRecord { call, end: Some(end) })
     }
 
     async fn call(&self, inference: &Inference, request: &InferenceRequest) -> Result<NewCall, AskError> {
@@ -138,7 +138,7 @@ impl BatchReply {
             }
             Self::Error { code, message, .. } => failed(&AskError::new(*code, message.clone()), 1, 0),
         };
-        CallRecord { call, end: Some(CallEnd { mode: CallMode::Batch, ..end }) }
+        recordable(CallRecord { call, end: Some(CallEnd { mode: CallMode::Batch, ..end }) })
     }
 }
 

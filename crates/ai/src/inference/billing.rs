@@ -55,7 +55,7 @@ impl Inner {
         latency_ms: u64,
     ) -> Option<CallRecord> {
         let is_recorded = self.rejections.admit(&call.tenant, Instant::now());
-        is_recorded.then(|| CallRecord { call, end: Some(failed(error, 0, latency_ms)) })
+        is_recorded.then(|| recordable(CallRecord { call, end: Some(failed(error, 0, latency_ms)) }))
     }
 }
 
@@ -134,7 +134,7 @@ impl CallBound<'_> {
         };
         let error = match result {
             Ok(answer) => {
-                reservation.settle(answer.tokens_in + answer.tokens_out);
+                reservation.settle(answer.tokens_in.saturating_add(answer.tokens_out));
                 let unreported = answer.estimated || answer.tokens_in == 0;
                 let end = answered(answer);
                 return if self.metered && unreported { at_most(end) } else { end };
@@ -153,7 +153,7 @@ impl CallBound<'_> {
                 end
             }
             BillingStatus::Partial(answer) if !self.metered || !answer.estimated => {
-                reservation.settle(answer.tokens_in + answer.tokens_out);
+                reservation.settle(answer.tokens_in.saturating_add(answer.tokens_out));
                 CallEnd { status, code: end.code, estimated, ..answered(answer) }
             }
             BillingStatus::Partial(_) | BillingStatus::Unknown => CallEnd { status, ..at_most(end) },
@@ -189,7 +189,7 @@ impl<'d> OpenCall<'d> {
     pub(super) fn finish(mut self, end: CallEnd) -> Option<CallRecord> {
         let call = self.call.take()?;
         log_end(&call, &end);
-        Some(CallRecord { call, end: Some(end) })
+        Some(recordable(CallRecord { call, end: Some(end) }))
     }
 }
 
@@ -207,13 +207,22 @@ impl Drop for OpenCall<'_> {
     }
 }
 
+/// A record that every ledger accepts. Its numbers come from clients and providers: those above a
+/// limit are recorded as the limit, and the write's other records are not rejected with them.
+pub(super) fn recordable(record: CallRecord) -> CallRecord {
+    let Err(error) = record.check() else { return record };
+    let NewCall { id, tenant, .. } = &record.call;
+    tracing::error!(call = %id, %tenant, %error, "a call exceeds a limit and is recorded with the limit");
+    record.clamped()
+}
+
 /// The end of an answered call.
 pub(super) fn succeeded(answer: &Answer, attempts: u32, latency_ms: u64, cost_picos: i64) -> CallEnd {
     CallEnd {
         tokens_in: answer.tokens_in,
         tokens_out: answer.tokens_out,
         tokens_cached: answer.tokens_cached,
-        tokens_cache_write: answer.tokens_cache_write + answer.tokens_cache_write_long,
+        tokens_cache_write: answer.tokens_cache_write.saturating_add(answer.tokens_cache_write_long),
         tokens_cache_write_long: answer.tokens_cache_write_long,
         latency_ms,
         attempts,

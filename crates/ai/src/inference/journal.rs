@@ -13,6 +13,8 @@ use longshore::CallId;
 use longshore::accounts::{CallRecord, Calls};
 use tokio::sync::Notify;
 
+use super::billing::recordable;
+
 /// Buffered calls above which callers wait for the writer.
 const MAX_BUFFERED: usize = 100_000;
 
@@ -67,7 +69,7 @@ impl Journal {
 
     /// Buffers a call's record.
     pub(super) fn append(&self, record: CallRecord) {
-        self.buffer().put(record);
+        self.buffer().put(recordable(record));
         self.added.notify_one();
     }
 
@@ -96,8 +98,9 @@ impl Journal {
         }
     }
 
-    /// Writes the records of the write in progress. If the ledger rejects several records, they are
-    /// written in halves, so that only the records that it rejects by themselves are dropped.
+    /// Writes the records of the write in progress. If the ledger rejects several records for good,
+    /// they are written in halves, so that only the records that it rejects by themselves are
+    /// dropped. All other errors are retried: what was paid for must be recorded.
     async fn write(&self) {
         let mut max = usize::MAX;
         loop {
@@ -106,7 +109,7 @@ impl Journal {
             let calls = records.len();
             match self.ledger.record_calls(records).await {
                 Ok(()) => self.end_write(calls),
-                Err(error) if error.is_retryable() => {
+                Err(error) if !error.is_final() => {
                     tracing::warn!(%error, calls, "writing calls to the ledger failed");
                     tokio::time::sleep(RETRY_DELAY).await;
                 }
@@ -150,5 +153,108 @@ impl Journal {
 
     fn buffer(&self) -> std::sync::MutexGuard<'_, Buffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use longshore::accounts::{
+        Call, CallAdmission, CallEnd, CallStatus, CostCorrection, NewCall, Usage, UsageBy, UsageFilter,
+    };
+    use longshore::store::Page;
+    use longshore::{Error, MemoryStore, ProfileName, Result, Scope, TenantId};
+
+    use super::*;
+
+    /// A ledger that fails its first writes with these errors, and rejects calls of tenant `rejected`.
+    #[derive(Default)]
+    struct FaultyLedger {
+        inner: MemoryStore,
+        errors: Mutex<Vec<Error>>,
+    }
+
+    #[async_trait]
+    impl Calls for FaultyLedger {
+        async fn record_calls(&self, records: Vec<CallRecord>) -> Result<()> {
+            let error = self.errors.lock().unwrap().pop();
+            let rejected = records.iter().any(|record| record.call.tenant.as_str() == "rejected");
+            match error {
+                Some(error) => Err(error),
+                None if rejected => Err(Error::Rejected { message: "22021".to_owned(), source: None }),
+                None => self.inner.record_calls(records).await,
+            }
+        }
+
+        async fn admit_calls(&self, calls: Vec<NewCall>) -> Result<Vec<CallAdmission>> {
+            self.inner.admit_calls(calls).await
+        }
+
+        async fn calls(
+            &self,
+            scope: &Scope,
+            filter: &UsageFilter,
+            after: Option<&str>,
+            limit: u32,
+        ) -> Result<Page<Call>> {
+            self.inner.calls(scope, filter, after, limit).await
+        }
+
+        async fn usage(&self, scope: &Scope, filter: &UsageFilter, by: UsageBy) -> Result<Vec<Usage>> {
+            self.inner.usage(scope, filter, by).await
+        }
+
+        async fn correct_costs(&self, scope: &Scope, recosts: Vec<CostCorrection>) -> Result<()> {
+            self.inner.correct_costs(scope, recosts).await
+        }
+    }
+
+    fn record(tenant: &str, tokens_out: u64) -> CallRecord {
+        let (tenant, profile) = (TenantId::new(tenant).unwrap(), ProfileName::new("main").unwrap());
+        let end = CallEnd { tokens_out, ..CallEnd::new(CallStatus::Success, "small") };
+        CallRecord { call: NewCall::new(tenant, profile, "echo", "small"), end: Some(end) }
+    }
+
+    /// Journals records on a ledger, and returns the calls that it has then.
+    async fn journalled(errors: Vec<Error>, records: Vec<CallRecord>) -> Vec<Call> {
+        let ledger = Arc::new(FaultyLedger { errors: Mutex::new(errors), ..FaultyLedger::default() });
+        let journal = Journal::new(Arc::clone(&ledger) as _);
+        records.into_iter().for_each(|record| journal.append(record));
+        tokio::select! {
+            () = journal.run() => {}
+            () = journal.flush() => {}
+        }
+        ledger.calls(&Scope::All, &UsageFilter::default(), None, 100).await.unwrap().items
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_that_is_not_known_to_be_final_costs_no_record() {
+        let errors = vec![
+            Error::Broken { message: "28P01".to_owned(), source: None },
+            Error::PermissionDenied { message: "token revoked".to_owned(), source: None },
+            Error::Schema { found: 2, supported: 1 },
+            Error::unavailable("58030"),
+        ];
+        let records = (0..3).map(|_| record("acme", 1)).collect();
+        assert_eq!(journalled(errors, records).await.len(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_that_the_ledger_rejects_takes_no_other_of_its_write_with_it() {
+        let tenants = ["a", "b", "rejected", "c", "d", "e", "rejected"];
+        let records = tenants.map(|tenant| record(tenant, 1)).to_vec();
+        let calls = journalled(Vec::new(), records).await;
+        let mut stored: Vec<&str> = calls.iter().map(|call| call.call.tenant.as_str()).collect();
+        stored.sort_unstable();
+        assert_eq!(stored, ["a", "b", "c", "d", "e"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_open_call_that_reserves_too_much_is_recorded_with_the_limit() {
+        let mut open = record("acme", 0);
+        (open.call.reserve_tokens, open.end) = (u64::MAX, None);
+        let calls = journalled(Vec::new(), vec![open, record("other", 1)]).await;
+        let reserved = calls.iter().map(|call| call.call.reserve_tokens).max();
+        assert_eq!((calls.len(), reserved), (2, Some(1 << 40)));
     }
 }

@@ -66,7 +66,8 @@ fn action(kind: &ErrorKind) -> FailureAction {
         ErrorKind::StartFailed { .. } => FailureAction::Snooze(START_RETRY_DELAY),
         ErrorKind::Full { .. }
         | ErrorKind::ShuttingDown
-        | ErrorKind::Timeout { effect: CallProgress::NotStarted, .. } => {
+        | ErrorKind::Interrupted
+        | ErrorKind::Timeout { effect: CallProgress::NotStarted | CallProgress::Blocked, .. } => {
             FailureAction::Snooze(FULL_RETRY_DELAY)
         }
         _ => FailureAction::Retry(None),

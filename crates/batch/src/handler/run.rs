@@ -7,11 +7,12 @@ use longshore::accounts::CallRecord;
 use longshore::batch::Sums;
 use longshore::store::CheckpointRequest;
 use longshore::{
-    BatchId, CheckpointError, Clock, Context, HandlerResult, OnLost, SqlValue, Timestamp, Verdict,
+    Backoff, BatchId, CheckpointError, Clock, Context, Error, HandlerResult, OnLost, SqlValue, Timestamp,
+    Verdict,
 };
 use longshore_ai::{Answer, Cost, Gauge, PriceMode, Profile};
 use tokio::sync::Semaphore;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::RowResult;
 use super::compiled_batch::{AiStep, BatchLoadError, CompiledBatch, CompiledStep};
@@ -156,14 +157,18 @@ impl<'a> RowExecution<'a> {
     async fn save(&mut self, checkpoint: Checkpoint, sums: Sums) -> Result<(), Verdict> {
         let payload = checkpoint.to_payload().map_err(|why| Verdict::fail("checkpoint", why))?;
         let request = CheckpointRequest { state: payload, sums, calls: self.calls.clone() };
+        let (mut backoff, cancelled) = (Backoff::store(), self.context.cancelled());
         loop {
             match self.context.save_checkpoint_with(request.clone()).await {
                 Ok(()) => break,
                 // A paid answer waits for the store as long as the worker does.
                 Err(CheckpointError::Store(error))
-                    if error.is_retryable() && !self.context.cancelled().is_cancelled() =>
+                    if !error.is_final()
+                        && !matches!(error, Error::SessionGone(_))
+                        && !cancelled.is_cancelled() =>
                 {
                     tracing::warn!(%error, "the store did not save an answer; retrying");
+                    let _ = timeout(backoff.next_wait(), cancelled.cancelled()).await;
                 }
                 Err(error) => return Err(verdict::checkpoint_failed(&error)),
             }

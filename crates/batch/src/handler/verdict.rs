@@ -54,7 +54,7 @@ pub(super) fn duplicate(request_id: &str) -> Verdict {
 pub(super) fn checkpoint_failed(error: &CheckpointError) -> Verdict {
     let message = format!("the checkpoint cannot be saved: {error}");
     match error {
-        CheckpointError::Store(error) if !error.is_retryable() => Verdict::fail("checkpoint", message),
+        CheckpointError::Store(error) if error.is_final() => Verdict::fail("checkpoint", message),
         _ => Verdict::retry("checkpoint", message),
     }
 }

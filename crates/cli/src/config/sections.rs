@@ -144,7 +144,7 @@ section! {
         /// A process above `min` ends after this time without a call.
         #[serde(with = "duration")]
         idle_timeout: Duration = Duration::from_secs(60),
-        /// A process is replaced after this number of calls; 0 means never.
+        /// Maximum number of calls per process; 0 means no limit.
         max_calls: u64 = 5000,
         /// A process that uses more memory is replaced.
         #[serde(deserialize_with = "value::optional")]

@@ -72,6 +72,19 @@ fn a_worker_hands_units_to_a_process_in_another_language() {
 }
 
 #[test]
+fn a_process_performs_no_more_calls_than_its_section_allows() {
+    let dir = dir_with_worker(&format!("{PYTHON_SECTION}max_calls = 1\n"));
+    for number in 0..8 {
+        dir.run(&["submit", "note", &number.to_string(), "--max-attempts", "1"]).ok();
+    }
+    dir.work();
+    let notes = dir.read("notes");
+    let pids: BTreeSet<&str> = notes.lines().filter_map(|note| note.split(' ').nth(1)).collect();
+    assert_eq!((notes.lines().count(), pids.len()), (8, 8), "{notes}");
+    assert_no_process_left(&dir);
+}
+
+#[test]
 fn a_worker_process_inherits_no_secret_of_its_parent() {
     let dir = dir_with_worker(PYTHON_SECTION);
     let names = r#"["LONGSHORE_MASTER_KEY", "CREDENTIALS_DIRECTORY", "LONGSHORE_STORE", "BESIDE"]"#;

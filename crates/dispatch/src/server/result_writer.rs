@@ -131,35 +131,40 @@ async fn write_batch(
     session: SessionId,
     results: Vec<(FinishRequest, PendingResult)>,
 ) -> WriteReport {
-    let (finishes, pending_results): (Vec<FinishRequest>, Vec<PendingResult>) = results.into_iter().unzip();
+    let (mut finishes, pending_results): (Vec<FinishRequest>, Vec<PendingResult>) =
+        results.into_iter().unzip();
     let mut backoff = Backoff::store();
+    let mut replaced = false;
     loop {
         match store.finish(session, finishes.clone()).await {
             Ok(answers) => {
                 let results = pending_results.into_iter().zip(answers).collect();
                 return WriteReport { results, session_gone: false };
             }
-            Err(error) if error.is_retryable() => {
-                tracing::warn!(%error, "writing results failed; retrying");
-                backoff.wait().await;
-            }
             Err(Error::SessionGone(_)) => {
                 let lost =
                     pending_results.into_iter().map(|result| (result, FinishResult::LeaseLost)).collect();
                 return WriteReport { results: lost, session_gone: true };
             }
-            Err(error) if finishes.len() == 1 => {
-                tracing::error!(%error, "a result cannot be written; failing its unit");
-                let failure = Failure::new("unrecordable", error.to_string());
-                let fallback = vec![FinishRequest::new(finishes[0].lease, Outcome::Fail(failure))];
-                let answer = store.finish(session, fallback).await.ok().and_then(|mut all| all.pop());
-                let answer = answer.unwrap_or(FinishResult::LeaseLost);
-                let results = pending_results.into_iter().map(|result| (result, answer.clone())).collect();
-                return WriteReport { results, session_gone: false };
+            Err(error) if !error.is_final() => {
+                tracing::warn!(%error, results = finishes.len(), "writing results failed; retrying");
+                backoff.wait().await;
             }
-            Err(error) => {
+            Err(error) if finishes.len() > 1 => {
                 tracing::warn!(%error, "writing results one by one");
                 return write_individually(&store, session, finishes, pending_results).await;
+            }
+            Err(error) if !replaced => {
+                tracing::error!(%error, "a result cannot be written; failing its unit");
+                let failure = Failure::new("unrecordable", error.to_string());
+                finishes = vec![FinishRequest::new(finishes[0].lease, Outcome::Fail(failure))];
+                replaced = true;
+            }
+            Err(error) => {
+                tracing::error!(%error, "the failure of a unit cannot be written");
+                let lost =
+                    pending_results.into_iter().map(|result| (result, FinishResult::LeaseLost)).collect();
+                return WriteReport { results: lost, session_gone: false };
             }
         }
     }
@@ -178,4 +183,72 @@ async fn write_individually(
         all.session_gone |= report.session_gone;
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore::store::ClaimRequest;
+    use longshore::worker_session::NewSession;
+    use longshore::{
+        Enqueue as _, Kind, MemoryStore, NewUnit, Payload, Queries as _, Scope, UnitState, WorkerApi as _,
+    };
+    use longshore_testkit::{Fault, FaultyStore};
+
+    use super::*;
+
+    /// Writes a result for each unit through a store with these faults, and returns the units' states.
+    async fn write(
+        faults: &[(u64, Fault)],
+        outcomes: Vec<Outcome>,
+    ) -> (Vec<FinishResult>, Vec<(UnitState, Option<Failure>)>) {
+        let memory = Arc::new(MemoryStore::default());
+        let (session, kind) = (SessionId::new(), Kind::new("script").unwrap());
+        memory.open_session(NewSession::new(session, "test")).await.unwrap();
+        let units = outcomes.iter().map(|_| NewUnit::new(kind.clone(), Payload::from(b"1".to_vec())));
+        memory.send(&Scope::All, units.collect()).await.unwrap();
+        let slots = u32::try_from(outcomes.len()).unwrap();
+        let claim = ClaimRequest { free_slots: slots, ..ClaimRequest::new(session, vec![kind], slots) };
+        let claimed = memory.claim(claim).await.unwrap().units;
+        let results = claimed.iter().zip(outcomes).map(|(held, outcome)| {
+            let result = PendingResult { lease: held.lease, worker: None };
+            (FinishRequest::new(held.lease, outcome), result)
+        });
+        let store = FaultyStore::new(Arc::clone(&memory) as _);
+        let plan = |store: FaultyStore, (nth, fault): &(u64, Fault)| store.with_fault("finish", *nth, *fault);
+        let store = Arc::new(faults.iter().fold(store, plan));
+        let report = write_batch(store, session, results.collect()).await;
+        let mut ends = Vec::new();
+        for held in &claimed {
+            let unit = memory.unit(&Scope::All, held.lease.unit).await.unwrap();
+            ends.push((unit.state, unit.failure));
+        }
+        (report.results.into_iter().map(|(_, answer)| answer).collect(), ends)
+    }
+
+    /// A result that no store accepts.
+    fn too_large() -> Outcome {
+        Outcome::Done(Some(Payload::from(vec![b'1'; 64 << 20])))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_error_that_is_not_known_to_be_final_does_not_cost_a_result() {
+        let faults = [(1, Fault::BrokenStream), (2, Fault::FailBefore), (3, Fault::BrokenStream)];
+        let (answers, ends) = write(&faults, vec![Outcome::Done(None), Outcome::Done(None)]).await;
+        assert_eq!(
+            answers,
+            [FinishResult::Recorded(UnitState::Done), FinishResult::Recorded(UnitState::Done)]
+        );
+        assert!(ends.iter().all(|(state, _)| *state == UnitState::Done), "{ends:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_result_that_is_refused_fails_its_unit_even_if_the_store_is_away_at_that_moment() {
+        // The batch, its first result, its second, and the failure in its place.
+        let faults = [(4, Fault::BrokenStream), (5, Fault::FailBefore)];
+        let (answers, ends) = write(&faults, vec![Outcome::Done(None), too_large()]).await;
+        assert_eq!(answers[1], FinishResult::Recorded(UnitState::Failed));
+        assert_eq!(ends[0].0, UnitState::Done);
+        let (state, failure) = &ends[1];
+        assert_eq!((*state, failure.as_ref().unwrap().code.as_str()), (UnitState::Failed, "unrecordable"));
+    }
 }

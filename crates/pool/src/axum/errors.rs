@@ -81,7 +81,7 @@ fn response_parts(kind: &ErrorKind) -> (StatusCode, &'static str, Option<u32>) {
         ErrorKind::Handler { .. } | ErrorKind::Panic { .. } | ErrorKind::BadResult { .. } => {
             (Status::INTERNAL_SERVER_ERROR, "The operation failed.", None)
         }
-        ErrorKind::WorkerDied { .. } | ErrorKind::Protocol { .. } => {
+        ErrorKind::WorkerDied { .. } | ErrorKind::Interrupted | ErrorKind::Protocol { .. } => {
             (Status::BAD_GATEWAY, "The worker died during the call; the call may have taken effect.", None)
         }
         ErrorKind::Timeout { .. } => (Status::GATEWAY_TIMEOUT, "The call took too long.", None),
@@ -152,6 +152,7 @@ mod tests {
             (ErrorKind::Panic { message: secret() }, 500),
             (ErrorKind::BadResult { message: secret() }, 500),
             (ErrorKind::WorkerDied { exit: Some(3), signal: None, stderr: secret() }, 502),
+            (ErrorKind::Interrupted, 502),
             (ErrorKind::Protocol { message: secret() }, 502),
             (ErrorKind::Timeout { after, effect }, 504),
             (ErrorKind::Full { depth: 1, limit: 1 }, 503),

@@ -35,6 +35,10 @@ pub fn outcome(error: &CallError) -> Outcome {
         ErrorKind::Full { .. }
         | ErrorKind::ShuttingDown
         | ErrorKind::Timeout { effect: CancelEffect::NotStarted, .. } => Outcome::Snooze(FULL_SNOOZE),
+        // One of several units blocked a worker. None is blamed: each runs alone the next time.
+        ErrorKind::Interrupted | ErrorKind::Timeout { effect: CancelEffect::Blocked, .. } => {
+            Outcome::Interrupted
+        }
         ErrorKind::StartFailed { .. } => {
             tracing::warn!(%error, "no worker can be started; the unit is snoozed");
             Outcome::Snooze(NO_WORKER_SNOOZE)
@@ -64,6 +68,7 @@ fn code(kind: &ErrorKind) -> &str {
         ErrorKind::TooLarge { .. } => "too-large",
         ErrorKind::Cancelled { .. } => "cancelled",
         ErrorKind::WorkerDied { .. } => "worker-died",
+        ErrorKind::Interrupted => "interrupted",
         ErrorKind::Protocol { .. } => "protocol",
         ErrorKind::Panic { .. } => "panic",
         ErrorKind::BadResult { .. } => "bad-output",

@@ -138,9 +138,10 @@ impl<'a> CallRequest<'a> {
             (can_die && entry.is_none_or(|entry| entry.idempotent)).then(|| arguments.clone());
         let answer = self.attempt(arguments, &options, entry, deadline).await;
         match (answer, retry_arguments) {
-            (Err(CallFailure { kind: ErrorKind::WorkerDied { .. }, .. }), Some(arguments))
-                if self.shared.registry.is_idempotent(self.operation) =>
-            {
+            (
+                Err(CallFailure { kind: ErrorKind::WorkerDied { .. } | ErrorKind::Interrupted, .. }),
+                Some(arguments),
+            ) if self.shared.registry.is_idempotent(self.operation) => {
                 tracing::debug!(pool = %self.shared.name, operation = self.operation, "retrying a call");
                 self.attempt(arguments, &options, entry, deadline).await
             }
@@ -191,6 +192,10 @@ impl<'a> CallRequest<'a> {
         deadline: CallDeadline,
     ) -> Job {
         let worker = tracing::field::Empty;
+        let isolated = match &work {
+            Work::Operation { arguments, .. } => self.shared.suspects.contains(self.operation, arguments),
+            Work::Closure(_) => false,
+        };
         Job {
             operation: entry.map_or_else(|| self.operation.into(), |entry| Arc::clone(&entry.name)),
             work,
@@ -198,6 +203,7 @@ impl<'a> CallRequest<'a> {
             sent: deadline.from,
             deadline: deadline.at,
             call_state: Arc::default(),
+            isolated,
             progress: options.progress.clone(),
             span: tracing::debug_span!(
                 "pool_call", pool = %self.shared.name, operation = self.operation, worker

@@ -178,6 +178,7 @@ impl WorkerLifecycle {
         let mut reader_task = JoinSet::new();
         reader_task.spawn(reader.run(Arc::clone(&self.worker), Arc::clone(&self.shared)));
         self.worker.execute(&self.shared, self.shared.ready(id));
+        self.worker.prefetch(&self.shared);
         self.worker.flush();
         let end = self.watch(&running, &mut reader_task).await;
         self.finish(running, reader_task, end).await;
@@ -321,7 +322,8 @@ impl WorkerLifecycle {
         } else {
             self.shared.worker_ended(id, cause);
         }
-        unfinished.started.into_iter().for_each(|job| job.fail(error.clone(), worker));
+        let started_error = if unfinished.blocked { ErrorKind::Interrupted } else { error.clone() };
+        unfinished.started.into_iter().for_each(|job| job.fail(started_error.clone(), worker));
         let shutting_down = matches!(error, ErrorKind::ShuttingDown);
         // After a protocol violation it is unknown which calls the worker has started.
         let uncertain = matches!(end, ProcessEnd::Protocol(_));

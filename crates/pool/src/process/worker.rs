@@ -77,6 +77,8 @@ pub(super) struct UnfinishedCalls {
     /// Calls that were never written to its pipe.
     pub(super) unsent: Vec<Job>,
     pub(super) answered: u64,
+    /// One of the started calls blocked the worker.
+    pub(super) blocked: bool,
 }
 
 impl Worker {
@@ -134,7 +136,7 @@ impl Worker {
         state.pipe = None;
         let started = if state.concurrency > 1 { usize::MAX } else { 1 };
         let (mut unfinished, sent) = (UnfinishedCalls::default(), state.sent);
-        unfinished.answered = state.answered;
+        (unfinished.answered, unfinished.blocked) = (state.answered, state.blocked);
         for (index, entry) in std::mem::take(&mut state.calls).into_iter().enumerate() {
             let list = match index {
                 _ if entry.id > sent => &mut unfinished.unsent,
@@ -185,15 +187,19 @@ impl Worker {
         let mut state = self.state();
         let index = state.calls.iter().position(|entry| Arc::ptr_eq(&entry.job.call_state, call_state));
         let Some(index) = index else { return CancelEffect::LeftRunning };
-        state.calls[index].cancelled_at = Some(Instant::now());
+        let now = Instant::now();
+        state.calls[index].cancelled_at = Some(now);
         let id = state.calls[index].id;
-        let is_running = index == 0 && state.concurrency == 1;
-        drop(state);
-        if self.on_timeout == OnTimeout::Replace && reason == CancelReason::Timeout && is_running {
-            shared.abandon(self.id);
-            self.kill(StopRequest::Kill(EndCause::Timeout));
-            return CancelEffect::Killed;
+        if self.on_timeout == OnTimeout::Replace && reason == CancelReason::Timeout {
+            let kill = match state.concurrency {
+                1 => index == 0,
+                _ => state.is_blocked(now),
+            };
+            if kill {
+                return self.kill_hung(shared, state);
+            }
         }
+        drop(state);
         self.send_message(&ToWorker::Cancel(id));
         match self.on_timeout {
             OnTimeout::Leave => CancelEffect::LeftRunning,
@@ -202,5 +208,21 @@ impl Worker {
                 CancelEffect::Asked
             }
         }
+    }
+
+    /// Kills the worker, because a call on it timed out. If it had several calls, any of them may
+    /// have blocked it: none is blamed, and all run alone from now on.
+    fn kill_hung(&self, shared: &Arc<Shared>, mut state: MutexGuard<'_, WorkerState>) -> CancelEffect {
+        let several = state.concurrency > 1 && state.calls.len() > 1;
+        if state.concurrency > 1 && !state.blocked {
+            let sent = state.sent;
+            let started = state.calls.iter().filter(|call| call.id <= sent);
+            started.for_each(|call| shared.suspects.add(&call.job));
+        }
+        state.blocked |= several;
+        drop(state);
+        shared.abandon(self.id);
+        self.kill(StopRequest::Kill(EndCause::Timeout));
+        if several { CancelEffect::Blocked } else { CancelEffect::Killed }
     }
 }

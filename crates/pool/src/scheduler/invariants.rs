@@ -1,9 +1,9 @@
 //! Executable invariants of the scheduler: checked after every event in tests and debug builds.
 
 use super::worker_slot::Phase;
-use super::{PoolCounts, WorkerScheduler};
+use super::{PoolCounts, ScheduledCall, WorkerScheduler};
 
-impl<J> WorkerScheduler<J> {
+impl<J: ScheduledCall> WorkerScheduler<J> {
     /// The first violated invariant, if there is one.
     pub(crate) fn invariant_violation(&self) -> Option<String> {
         let PoolCounts { queue, overflow, .. } = self.counts();
@@ -31,7 +31,9 @@ impl<J> WorkerScheduler<J> {
                 Phase::Leaving(_) | Phase::Abandoned => false,
             };
             let lost = slot.in_flight as u64 > slot.calls;
-            (wrong || lost).then(|| format!("worker {id}: {slot:?}"))
+            let excess = slot.max_calls.is_some_and(|most| slot.calls > most);
+            let shared = slot.isolated && slot.in_flight > 1;
+            (wrong || lost || excess || shared).then(|| format!("worker {id}: {slot:?}"))
         })
     }
 }

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::worker_slot::{EndCause, Phase, WorkerSlot};
-use super::{BackendCommand, START_BACKOFF, WorkerId, WorkerScheduler};
+use super::{BackendCommand, START_BACKOFF, ScheduledCall, WorkerId, WorkerScheduler};
 
-impl<J> WorkerScheduler<J> {
+impl<J: ScheduledCall> WorkerScheduler<J> {
     /// Runs maintenance: starts missing workers, replaces workers that are due, stops idle ones.
     /// Few workers are replaced at a time, and each replacement is ready before the old worker
     /// stops.
@@ -187,7 +187,10 @@ impl<J> WorkerScheduler<J> {
             slot.replace_cause.is_some() && slot.phase == Phase::Working && !underway.contains(id)
         };
         let due: Vec<WorkerId> = self.workers.iter().filter(due).map(|(id, _)| *id).collect();
-        for id in due.into_iter().take(at_once.saturating_sub(underway.len())) {
+        // Replaced workers that still run a call: with each of them the pool runs a call more.
+        let leaving = |slot: &&WorkerSlot| matches!(slot.phase, Phase::Leaving(_)) && slot.in_flight > 0;
+        let leaving = self.workers.values().filter(leaving).count();
+        for id in due.into_iter().take(at_once.saturating_sub(underway.len() + leaving)) {
             if self.may_start(now) {
                 commands.push(BackendCommand::Start(self.add_slot(Some(id), now)));
                 self.back_off_if_failed_early(id, now);

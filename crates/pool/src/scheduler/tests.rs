@@ -7,6 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
+impl ScheduledCall for &'static str {
+    fn is_isolated(&self) -> bool {
+        self.starts_with("alone")
+    }
+}
+
 fn settings() -> PoolSettings {
     PoolSettings { min: 1, max: 2, queue: 2, max_calls: None, ..PoolSettings::default() }
 }
@@ -103,9 +109,11 @@ fn a_withdrawn_call_makes_room_for_the_next_in_line() {
 
 #[test]
 fn a_worn_worker_works_on_until_its_replacement_is_ready() {
-    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, max_calls: Some(1), ..settings() });
-    refuse(&mut scheduler, "a", now);
-    assert_eq!(scheduler.finished(1, now), NextAction::Wait);
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, max_calls: Some(4), ..settings() });
+    for _ in 0..3 {
+        refuse(&mut scheduler, "a", now);
+        assert_eq!(scheduler.finished(1, now), NextAction::Wait);
+    }
     assert!(scheduler.take_maintenance_request());
     assert_eq!(scheduler.maintain(now), [BackendCommand::Start(2)]);
     assert_eq!(scheduler.maintain(now), [], "one replacement is enough");
@@ -115,10 +123,64 @@ fn a_worn_worker_works_on_until_its_replacement_is_ready() {
 }
 
 #[test]
+fn a_worker_gets_no_more_calls_than_its_maximum() {
+    let settings = PoolSettings { max: 1, max_calls: Some(2), ..settings() };
+    let (mut scheduler, now) = scheduler(settings);
+    scheduler.set_prefetch(1, 3);
+    assert_eq!(refuse(&mut scheduler, "a", now), CallAdmission::Assigned(1, "a"));
+    assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::Assigned(1, "b"));
+    assert_eq!(refuse(&mut scheduler, "c", now), CallAdmission::Queued((5, 1), None));
+    assert_eq!(scheduler.prefetch_next(1), None);
+    assert_eq!(scheduler.finished(1, now), NextAction::Wait);
+    // It counts against `max` until its last call has ended, so that no more calls run than may.
+    assert_eq!(scheduler.active_workers(), 1);
+    assert_eq!(scheduler.finished(1, now), NextAction::Stop(EndCause::Calls));
+    assert!(scheduler.take_maintenance_request());
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(2)]);
+    assert_eq!(scheduler.ready(2, now).0, NextAction::Run("c"));
+}
+
+#[test]
+fn replaced_workers_that_still_run_a_call_delay_further_replacements() {
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, max_calls: Some(4), ..settings() });
+    for (old, new) in [(1, 2), (2, 3)] {
+        for _ in 0..3 {
+            refuse(&mut scheduler, "short", now);
+            scheduler.finished(old, now);
+        }
+        if old == 1 {
+            assert_eq!(scheduler.maintain(now), [BackendCommand::Start(new)]);
+            refuse(&mut scheduler, "long", now);
+            scheduler.ready(new, now);
+        }
+    }
+    assert_eq!(scheduler.maintain(now), [], "worker 1 still runs its last call");
+    assert_eq!(scheduler.finished(1, now), NextAction::Stop(EndCause::Calls));
+    assert!(scheduler.take_maintenance_request());
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(3)]);
+}
+
+#[test]
+fn an_isolated_call_shares_its_worker_with_no_other() {
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, ..settings() });
+    scheduler.set_prefetch(1, 3);
+    assert_eq!(refuse(&mut scheduler, "a", now), CallAdmission::Assigned(1, "a"));
+    assert_eq!(refuse(&mut scheduler, "alone", now), CallAdmission::Queued((5, 1), None));
+    assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::Queued((5, 2), None), "no overtaking");
+    assert_eq!(scheduler.prefetch_next(1), None);
+    assert_eq!(scheduler.finished(1, now), NextAction::Run("alone"));
+    assert_eq!(scheduler.prefetch_next(1), None);
+    assert_eq!(scheduler.finished(1, now), NextAction::Run("b"));
+    assert_eq!(refuse(&mut scheduler, "c", now), CallAdmission::Assigned(1, "c"));
+}
+
+#[test]
 fn a_replacement_whose_former_died_takes_its_seat() {
-    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, max_calls: Some(1), ..settings() });
-    refuse(&mut scheduler, "a", now);
-    scheduler.finished(1, now);
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, max_calls: Some(4), ..settings() });
+    for _ in 0..3 {
+        refuse(&mut scheduler, "a", now);
+        scheduler.finished(1, now);
+    }
     assert_eq!(scheduler.maintain(now), [BackendCommand::Start(2)]);
     scheduler.worker_ended(1, EndCause::Died, now);
     assert_eq!(scheduler.maintain(now), []);
@@ -127,12 +189,12 @@ fn a_replacement_whose_former_died_takes_its_seat() {
 }
 
 #[test]
-fn lives_are_spread_by_an_eighth_either_way() {
+fn lives_are_spread_over_an_eighth_or_two() {
     let mut settings = PoolSettings { min: 40, max: 40, max_calls: Some(800), ..settings() };
     settings.max_age = Some(Duration::from_secs(800));
     let (scheduler, now) = scheduler(settings);
-    let lives: Vec<u64> = scheduler.workers.values().map(|slot| slot.max_calls.unwrap()).collect();
-    assert!(lives.iter().all(|life| (700..=900).contains(life)), "{lives:?}");
+    let lives: Vec<u64> = scheduler.workers.values().map(|slot| slot.replace_after.unwrap()).collect();
+    assert!(lives.iter().all(|life| (600..=700).contains(life)), "{lives:?}");
     let mut distinct = lives.clone();
     distinct.sort_unstable();
     distinct.dedup();

@@ -18,7 +18,13 @@ pub(super) struct WorkerSlot {
     pub(super) calls: u64,
     pub(super) started_at: Instant,
     pub(super) idle_since: Instant,
+    /// From this number of calls on it is replaced: before `max_calls`, so that its replacement is
+    /// ready by then.
+    pub(super) replace_after: Option<u64>,
+    /// It is given no more calls than this.
     pub(super) max_calls: Option<u64>,
+    /// Its call must not share the worker with others.
+    pub(super) isolated: bool,
     max_age: Option<Duration>,
     /// The worker that it replaces once it is ready.
     pub(super) replaces: Option<WorkerId>,
@@ -77,7 +83,7 @@ impl WorkerSlot {
     ) -> Self {
         // Spread, so that workers that started together are not replaced together.
         let spread = id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
-        let max_calls = settings.max_calls.map(|most| spread_calls(most, spread));
+        let replace_after = settings.max_calls.map(|most| spread_calls(most, spread));
         let max_age = settings.max_age.map(|most| most - most / 8 + most / 1024 * spread as u32);
         Self {
             phase: Phase::Starting,
@@ -86,7 +92,9 @@ impl WorkerSlot {
             calls: 0,
             started_at: now,
             idle_since: now,
-            max_calls,
+            replace_after,
+            max_calls: settings.max_calls,
+            isolated: false,
             max_age,
             replaces,
             replace_cause: None,
@@ -101,7 +109,10 @@ impl WorkerSlot {
 
     /// Whether it accepts another call.
     pub(super) fn accepts_calls(&self) -> bool {
-        self.phase == Phase::Working && self.in_flight <= self.prefetch
+        self.phase == Phase::Working
+            && self.in_flight <= self.prefetch
+            && !self.isolated
+            && !self.is_used_up()
     }
 
     /// Whether it accepts calls, now or once it has started.
@@ -114,16 +125,21 @@ impl WorkerSlot {
         self.max_age.and_then(|age| self.started_at.checked_add(age))
     }
 
-    /// Whether it reached its number of calls and is not marked for replacement yet.
-    pub(super) fn reached_max_calls(&self) -> bool {
-        self.replace_cause.is_none() && self.max_calls.is_some_and(|most| self.calls >= most)
+    /// Whether it was given all the calls that it may be given.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.max_calls.is_some_and(|most| self.calls >= most)
+    }
+
+    /// Whether its replacement has to be started, and was not requested yet.
+    pub(super) fn nears_max_calls(&self) -> bool {
+        self.replace_cause.is_none() && self.replace_after.is_some_and(|after| self.calls >= after)
     }
 }
 
-/// Between seven and nine eighths of `most`, by a number below 256.
+/// Between six and seven eighths of `most`, by a number below 256.
 fn spread_calls(most: u64, spread: u64) -> u64 {
-    let quarter = u128::from(most) * u128::from(spread) / 1024;
-    (most - most / 8).saturating_add(u64::try_from(quarter).unwrap_or(u64::MAX)).max(1)
+    let eighth = u128::from(most) * u128::from(spread) / 2048;
+    (most - most / 4).saturating_add(u64::try_from(eighth).unwrap_or(u64::MAX)).max(1)
 }
 
 impl EndCause {

@@ -263,6 +263,35 @@ async fn a_units_time_is_its_calls_time_and_a_hung_process_is_killed_with_it() {
 }
 
 #[tokio::test]
+async fn units_beside_one_that_blocks_their_process_use_no_attempt() {
+    let program = longshore_pool::Program::command("node").arg(helpers::fixture("blocking.mjs"));
+    let pool = helpers::pool(program, exactly(1)).await;
+    let fixture = Fixture::new();
+    let only_attempt = |kind, payload: u32| {
+        let mut unit = unit(kind, json!(payload));
+        let timeout = Some(Duration::from_secs(1));
+        unit.policy = unit.policy.map(|mut policy| {
+            policy.retry.max_attempts = 1;
+            Policy { timeout, ..policy }
+        });
+        fixture.client.send(unit)
+    };
+    let blocks = only_attempt("block", 100_000).await.unwrap();
+    let mut beside = Vec::new();
+    for payload in 1..=3 {
+        beside.push(only_attempt("wait", payload).await.unwrap());
+    }
+    fixture.work(fixture.worker().handle_pool(&pool).unwrap()).await;
+    let (code, message, attempts) = fixture.failure(blocks).await;
+    assert_eq!((code.as_str(), attempts), ("timeout", 1), "{message}");
+    for id in beside {
+        let unit = fixture.unit(id).await;
+        assert_eq!((unit.state, unit.attempt, unit.failure), (UnitState::Done, 1, None));
+    }
+    assert_eq!(pool.stats().ended.get("timeout"), Some(&2), "with others, then alone");
+}
+
+#[tokio::test]
 async fn a_unit_whose_process_died_is_tried_again() {
     let place = tempfile::tempdir().unwrap();
     // Not the idempotent operation: the pool would retry that one itself.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore_pool::{CallError, CallOptions, CancelEffect, ErrorKind, OnTimeout, Program, WorkerPool};
+use longshore_pool::{
+    CallError, CallOptions, CancelEffect, ErrorKind, OnTimeout, PoolSettings, Program, WorkerPool,
+};
 
 use crate::helpers::{eventually, exactly, example, exists, fixture, pool, runs, worker, zombies};
 
@@ -350,6 +352,43 @@ fn children() -> Vec<u32> {
         ours && read("cmdline").unwrap_or_default().contains("storm")
     })
     .collect()
+}
+
+#[tokio::test]
+async fn calls_beside_one_that_blocks_their_worker_are_not_blamed_for_it() {
+    let program = Program::command("node").arg(fixture("blocking.mjs"));
+    let pool = pool(program, exactly(1)).await;
+    let limit = || CallOptions::default().timeout(Duration::from_secs(1));
+    let blocks = || pool.call_with::<_, u32>("block", &100_000, limit());
+    // The same time limit: without blame for the block, it passes for both.
+    let ends_too = pool.call_with::<_, u32>("wait", &1, limit());
+    let beside = pool.call::<_, u32>("wait", &2);
+    let idempotent = pool.call::<_, u32>("wait_idempotent", &3);
+    let (hung, ends_too, beside, idempotent) = tokio::join!(blocks(), ends_too, beside, idempotent);
+    for error in [hung.unwrap_err(), ends_too.unwrap_err()] {
+        let blocked = matches!(error.kind, ErrorKind::Timeout { effect: CancelEffect::Blocked, .. });
+        assert!(blocked || error.kind == ErrorKind::Interrupted, "{error}");
+    }
+    assert_eq!(beside.unwrap_err().kind, ErrorKind::Interrupted);
+    assert_eq!(idempotent.unwrap(), 3, "it is called again");
+    // It runs alone now, so it is to blame.
+    let (hung, beside) = tokio::join!(blocks(), pool.call::<_, u32>("wait", &4));
+    let error = hung.unwrap_err();
+    assert!(matches!(error.kind, ErrorKind::Timeout { effect: CancelEffect::Killed, .. }), "{error}");
+    assert_eq!(beside.unwrap(), 4);
+    eventually("both workers are replaced", || pool.stats().ended.get("timeout") == Some(&2)).await;
+}
+
+#[tokio::test]
+async fn a_new_worker_takes_as_many_waiting_calls_as_it_can_run() {
+    let settings = PoolSettings { min: 0, max: 1, ..PoolSettings::default() };
+    let pool = pool(worker("json", "concurrent"), settings).await;
+    let hang = || pool.call::<_, ()>("nothing", &());
+    let all_run = eventually("none waits", || pool.stats().busy == 1 && pool.stats().queue_depth == 0);
+    tokio::select! {
+        (ended, ..) = async { tokio::join!(hang(), hang(), hang(), hang()) } => panic!("{ended:?}"),
+        () = all_run => {}
+    }
 }
 
 #[tokio::test]

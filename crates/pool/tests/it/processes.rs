@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore_pool::{CallOptions, CallPayload, Channel, ErrorKind, Form, Program, WorkerPool};
+use longshore_pool::{CallOptions, CallPayload, Channel, ErrorKind, Form, PoolSettings, Program, WorkerPool};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -194,6 +194,22 @@ async fn workers_are_replaced_after_their_number_of_calls_and_no_call_is_lost() 
         assert!(n < 1_000_000, "{:?}", pool.stats());
     }
     assert_eq!(pool.stats().ended.len(), 1);
+}
+
+#[tokio::test]
+async fn a_process_performs_no_more_calls_than_its_maximum() {
+    for (program, max_calls) in [("well", 1), ("concurrent", 1), ("concurrent", 3)] {
+        let settings = PoolSettings { max_calls: Some(max_calls), ..exactly(2) };
+        let pool = pool(worker("json", program), settings).await;
+        let calls = (0..12).map(|_| pool.call::<_, u32>("pid", &()));
+        let mut by_pid = BTreeMap::<u32, u64>::new();
+        for pid in futures_util::future::join_all(calls).await {
+            *by_pid.entry(pid.unwrap()).or_default() += 1;
+        }
+        assert!(by_pid.values().all(|calls| *calls <= max_calls), "{program}: {by_pid:?}");
+        pool.close(Duration::from_secs(20)).await;
+        eventually("no zombies", || zombies().is_empty()).await;
+    }
 }
 
 #[tokio::test]

@@ -72,7 +72,7 @@ fn counted(counts: &Arc<StateCounts>) -> Operations<Arc<StateCounts>> {
 #[tokio::test]
 async fn a_worker_is_replaced_after_its_number_of_calls_once_the_next_is_ready() {
     let counts = Arc::new(StateCounts::default());
-    let settings = PoolSettings { max_calls: Some(8), ..exactly(2) };
+    let settings = PoolSettings { max_calls: Some(2_000), ..exactly(2) };
     let pool = WorkerPool::threads("worn", counted(&counts), settings).await.unwrap();
     let replaced = || pool.stats().ended.get("calls").copied().unwrap_or(0);
     while replaced() < 5 {

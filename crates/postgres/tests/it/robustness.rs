@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore::accounts::{CallRecord, Calls as _, NewCall};
 use longshore::batch::BatchAction;
 use longshore::outcome::Params;
 use longshore::store::{BatchChunk, FinishRequest, FinishResult};
 use longshore::worker_session::Lease;
 use longshore::{
     Admin as _, BatchId, BatchStatus, Clock, Effect, Enqueue as _, Maintenance as _, NewBatch, NewUnit,
-    Outcome, Queries as _, Scope, SessionId, SystemClock, Timestamp, UnitState, WorkerApi as _,
+    Outcome, ProfileName, Queries as _, Scope, SessionId, SystemClock, TenantId, Timestamp, UnitState,
+    WorkerApi as _,
 };
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use tokio::task::JoinSet;
@@ -86,6 +88,41 @@ async fn a_deadlock_with_a_unit_that_waits_is_tried_again() {
     assert_eq!(ended.unwrap(), [FinishResult::Recorded(UnitState::Done)]);
     assert_eq!(app.take().await.unit, waits);
     app.assert_consistent().await;
+}
+
+/// A trigger raises the errors: the server itself cannot be made to.
+#[tokio::test]
+async fn only_errors_that_are_known_to_be_caused_by_the_data_are_final() {
+    let database = Server::start().await.database().await;
+    let store = PostgresStore::open(&database.url, PostgresOptions::default()).await.unwrap();
+    let (tenant, profile) = (TenantId::new("acme").unwrap(), ProfileName::new("main").unwrap());
+    let call = || NewCall::new(tenant.clone(), profile.clone(), "echo", "small");
+    let record = || CallRecord { call: call(), end: None };
+    store.record_calls(vec![record()]).await.unwrap();
+    for (code, is_final, is_retryable) in [
+        ("58030", false, true),
+        ("XX000", false, true),
+        ("55000", false, true),
+        ("0A000", false, true),
+        ("F0000", false, true),
+        ("28P01", false, false),
+        ("42703", false, false),
+        ("23505", false, false),
+        ("P0001", false, false),
+        ("22003", true, false),
+        ("22021", true, false),
+        ("23514", true, false),
+        ("54000", true, false),
+    ] {
+        database.run(&format!(
+            "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+             'BEGIN RAISE EXCEPTION ''no'' USING ERRCODE = ''{code}''; END';
+             CREATE OR REPLACE TRIGGER no BEFORE INSERT ON longshore_call
+             FOR EACH ROW EXECUTE FUNCTION refuse()"
+        ));
+        let error = store.record_calls(vec![record()]).await.unwrap_err();
+        assert_eq!((error.is_final(), error.is_retryable()), (is_final, is_retryable), "{code}: {error:?}");
+    }
 }
 
 const CONNECTIONS: &str = "SELECT string_agg(pid::text, ' ' ORDER BY pid) FROM pg_stat_activity

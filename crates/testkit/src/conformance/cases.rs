@@ -412,6 +412,7 @@ macro_rules! __with_cases {
                 a_session_that_has_ended_opens_no_call
                 numbers_that_cannot_be_added_up_are_refused
                 a_text_that_is_too_long_is_refused
+                a_clamped_record_is_stored_with_the_others_of_its_write
                 calls_are_pruned_long_after_their_month
                 calls_are_listed_newest_first_in_pages
                 another_tenants_calls_do_not_exist

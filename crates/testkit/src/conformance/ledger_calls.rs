@@ -192,6 +192,39 @@ pub(super) async fn a_text_that_is_too_long_is_refused(fixture: &StoreFixture) {
     fixture.admit(&NewCall { model: fits.clone(), request_id: fits, ..call() }).await;
 }
 
+pub(super) async fn a_clamped_record_is_stored_with_the_others_of_its_write(fixture: &StoreFixture) {
+    let long = || "x".repeat(2_000);
+    let beyond = NewCall {
+        request_id: long(),
+        model: long(),
+        worker: long(),
+        reserve_tokens: u64::MAX,
+        reserve_picos: i64::MIN,
+        ..call()
+    };
+    let end = CallEnd {
+        code: Some(long()),
+        model: long(),
+        tier: Some(long()),
+        tokens_in: 1 << 41,
+        tokens_out: u64::MAX,
+        tokens_cached: u64::MAX,
+        tokens_cache_write: u64::MAX,
+        tokens_cache_write_long: u64::MAX,
+        latency_ms: u64::MAX,
+        cost_picos: i64::MAX,
+        ..successful_end(1, 1)
+    };
+    let others = [call(), call()];
+    let [first, last] = others.each_ref().map(|call| finished_call(call, successful_end(1, 1)));
+    let records = vec![first, finished_call(&beyond, end).clamped(), last];
+    fixture.ledger.record_calls(records).await.unwrap();
+    assert_eq!(fixture.calls().await.len(), 3);
+    let stored = fixture.stored_call(beyond.id).await.end.unwrap();
+    assert_eq!((stored.tokens_in, stored.tokens_out, stored.cost_picos), (1 << 40, 1 << 40, i64::MAX));
+    assert_eq!((stored.model.len(), stored.status), (1024, CallStatus::Success));
+}
+
 pub(super) async fn calls_are_pruned_long_after_their_month(fixture: &StoreFixture) {
     let days = |days: u64| secs(days * 24 * 3600);
     let [first, second, open, newest] = std::array::from_fn(|_| call());

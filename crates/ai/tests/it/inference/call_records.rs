@@ -195,7 +195,7 @@ async fn who_keeps_the_books_may_be_dropped_in_the_middle_of_a_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_the_ledger_rejects_takes_no_other_call_of_the_same_write_with_it() {
+async fn a_call_beyond_the_ledgers_limits_is_recorded_with_them_and_so_are_the_others_of_its_write() {
     let fixture = InferenceFixture::new();
     fixture.scripted("acme", "fast", FINE, json!({})).await;
     let prompts = ["a", "b", "c", "d", "e", "f", "g"];
@@ -203,7 +203,7 @@ async fn a_call_that_the_ledger_rejects_takes_no_other_call_of_the_same_write_wi
     for prompt in prompts {
         let mut record = fixture.ask("acme", "fast", prompt).await.records.remove(0);
         if ["c", "g"].contains(&prompt) {
-            record.end.as_mut().unwrap().cost_picos = -1;
+            record.end.as_mut().unwrap().tokens_out = 1 << 41;
         }
         records.push(record);
     }
@@ -213,5 +213,7 @@ async fn a_call_that_the_ledger_rejects_takes_no_other_call_of_the_same_write_wi
     let ended = calls.iter().filter(|call| call.status == CallStatus::Success);
     let mut stored: Vec<_> = ended.map(|call| call.call.request_id.as_str()).collect();
     stored.sort_unstable();
-    assert_eq!(stored, ["a", "b", "d", "e", "f"]);
+    assert_eq!(stored, prompts);
+    let tokens_out = calls.iter().filter_map(|call| Some(call.end.as_ref()?.tokens_out));
+    assert_eq!(tokens_out.max(), Some(1 << 40));
 }

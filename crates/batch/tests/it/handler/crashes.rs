@@ -69,7 +69,7 @@ async fn a_post_error_is_tried_again_without_asking_again(route: TestRoute) {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_whose_keeping_goes_wrong_is_kept_and_counted_once() {
-    for fault in [Fault::FailBefore, Fault::FailAfter, Fault::Duplicate] {
+    for fault in [Fault::FailBefore, Fault::FailAfter, Fault::Duplicate, Fault::BrokenStream] {
         let store = FaultyStore::new(Arc::new(MemoryStore::default()));
         let provider = FakeProvider::always(r#"{"verdict": "fine"}"#);
         let fixture = Fixture::new(Arc::new(store.with_fault("checkpoint", 1, fault)), provider);

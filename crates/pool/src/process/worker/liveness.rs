@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use super::state::{InFlightCall, PROBE_REPLY_TIME};
 use super::{LivenessAction, MAX_WAIT, StopRequest, Worker, WorkerState};
 use crate::protocol::ToWorker;
 use crate::scheduler::EndCause;
@@ -14,12 +15,16 @@ impl Worker {
     /// Checks the worker. Returns what the lifecycle task has to do.
     pub(in super::super) fn check_liveness(&self, now: Instant, ping_every: Duration) -> LivenessAction {
         let mut state = self.state();
-        let action = match state.stop_request {
+        let mut action = match state.stop_request {
             Some(StopRequest::Kill(cause)) => return LivenessAction::Kill(cause),
             None if state.input_broken => return LivenessAction::AwaitExit,
             Some(StopRequest::Graceful(cause)) => self.stop_gracefully(&mut state, cause, now),
             None => self.check_health(&mut state, now, ping_every),
         };
+        if let LivenessAction::Wait(until) = &mut action {
+            *until = probe(&mut state, now).map_or(*until, |next| next.min(*until));
+            state.check_at = *until;
+        }
         drop(state);
         self.flush();
         action
@@ -68,4 +73,30 @@ impl Worker {
         let _ = state.encoding.encode_to_worker(&ToWorker::Ping(state.last_id), state.outbox.buffer());
         LivenessAction::Wait(now + PONG_TIMEOUT)
     }
+}
+
+/// Pings a worker with several calls before one of them times out. When its time is over, the answer
+/// tells whether only that call hangs, or one of the calls blocks the whole worker. Returns when to
+/// check again.
+fn probe(state: &mut WorkerState, now: Instant) -> Option<Instant> {
+    if state.concurrency == 1 {
+        return None;
+    }
+    let next = |state: &WorkerState| {
+        let waiting = state.calls.iter().filter(|call| call.cancelled_at.is_none());
+        let times = waiting.map(InFlightCall::probe_at);
+        times.filter(|at| state.probed_at.is_none_or(|probed| probed < *at)).min()
+    };
+    let due = next(state)?;
+    if due > now {
+        return Some(due);
+    }
+    if state.probed_at.is_some_and(|at| state.last_heard < at) {
+        // An earlier ping is unanswered.
+        return Some(now + PROBE_REPLY_TIME);
+    }
+    state.probed_at = Some(now);
+    state.last_id += 1;
+    let _ = state.encoding.encode_to_worker(&ToWorker::Ping(state.last_id), state.outbox.buffer());
+    next(state)
 }

@@ -30,7 +30,8 @@ impl Worker {
                 self.on_answer(shared, id, Err(CallFailure { kind: error, worker }));
             }
             Decoded::Message(FromWorker::Progress { id, value }) => {
-                let state = self.state();
+                let mut state = self.state();
+                state.last_heard = Instant::now();
                 if let Some(entry) = state.calls.iter().find(|entry| entry.id == id) {
                     entry.job.report(value);
                 }
@@ -38,6 +39,7 @@ impl Worker {
             Decoded::Message(FromWorker::Pong(id)) => {
                 let mut state = self.state();
                 state.last_activity = Instant::now();
+                state.last_heard = state.last_activity;
                 state.pinged = state.pinged.filter(|(asked, _)| *asked != id);
             }
             Decoded::Message(FromWorker::Retire) => shared.replace(self.id, EndCause::Requested),
@@ -62,12 +64,16 @@ impl Worker {
         let started =
             if state.concurrency > 1 { entry.written } else { entry.written.max(state.last_activity) };
         let took = now.duration_since(started);
-        state.last_activity = now;
+        (state.last_activity, state.last_heard) = (now, now);
         state.answered += 1;
-        let prefetch = if state.concurrency == 1 { state.pipeline.record(took) } else { None };
+        let concurrent = state.concurrency > 1;
+        let prefetch = if concurrent { None } else { state.pipeline.record(took) };
         let stopping = state.stop_request.is_some();
         drop(state);
         shared.counters.run.record(took);
+        if entry.job.isolated {
+            shared.suspects.remove(&entry.job);
+        }
         entry.job.answer(answer);
         if stopping {
             self.changed.notify_one();
@@ -81,10 +87,15 @@ impl Worker {
             shared.set_prefetch(self.id, prefetch);
         }
         self.execute(shared, shared.finished(self.id));
-        if prefetch.is_some_and(|prefetch| prefetch > 0) {
-            while let Some(job) = shared.prefetch_next(self.id) {
-                self.execute(shared, NextAction::Run(job));
-            }
+        if concurrent || prefetch.is_some_and(|prefetch| prefetch > 0) {
+            self.prefetch(shared);
+        }
+    }
+
+    /// Gives the worker as many waiting calls as it accepts beside the running ones.
+    pub(in super::super) fn prefetch(&self, shared: &Arc<Shared>) {
+        while let Some(job) = shared.prefetch_next(self.id) {
+            self.execute(shared, NextAction::Run(job));
         }
     }
 }

@@ -87,7 +87,12 @@ impl Worker {
             return EnqueueResult::Rejected(job, kind, self.reference(state));
         }
         state.last_id = id;
-        state.calls.push_back(InFlightCall { id, job, written: now, cancelled_at: None });
+        let call = InFlightCall { id, job, written: now, cancelled_at: None };
+        if state.concurrency > 1 && call.probe_at() < state.check_at {
+            state.check_at = call.probe_at();
+            self.changed.notify_one();
+        }
+        state.calls.push_back(call);
         EnqueueResult::Queued
     }
 
@@ -214,6 +219,7 @@ mod tests {
             sent: now,
             deadline: now + std::time::Duration::from_secs(60),
             call_state: Arc::default(),
+            isolated: false,
             progress: None,
             span: tracing::Span::none(),
         }

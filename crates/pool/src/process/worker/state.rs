@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::io::unix::AsyncFd;
 
@@ -17,6 +17,12 @@ use crate::protocol::{Encoding, OutgoingCall, ProtocolError, frame};
 
 /// Bodies above this size are written to the pipe without a copy.
 const LARGE_BODY: usize = 16 * 1024;
+
+/// A worker with several calls is pinged a quarter of a call's time before its deadline, within
+/// these limits.
+const PROBE_AHEAD: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// How long a responsive worker may take to answer such a ping.
+pub(super) const PROBE_REPLY_TIME: Duration = Duration::from_millis(50);
 
 /// The mutable state of a worker.
 pub(super) struct WorkerState {
@@ -42,6 +48,14 @@ pub(super) struct WorkerState {
     /// When it last answered, or became ready.
     pub(super) last_activity: Instant,
     pub(super) pinged: Option<(u64, Instant)>,
+    /// When it last sent a message.
+    pub(super) last_heard: Instant,
+    /// When it was last pinged because a call neared its deadline.
+    pub(super) probed_at: Option<Instant>,
+    /// When the lifecycle task checks it again.
+    pub(super) check_at: Instant,
+    /// It is killed because one of several calls blocked it.
+    pub(super) blocked: bool,
     pub(super) pipeline: PipelineDepth,
     pub(super) stop_request: Option<StopRequest>,
     pub(super) stop_sent: bool,
@@ -54,6 +68,15 @@ pub(super) struct InFlightCall {
     pub(super) job: Job,
     pub(super) written: Instant,
     pub(super) cancelled_at: Option<Instant>,
+}
+
+impl InFlightCall {
+    /// When to ping a worker with several calls, before this one times out.
+    pub(super) fn probe_at(&self) -> Instant {
+        let limit = self.job.deadline.saturating_duration_since(self.written);
+        let ahead = (limit / 4).clamp(PROBE_AHEAD.0, PROBE_AHEAD.1);
+        self.job.deadline.checked_sub(ahead).unwrap_or(self.written).max(self.written)
+    }
 }
 
 impl WorkerState {
@@ -75,6 +98,10 @@ impl WorkerState {
             answered: 0,
             last_activity: Instant::now(),
             pinged: None,
+            last_heard: Instant::now(),
+            probed_at: None,
+            check_at: Instant::now(),
+            blocked: false,
             pipeline: PipelineDepth::default(),
             stop_request: None,
             stop_sent: false,
@@ -121,6 +148,12 @@ impl WorkerState {
     pub(super) fn take_outbox(&mut self) -> Outbox {
         self.sent = self.last_id;
         std::mem::take(&mut self.outbox)
+    }
+
+    /// Whether one of several calls blocks the whole worker: it did not answer a ping.
+    pub(super) fn is_blocked(&self, now: Instant) -> bool {
+        let unanswered = self.probed_at.filter(|at| self.last_heard < *at);
+        unanswered.is_some_and(|at| now.duration_since(at) >= PROBE_REPLY_TIME)
     }
 
     /// Since when the worker has been running a cancelled call.

@@ -58,6 +58,12 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
+impl ScheduledCall for JobId {
+    fn is_isolated(&self) -> bool {
+        self % 5 == 4
+    }
+}
+
 /// A backend that executes the scheduler's commands.
 struct SimulatedPool {
     scheduler: WorkerScheduler<JobId>,
@@ -103,6 +109,10 @@ impl SimulatedPool {
         let held = self.ready.get_mut(&id).expect("calls go to workers that are ready");
         assert!(!self.leaving.contains_key(&id), "worker {id} was told to stop");
         assert!(!held.contains(&job) && !self.out.contains(&job));
+        assert!(
+            held.is_empty() || !held.iter().chain([&job]).any(JobId::is_isolated),
+            "{job} beside {held:?}"
+        );
         held.push(job);
     }
 
