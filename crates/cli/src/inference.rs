@@ -2,6 +2,7 @@
 //! tasks.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use longshore::accounts::Ledger;
 use longshore::{Store, TenantId};
@@ -26,10 +27,16 @@ pub fn caller_tenant(settings: &Settings) -> TenantId {
 pub async fn run_background(inference: &Inference, store: &dyn Store) {
     let listening = async {
         // If the change feed is unavailable it is polled again; meanwhile cached profiles expire by
-        // themselves.
+        // themselves. An outage is one line of the log: a feed that worked for a while fails anew.
+        let (mut began, mut failing) = (Instant::now(), false);
         while let Err(error) = inference.watch_changes(store).await {
-            tracing::warn!(%error, "cannot follow changes of profiles");
+            match failing && began.elapsed() < OUTAGE_LOG_INTERVAL {
+                true => tracing::debug!(%error, "still cannot follow changes of profiles"),
+                false => tracing::warn!(%error, "cannot follow changes of profiles"),
+            }
+            failing = true;
             tokio::time::sleep(RETRY_DELAY).await;
+            began = Instant::now();
         }
     };
     tokio::join!(inference.run_journal(), listening);
@@ -45,4 +52,6 @@ pub async fn flush(inference: &Inference) {
 }
 
 /// The delay before a change feed that failed is polled again.
-const RETRY_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+/// A feed that fails again within this time is still in the same outage.
+const OUTAGE_LOG_INTERVAL: Duration = Duration::from_secs(60);

@@ -11,7 +11,6 @@ mod oracle;
 mod process;
 mod referee;
 mod report;
-mod rng;
 
 pub use driver::{ChaosTest, ProcessFactory};
 pub use process::{ChaosProcessConfig, run_process};

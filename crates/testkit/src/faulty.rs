@@ -18,6 +18,8 @@ pub enum Fault {
     BrokenStream,
     /// The call reaches the store after this delay.
     Delay(Duration),
+    /// The store executes the call at once, and its answer arrives after this delay.
+    DelayReply(Duration),
     /// The call reaches the store twice; the caller gets the second answer.
     Duplicate,
 }
@@ -28,11 +30,15 @@ pub struct FaultyStore {
     plan: Mutex<Plan>,
 }
 
+/// Chooses the fault of a call by its method.
+type FaultSource = dyn FnMut(&'static str) -> Option<Fault> + Send;
+
 #[derive(Default)]
 struct Plan {
     faults: BTreeMap<(&'static str, u64), Fault>,
     always: BTreeMap<&'static str, Fault>,
     outage: bool,
+    source: Option<Box<FaultSource>>,
     calls: BTreeMap<&'static str, u64>,
 }
 
@@ -59,6 +65,11 @@ impl FaultyStore {
         });
     }
 
+    /// Lets `source` choose the fault of each call without a planned one; `None` ends that.
+    pub fn set_fault_source(&self, source: Option<Box<FaultSource>>) {
+        self.plan(|plan| plan.source = source);
+    }
+
     /// While true, every call fails as with [`Fault::FailBefore`].
     pub fn set_outage(&self, on: bool) {
         self.plan(|plan| plan.outage = on);
@@ -80,8 +91,8 @@ impl FaultyStore {
             *count += 1;
             let nth = *count;
             let outage = plan.outage.then_some(Fault::FailBefore);
-            let planned = || plan.faults.get(&(method, nth)).or_else(|| plan.always.get(method));
-            outage.or_else(|| planned().copied())
+            let planned = plan.faults.get(&(method, nth)).or_else(|| plan.always.get(method)).copied();
+            outage.or(planned).or_else(|| plan.source.as_mut().and_then(|source| source(method)))
         })
     }
 
@@ -105,6 +116,11 @@ impl FaultyStore {
             Some(Fault::Delay(delay)) => {
                 tokio::time::sleep(delay).await;
                 call().await
+            }
+            Some(Fault::DelayReply(delay)) => {
+                let answer = call().await;
+                tokio::time::sleep(delay).await;
+                answer
             }
             Some(Fault::Duplicate) => {
                 call().await?;

@@ -27,6 +27,7 @@ mod fuzz;
 mod instrumented;
 pub mod model;
 mod permits_fixture;
+mod rng;
 #[cfg(feature = "servers")]
 pub mod servers;
 pub mod year;
@@ -39,4 +40,7 @@ pub use faulty_permits::FaultyPermits;
 pub use fixture::{SqlStoreFixture, StoreFixture};
 pub use fuzz::fuzz;
 pub use instrumented::{InstrumentedStore, MethodStats};
+#[cfg(feature = "servers")]
+pub use longshore_fault_proxy as fault_proxy;
 pub use permits_fixture::PermitsFixture;
+pub use rng::Rng;

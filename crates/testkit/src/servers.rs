@@ -17,6 +17,7 @@ mod process;
 mod process_guard;
 mod redis;
 mod slurm;
+mod small_disk;
 mod smtp;
 
 use std::io;
@@ -31,6 +32,7 @@ pub use pgbouncer::PrivatePgbouncer;
 pub use postgres::PrivatePostgres;
 pub use redis::{PrivateRedis, RedisPersistence};
 pub use slurm::PrivateSlurm;
+pub use small_disk::SmallDisk;
 pub use smtp::{MailSecurity, PrivateSmtp};
 
 /// Attempts with different ports: another process may take a port before the server binds it.

@@ -4,5 +4,5 @@ mod fake_schedulers;
 mod missed_events;
 mod node_loss;
 mod pool_size;
-mod schedulers;
+pub mod schedulers;
 mod storm;

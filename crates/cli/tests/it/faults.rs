@@ -2,11 +2,10 @@
 //! by another program.
 
 use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use longshore_sqlite::rusqlite::Connection;
+use longshore_testkit::servers::SmallDisk;
 use serde_json::{Value, json};
 
 use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually};
@@ -104,39 +103,11 @@ fn a_handler_that_aborts_its_worker_is_found_out_and_its_neighbours_are_not_blam
     dir.run(&["verify"]).ok();
 }
 
-/// A file system of a few megabytes, unmounted on drop.
-struct SmallDisk(std::path::PathBuf);
-
-impl SmallDisk {
-    fn mount(at: &Path) -> Self {
-        std::fs::create_dir(at).unwrap();
-        let disk = Self(at.to_owned());
-        disk.run_mount(&["-t", "tmpfs", "-o", "size=4m,mode=0700", "tmpfs"]);
-        disk
-    }
-
-    fn grow(&self) {
-        self.run_mount(&["-o", "remount,size=256m"]);
-    }
-
-    fn run_mount(&self, args: &[&str]) {
-        let mount = Command::new("mount").args(args).arg(&self.0).status();
-        let mounted = mount.expect("`mount` is missing").success();
-        assert!(mounted, "this test must be allowed to mount a tmpfs: run it as root");
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 #[test]
 fn a_submit_that_fills_the_disk_says_so_and_goes_on_when_there_is_room() {
     const LINES: u64 = 30_000;
     let dir = TestDir::new();
-    let disk = SmallDisk::mount(&dir.path("disk"));
+    let disk = SmallDisk::mount(&dir.path("disk"), 4).unwrap();
     let lines: String = (0..LINES).map(|n| unit_line(n, 0)).collect();
     dir.write("lines", lines);
     let submit = || {
@@ -152,7 +123,7 @@ fn a_submit_that_fills_the_disk_says_so_and_goes_on_when_there_is_room() {
     let at = full.err.rsplit("after line ").next().unwrap().trim().parse::<u64>().unwrap();
     assert!((1..LINES).contains(&at), "it was stopped midway: {}", full.err);
 
-    disk.grow();
+    disk.resize(256).unwrap();
     let sent = submit().ok().says(&format!("resuming batch `b` after line {at}")).json();
     assert_eq!(sent, json!({ "batch": "b", "sent": LINES, "new": LINES - at }));
     let store = ["--store", "sqlite:disk/l.db"];

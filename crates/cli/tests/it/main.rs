@@ -85,6 +85,8 @@ mod exhaustion;
 #[cfg(test)]
 mod external_workers;
 #[cfg(test)]
+mod fault_matrix;
+#[cfg(test)]
 mod faults;
 #[cfg(test)]
 mod http;

@@ -47,14 +47,14 @@ fn no_unit_lost_in_a_storm_of_killed_initiators_and_workers_on_one_postgres() {
 }
 
 /// The unique keys that recognise a repeat.
-const KEYS: [(&str, &str); 3] = [
+pub const KEYS: [(&str, &str); 3] = [
     ("n INTEGER CHECK (n > 0)", "n INTEGER CHECK (n > 0), unit TEXT UNIQUE"),
     ("code TEXT", "code TEXT, unit TEXT UNIQUE"),
     ("failed INTEGER)", "failed INTEGER, UNIQUE (batch, generation))"),
 ];
 
 /// Idempotent SQL.
-const REPEATABLE: [(&str, &str); 4] = [
+pub const REPEATABLE: [(&str, &str); 4] = [
     ("SET done = done + 1", "SET done = 1"),
     (
         "(row, batch, worker, n) VALUES (:key, :batch_id, :worker_id, :n)",

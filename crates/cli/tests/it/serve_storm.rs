@@ -12,16 +12,14 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
 use crate::serve::ServeProcess;
-use crate::support::{TIMEOUT, TestDir, eventually, pick_size, stretch};
+use crate::support::{TIMEOUT, TestDir, eventually, peak_memory, pick_size, stretch};
 
 pub const MIB: u64 = 1024 * 1024;
 
 impl ServeProcess {
     /// The peak memory of the server process.
     pub fn peak_memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+        peak_memory(self.child.id())
     }
 
     pub fn connect(&self, words: &str) -> TcpStream {

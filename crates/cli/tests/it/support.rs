@@ -245,6 +245,13 @@ pub fn is_alive(pid: &str) -> bool {
     stat.is_ok_and(|stat| !stat.rsplit(") ").next().unwrap_or("Z").starts_with('Z'))
 }
 
+/// The peak memory of a process, in bytes.
+pub fn peak_memory(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
 /// The large number in a soak (`./test --soak`), the small one otherwise.
 pub fn pick_size<T>(small: T, large: T) -> T {
     if std::env::var_os("LONGSHORE_SOAK").is_some() { large } else { small }

@@ -15,7 +15,7 @@ use super::oracle::Oracle;
 use super::process::ChaosProcessConfig;
 use super::referee::Referee;
 use super::report::ChaosReport;
-use super::rng::Rng;
+use crate::Rng;
 
 /// The size of a chaos test.
 #[derive(Debug, Clone)]

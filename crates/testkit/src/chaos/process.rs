@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::referee::PermitEvent;
-use super::rng::Rng;
+use crate::Rng;
 
 /// The configuration of a process, passed in an environment variable.
 #[derive(Debug, Clone)]

@@ -18,7 +18,12 @@ pub(super) fn is_root() -> bool {
 
 /// Makes a temporary folder that belongs to the server's user.
 pub(super) fn folder(prefix: &str) -> io::Result<TempDir> {
-    let folder = tempfile::Builder::new().prefix(prefix).tempdir()?;
+    folder_in(&std::env::temp_dir(), prefix)
+}
+
+/// Makes a temporary folder below `parent` that belongs to the server's user.
+pub(super) fn folder_in(parent: &Path, prefix: &str) -> io::Result<TempDir> {
+    let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
     chown_to_server(folder.path())?;
     Ok(folder)
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -44,6 +44,18 @@ impl PrivatePostgres {
         let folder = os_user::folder("longshore-postgres-")?;
         data_template::fill("postgres", &folder, init)?;
         Self::start_in(folder, settings)
+    }
+
+    /// Starts a PostgreSQL with its data below `folder`, such as a [`SmallDisk`](super::SmallDisk).
+    pub fn start_below(folder: &Path) -> io::Result<Self> {
+        let folder = os_user::folder_in(folder, "longshore-postgres-")?;
+        data_template::fill("postgres", &folder, init)?;
+        Self::start_in(folder, &[])
+    }
+
+    /// The URL through a proxy on this machine.
+    pub fn url_at_port(&self, port: u16) -> String {
+        url(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port), NAME)
     }
 
     /// Starts a standby that replicates this server, until it is [`promote`](Self::promote)d.

@@ -73,7 +73,12 @@ impl HttpServer {
 
     /// Whether there is no (further) request.
     pub fn has_no_request(&self) -> bool {
-        self.requests.lock().unwrap().try_recv().is_err()
+        self.take_request().is_none()
+    }
+
+    /// The next request, if it has arrived.
+    pub fn take_request(&self) -> Option<ReceivedRequest> {
+        self.requests.lock().unwrap().try_recv().ok()
     }
 }
 

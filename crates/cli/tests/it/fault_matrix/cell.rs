@@ -1,0 +1,127 @@
+//! A fault, how long it lasts, and what a cell reports.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use longshore_testkit::fault_proxy::{Direction, FaultProxy, LinkFault};
+
+use crate::support::{ChildGuard, eventually, peak_memory, pick_size};
+
+/// What happens to a part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    Latency,
+    Stall,
+    Cut,
+    HalfOpen,
+    Restart,
+    Full,
+    Slow,
+}
+
+/// The columns of the matrix.
+pub const FAULTS: [Fault; 7] =
+    [Fault::Latency, Fault::Stall, Fault::Cut, Fault::HalfOpen, Fault::Restart, Fault::Full, Fault::Slow];
+
+/// The time within which work must continue after a fault.
+pub const RECOVERY_LIMIT: Duration = Duration::from_secs(120);
+/// How much a process may grow because of a fault.
+const MAX_GROWTH: u64 = 96 * 1024 * 1024;
+/// Bytes per second of a slow link: a small request takes a part of a second, a large one many.
+const SLOW_RATE: u32 = 20_000;
+
+impl Fault {
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Latency => "latency 3 s",
+            Self::Stall => "stall 20 s",
+            Self::Cut => "cut 20 s",
+            Self::HalfOpen => "half-open",
+            Self::Restart => "restart",
+            Self::Full => "full",
+            Self::Slow => "slow",
+        }
+    }
+
+    /// How long the fault lasts: less in `./test` than its title says.
+    pub fn duration() -> Duration {
+        pick_size(Duration::from_secs(4), Duration::from_secs(20))
+    }
+
+    /// The delay of [`Fault::Latency`].
+    pub fn latency() -> Duration {
+        pick_size(Duration::from_millis(500), Duration::from_secs(3))
+    }
+
+    /// Injects the fault into a link, and ends it.
+    pub fn inject(self, proxy: &FaultProxy) {
+        proxy.set(match self {
+            Self::Latency => LinkFault::Latency(Self::latency()),
+            Self::Stall => LinkFault::Stall(Direction::Both),
+            Self::Cut => LinkFault::Cut,
+            Self::HalfOpen => LinkFault::HalfOpen,
+            Self::Slow => LinkFault::Drip(SLOW_RATE),
+            Self::Restart | Self::Full => unreachable!("a fault of the server"),
+        });
+        if self != Self::HalfOpen {
+            std::thread::sleep(Self::duration());
+        }
+        proxy.heal();
+    }
+}
+
+/// The measurements of a cell that kept its promises.
+#[derive(Debug, Default)]
+pub struct CellReport {
+    /// From the end of the fault until work continued.
+    pub recovery: Duration,
+    /// What else is worth reading, such as a log line.
+    pub notes: String,
+}
+
+impl CellReport {
+    /// A cell that this machine cannot run.
+    pub fn skipped(reason: impl fmt::Display) -> Self {
+        Self { recovery: Duration::ZERO, notes: format!("skipped: {reason}") }
+    }
+}
+
+impl fmt::Display for CellReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "recovered in {:.1} s. {}", self.recovery.as_secs_f64(), self.notes)
+    }
+}
+
+/// Waits until `progress` is larger than now. Returns how long that took.
+#[track_caller]
+pub fn recovery(mut progress: impl FnMut() -> usize, all: usize) -> Duration {
+    let (healed, before) = (Instant::now(), progress());
+    eventually(RECOVERY_LIMIT, || {
+        let now = progress();
+        (now > before || now >= all).then_some(())
+    });
+    healed.elapsed()
+}
+
+/// Processes that a fault must neither end nor let grow.
+pub struct Bystanders(Vec<(u32, u64)>);
+
+impl Bystanders {
+    pub fn new<'a>(children: impl IntoIterator<Item = &'a ChildGuard>) -> Self {
+        Self(children.into_iter().map(|child| (child.0.id(), peak_memory(child.0.id()))).collect())
+    }
+
+    #[track_caller]
+    pub fn assert_alive_and_bounded(&self) {
+        for (pid, before) in &self.0 {
+            assert!(crate::support::is_alive(&pid.to_string()), "process {pid} ended");
+            let now = peak_memory(*pid);
+            assert!(now < before + MAX_GROWTH, "process {pid}: {before} bytes before, {now} at its peak");
+        }
+    }
+}
+
+/// How many lines of a log contain `words`.
+pub fn count_log_lines(log: &str, words: &str) -> usize {
+    log.lines().filter(|line| line.contains(words)).count()
+}

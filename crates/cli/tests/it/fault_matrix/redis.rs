@@ -1,0 +1,73 @@
+//! Units that hold permits of a pool on a Redis behind a proxy.
+
+use std::time::Duration;
+
+use longshore_testkit::fault_proxy::FaultProxy;
+use longshore_testkit::servers::{PrivateRedis, RedisPersistence};
+
+use super::cell::{Bystanders, CellReport, Fault, count_log_lines, recovery};
+use crate::http::server::{HttpServer, answer};
+use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually, stretch};
+
+const UNITS: usize = 60;
+/// Fails if two run at once: `mkdir` succeeds for one at a time.
+const EXCLUSIVE: &str = "mkdir busy && sleep 0.1 && rmdir busy && echo >> done";
+/// Longer than a fault, so that holders keep their permits.
+const LEASE: &str = "30s";
+
+pub fn run(fault: Fault) -> CellReport {
+    let dir = TestDir::new();
+    // Remembers its permits, so that a restart loses none.
+    let mut server = PrivateRedis::start(RedisPersistence::Always).unwrap();
+    let proxy = FaultProxy::start(format!("127.0.0.1:{}", server.port())).unwrap();
+    let receiver = HttpServer::answering(&[answer(204, "", "")]);
+    let config = format!(
+        "permits = \"{}\"\n[alerts]\nwebhook = \"{}\"\n[worker.pools]\nexec = \"licence\"\n\
+         [pools.licence]\nmax = 1\nlease = \"{LEASE}\"\n",
+        server.url_at(proxy.address().port()),
+        receiver.url,
+    );
+    dir.write("longshore.toml", config);
+    let lines = format!("{}\n", serde_json::json!({ "argv": ["sh", "-c", EXCLUSIVE] })).repeat(UNITS);
+    dir.run_with(&["submit", "exec", "--lines", "-", "--batch", "b", "--max-attempts", "1"], lines).ok();
+    let mut workers: Vec<ChildGuard> = (0..2).map(|_| dir.start(&["worker", "--slots", "2"])).collect();
+    let done = || dir.read("done").lines().count();
+    eventually(TIMEOUT, || (done() >= UNITS / 10).then_some(()));
+    let bystanders = Bystanders::new(&workers);
+    match fault {
+        Fault::Restart => server.restart().unwrap(),
+        Fault::Full => {
+            let set = |limit| drop(server.run(&["CONFIG", "SET", "maxmemory", limit]).unwrap());
+            set("1");
+            std::thread::sleep(Fault::duration());
+            set("0");
+        }
+        _ => fault.inject(&proxy),
+    }
+    let recovery = recovery(done, UNITS);
+    eventually(stretch(Duration::from_secs(120)), || (dir.batch("b")["done"] == UNITS).then_some(()));
+    bystanders.assert_alive_and_bounded();
+    for worker in &mut workers {
+        worker.signal("TERM");
+        assert_eq!(worker.ends_within(TIMEOUT), 0, "{}", dir.read("stderr"));
+    }
+    assert_eq!(done(), UNITS, "each unit ran once");
+    assert!(dir.units("done").iter().all(|unit| unit["attempt"] == 1 && unit["lost"] == 0));
+    dir.run(&["verify"]).ok();
+    CellReport { recovery, notes: check_alerts(fault, &dir, &receiver) }
+}
+
+/// The processes cannot agree on one alert while the back end is away: each raises its own, once.
+fn check_alerts(fault: Fault, dir: &TestDir, receiver: &HttpServer) -> String {
+    let mut lost = 0;
+    while let Some(alert) = receiver.take_request() {
+        lost += usize::from(alert.body.contains("back-end-lost"));
+    }
+    let log = dir.read("stderr");
+    let logged = count_log_lines(&log, "back end");
+    if matches!(fault, Fault::Cut | Fault::Full) {
+        assert!((1..=2).contains(&lost), "{lost} alerts of two workers:\n{log}");
+    }
+    assert!(lost <= 2, "{lost} alerts of two workers:\n{log}");
+    format!("{lost} alerts, {logged} log lines")
+}

@@ -1,0 +1,72 @@
+//! The mail sender and a mail server behind a proxy.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use longshore_testkit::fault_proxy::FaultProxy;
+use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
+
+use super::cell::{Bystanders, CellReport, Fault, recovery};
+use crate::support::{TIMEOUT, TestDir, eventually, stretch};
+
+/// Messages that are spooled before, during and after the fault.
+const PART: usize = 4;
+const CONNECTIONS: usize = 2;
+/// A message that was deferred is sent again within a minute.
+const DELIVERY_LIMIT: Duration = Duration::from_secs(180);
+
+pub fn run(fault: Fault) -> CellReport {
+    let dir = TestDir::new();
+    dir.write("page.html", "<p>hello</p>");
+    let mut server = PrivateSmtp::start(MailSecurity::None).unwrap();
+    let proxy = FaultProxy::start(format!("127.0.0.1:{}", server.port())).unwrap();
+    let config = format!(
+        "[mail.smtp]\nserver = \"{}\"\nsecurity = \"none\"\ntimeout = \"10s\"\nconnections = {CONNECTIONS}\n",
+        proxy.address()
+    );
+    dir.write("longshore.toml", config);
+    let mut sender = dir.start(&["mail", "send", "--daemon"]);
+    spool(&dir, 0);
+    eventually(TIMEOUT, || (server.messages().unwrap().len() == PART).then_some(()));
+    let bystanders = Bystanders::new([&sender]);
+    // The sender finds messages during the fault.
+    std::thread::scope(|scope| {
+        scope.spawn(|| spool(&dir, 1));
+        match fault {
+            Fault::Restart => {
+                server.stop();
+                std::thread::sleep(Fault::duration());
+                server.restart().unwrap();
+            }
+            _ => fault.inject(&proxy),
+        }
+    });
+    spool(&dir, 2);
+    let recovery = recovery(|| unique(&server).len(), 3 * PART);
+    eventually(stretch(DELIVERY_LIMIT), || (unique(&server).len() == 3 * PART).then_some(()));
+    bystanders.assert_alive_and_bounded();
+    sender.signal("TERM");
+    assert_eq!(sender.ends_within(TIMEOUT), 0, "{}", dir.read("stderr"));
+    let stats = dir.run(&["mail", "stats", "--json"]).ok().json();
+    assert_eq!((&stats["pending"], &stats["failed"]), (&0.into(), &0.into()), "{stats}");
+    // A message whose reply was lost arrives again, with the same Message-ID: at most one per connection.
+    let repeats = server.messages().unwrap().len() - 3 * PART;
+    assert!(repeats <= CONNECTIONS, "{repeats} messages arrived twice");
+    assert!(matches!(fault, Fault::Cut | Fault::HalfOpen | Fault::Stall | Fault::Restart) || repeats == 0);
+    CellReport { recovery, notes: format!("{repeats} messages arrived twice") }
+}
+
+fn spool(dir: &TestDir, part: usize) {
+    for n in 0..PART {
+        let key = format!("{part}/{n}");
+        let to = format!("r{part}{n}@example.org");
+        let args = ["mail", "spool", "page.html", "--key", &key, "--from", "a@example.org", "--to", &to];
+        dir.run(&[&args[..], &["--subject", "Hi"]].concat()).ok();
+    }
+}
+
+/// The recipients of all messages that arrived.
+fn unique(server: &PrivateSmtp) -> BTreeSet<String> {
+    let messages = server.messages().unwrap();
+    messages.iter().map(|message| message["to"][0].as_str().unwrap().to_owned()).collect()
+}

@@ -1,0 +1,86 @@
+//! Units that run in a worker process, a Python program, which is stopped or killed.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::cell::{Bystanders, CellReport, Fault, recovery};
+use crate::support::{TIMEOUT, TestDir, eventually, signal, stretch};
+
+const UNITS: usize = 150;
+const PROGRAM: &str = r#"
+import os, sys, time
+sys.path.insert(0, SDK)
+from longshore.worker import Worker
+with open("pids", "a") as pids:
+    pids.write(f"{os.getpid()}\n")
+worker = Worker()
+
+@worker.operation("note")
+def note(number: int):
+    time.sleep(0.02)
+    with open("notes", "a") as notes:
+        notes.write(f"{number}\n")
+
+worker.run()
+"#;
+const CONFIG: &str = "[workers.notes]\ncommand = [\"python3\", \"worker.py\"]\nmax = 1\ntimeout = \"120s\"\n";
+
+pub fn run(fault: Fault) -> CellReport {
+    let dir = TestDir::new();
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
+    dir.write("worker.py", PROGRAM.replace("SDK", &format!("{:?}", sdk.display().to_string())));
+    dir.write("longshore.toml", CONFIG);
+    let lines: String = (0..UNITS).map(|n| format!("{n}\n")).collect();
+    dir.run_with(&["submit", "note", "--lines", "-", "--batch", "b"], lines).ok();
+    let mut worker = dir.start(&["worker", "--slots", "1"]);
+    let notes = || dir.read("notes").lines().count();
+    eventually(TIMEOUT, || (notes() >= UNITS / 10).then_some(()));
+    let pid: u32 = dir.read("pids").trim().parse().unwrap();
+    assert!(dir.is_running("worker.py", &pid.to_string()));
+    let bystanders = Bystanders::new([&worker]);
+    inject(fault, pid);
+    let recovery = recovery(notes, UNITS);
+    eventually(stretch(Duration::from_secs(120)), || (dir.batch("b")["done"] == UNITS).then_some(()));
+    bystanders.assert_alive_and_bounded();
+    worker.signal("TERM");
+    assert_eq!(worker.ends_within(TIMEOUT), 0, "{}", dir.read("stderr"));
+    assert_exact(&dir, fault);
+    CellReport { recovery, notes: format!("{} processes", dir.read("pids").lines().count()) }
+}
+
+fn inject(fault: Fault, pid: u32) {
+    // How long the process is stopped, and how long it runs in between.
+    let (stopped, runs) = match fault {
+        Fault::Restart => return assert!(signal(pid, "KILL")),
+        Fault::Latency => (Fault::latency(), Duration::from_millis(200)),
+        Fault::Slow => (Duration::from_millis(90), Duration::from_millis(10)),
+        _ => (Fault::duration(), Duration::ZERO),
+    };
+    let began = Instant::now();
+    while began.elapsed() < Fault::duration() {
+        assert!(signal(pid, "STOP"));
+        std::thread::sleep(stopped);
+        assert!(signal(pid, "CONT"));
+        std::thread::sleep(runs);
+    }
+}
+
+fn assert_exact(dir: &TestDir, fault: Fault) {
+    let mut notes: Vec<usize> = dir.read("notes").lines().map(|line| line.parse().unwrap()).collect();
+    notes.sort_unstable();
+    let (processes, used) = (
+        dir.read("pids").lines().count(),
+        dir.units("done").iter().filter(|unit| unit["attempt"] != 1 || unit["lost"] != 0).count(),
+    );
+    if fault == Fault::Restart {
+        // The killed call has no answer: its unit runs again, and that is an attempt of its own.
+        notes.dedup();
+        assert!(processes == 2 && used <= 1, "{processes} processes, {used} units ran again");
+    } else {
+        assert_eq!((processes, used), (1, 0), "a healthy process was replaced, or attempts were used");
+    }
+    assert!(notes.iter().copied().eq(0..UNITS), "{} notes of {UNITS} units", notes.len());
+    let batch = dir.batch("b");
+    assert_eq!((&batch["total"], &batch["failed"]), (&UNITS.into(), &0.into()), "{batch}");
+    dir.run(&["verify"]).ok();
+}
