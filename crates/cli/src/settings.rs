@@ -49,6 +49,8 @@ pub struct Settings {
     pub server: Option<ApiClient>,
     /// How the embedded store syncs.
     pub synchronous: Synchronous,
+    /// Time limit of a unit's effects in an SQLite store.
+    pub sqlite_effect_timeout: Duration,
     /// Connections to a PostgreSQL store.
     pub postgres: PostgresConfig,
     /// The tenant to which commands are restricted, if any.
@@ -144,6 +146,7 @@ impl Settings {
             supervise: supervise::supervise(typed, &config)?,
             store: typed.store.as_ref().map_or(Ok(config.store), |url| url.parse())?,
             synchronous: config.sqlite.synchronous,
+            sqlite_effect_timeout: config.sqlite.effect_timeout,
             postgres: config.postgres,
             tenant: typed.tenant.clone().or(config.tenant),
             patience: config.patience,

@@ -195,7 +195,11 @@ fn open_sqlite(path: &Path, settings: &Settings) -> anyhow::Result<SqliteStore> 
     // Its units decide what is run. A store that the user names may be shared with a group.
     let sharing = if settings.store_named { Sharing::Group } else { Sharing::Private };
     check_database(path, sharing).map_err(|error| untrusted(error, path)).with_context(cannot)?;
-    let options = SqliteOptions { synchronous: settings.synchronous, ..SqliteOptions::default() };
+    let options = SqliteOptions {
+        synchronous: settings.synchronous,
+        effect_timeout: settings.sqlite_effect_timeout,
+        ..SqliteOptions::default()
+    };
     SqliteStore::open(path, options).with_context(cannot)
 }
 

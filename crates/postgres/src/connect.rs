@@ -49,7 +49,7 @@ pub enum ClockSource {
 /// Options for opening a store.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    /// Maximum number of connections, not counting the one that listens.
+    /// Maximum number of connections, not counting one that listens and one for heartbeats.
     pub connections: usize,
     /// How the store learns of other processes' commits.
     pub listen: Listen,
@@ -59,6 +59,8 @@ pub struct PostgresOptions {
     pub clock_source: ClockSource,
     /// Time limit of an operation, including waits for a connection and for locks.
     pub timeout: Duration,
+    /// Time limit of the effects of one unit.
+    pub effect_timeout: Duration,
 }
 
 impl Default for PostgresOptions {
@@ -69,6 +71,7 @@ impl Default for PostgresOptions {
             clock: Arc::new(SystemClock),
             clock_source: ClockSource::default(),
             timeout: Duration::from_secs(30),
+            effect_timeout: Duration::from_secs(10),
         }
     }
 }

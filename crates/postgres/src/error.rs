@@ -16,17 +16,17 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
         };
     };
     match code.code() {
-        // Deadlock, serialization failure, lock timeout: nothing was changed, so a retry is safe.
-        "40P01" | "40001" | "55P03" => unavailable("another transaction holds a lock that is needed", error),
+        // Deadlock, serialization failure: nothing was changed, so a retry is safe.
+        "40P01" | "40001" => unavailable("another transaction holds a lock that is needed", error),
+        "55P03" => timed_out("another transaction holds a lock that is needed", error),
         "53100" => Error::DiskFull { source: Some(Box::new(error)) },
         "53300" => unavailable("PostgreSQL has reached its connection limit", error),
         "25006" => unavailable("PostgreSQL is read-only: a standby, or in recovery", error),
         "28P01" | "28000" => broken("PostgreSQL refused user or password", error),
         "3D000" => broken("PostgreSQL has no such database", error),
         "42501" => broken("the PostgreSQL user lacks a privilege", error),
-        // Statement and idle timeouts; then shutdown, crash of another backend, start-up,
-        // resources.
-        "57014" | "25P03" => unavailable("PostgreSQL cancelled a statement that took too long", error),
+        "57014" | "25P03" => timed_out("PostgreSQL cancelled a statement that took too long", error),
+        // Shutdown, crash of another backend, start-up, resources.
         other if other.starts_with("57") || other.starts_with("53") || other.starts_with("08") => {
             unavailable("PostgreSQL is unavailable", error)
         }
@@ -55,6 +55,10 @@ fn certificate_error(error: &tokio_postgres::Error) -> Option<String> {
 
 fn unavailable(message: &str, source: tokio_postgres::Error) -> Error {
     Error::Unavailable { message: with_server_message(message, &source), source: Some(Box::new(source)) }
+}
+
+fn timed_out(message: &str, source: tokio_postgres::Error) -> Error {
+    Error::TimedOut { message: with_server_message(message, &source), source: Some(Box::new(source)) }
 }
 
 fn broken(message: &str, source: tokio_postgres::Error) -> Error {

@@ -16,6 +16,8 @@ pub enum Fault {
     FailAfter,
     /// The call does not reach the store and returns `Error::Broken`, which is not retryable.
     BrokenStream,
+    /// The call does not reach the store and returns `Error::TimedOut`.
+    TimeOut,
     /// The call reaches the store after this delay.
     Delay(Duration),
     /// The call reaches the store twice; the caller gets the second answer.
@@ -94,6 +96,7 @@ impl FaultyStore {
         match self.next_fault(method) {
             None => call().await,
             Some(Fault::FailBefore) => Err(unavailable("before the call")),
+            Some(Fault::TimeOut) => Err(Error::timed_out(format!("injected fault: {method} took too long"))),
             Some(Fault::BrokenStream) => {
                 let message = format!("injected fault: {method} is broken");
                 Err(Error::Broken { message, source: None })

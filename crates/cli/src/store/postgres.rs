@@ -61,6 +61,7 @@ impl PostgresStoreUrl {
         let listen = settings.listen_url.as_ref();
         let options = PostgresOptions {
             connections: settings.connections,
+            effect_timeout: settings.effect_timeout,
             listen: listen.map_or(Listen::Auto, |url| Listen::Url(url.0.clone())),
             ..PostgresOptions::default()
         };

@@ -20,6 +20,7 @@ use longshore_core::{Result, SessionId, Store};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::AlertSink;
 use crate::backoff::{Backoff, jitter};
 
 pub use due_units::Promoter;
@@ -63,7 +64,7 @@ pub trait Service: Send {
     /// Does a bounded amount of work at `now`, on the monotonic clock.
     fn run_once(&mut self, now: Instant) -> impl Future<Output = Result<ServiceReport>> + Send;
 
-    /// Discards observations of earlier rounds after a failed round or a time without leadership.
+    /// Discards observations of earlier rounds after a failed round or a long time without leadership.
     fn reset(&mut self) {}
 
     /// Returns when the next round should run before the interval has passed.
@@ -73,19 +74,20 @@ pub trait Service: Send {
 }
 
 /// Runs every service until the future is dropped; they are active while `session` leads.
-/// `scheduled` is notified when a unit may have become due earlier.
+/// `scheduled` is notified when a unit may have become due earlier. `alerts` receives alerts.
 pub async fn run_all(
     store: Arc<dyn Store>,
     session: impl Fn() -> Option<SessionId>,
     scheduled: Arc<Notify>,
     retention: Retention,
+    alerts: Arc<dyn AlertSink>,
 ) {
     let (elector, leads) = Elector::new(Arc::clone(&store), MAINTENANCE_ROLE);
     let promoter = Promoter::new(Arc::clone(&store), scheduled);
     let pruner = Pruner::new(Arc::clone(&store), retention);
     tokio::join!(
         elector.campaign(session),
-        run_service(Rescuer::new(Arc::clone(&store)), leads.clone()),
+        run_service(Rescuer::new(Arc::clone(&store)).alert_sink(alerts), leads.clone()),
         run_service(promoter, leads.clone()),
         run_service(Scheduler::new(store), leads.clone()),
         run_service(pruner, leads),
@@ -97,9 +99,12 @@ pub async fn run_service<S: Service>(mut service: S, mut leadership: Leadership)
     let mut backoff = Backoff::store();
     loop {
         if !leadership.is_leader() {
+            let lost_at = Instant::now();
             leadership.wait_gained().await;
-            // Another process led in the meantime: earlier observations are stale.
-            service.reset();
+            // Observations from before a short lapse, as when the store is slow to renew a term, are still valid.
+            if lost_at.elapsed() > LEADERSHIP_TERM {
+                service.reset();
+            }
         }
         let wait = match service.run_once(Instant::now()).await {
             Ok(report) if report.more => Duration::ZERO,
