@@ -1,7 +1,7 @@
-//! Delivers a bounded pool's alerts: to the log, and to the webhook and Sentry project that
-//! `[alerts]` of the configuration names.
+//! Delivers alerts of bounded pools and maintenance services: to the log, and to the webhook and
+//! Sentry project that `[alerts]` of the configuration names.
 //!
-//! The pool decides how often an alert is raised. An alert that cannot be delivered is logged and
+//! The pool or service decides how often an alert is raised. An alert that cannot be delivered is logged and
 //! dropped: the operation that raised it continues.
 
 mod sentry;
@@ -11,13 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore::{AlertSink, LogAlertSink, PoolAlert, PoolAlertKind};
+use longshore::{AlertSink, Clock, LogAlertSink, PoolAlert, PoolAlertKind, ServiceAlert, SystemClock};
 use reqwest::Client;
 use serde::Serialize;
 
 pub use self::sentry::{Sentry, SentryDsn};
 pub use self::webhook::{Webhook, WebhookUrl};
 use crate::config::AlertsConfig;
+use crate::host_identity;
 
 /// Timeout of one delivery.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -53,6 +54,17 @@ const USER_AGENT: &str = concat!("longshore/", env!("CARGO_PKG_VERSION"));
 impl AlertSink for AlertSinks {
     async fn send(&self, alert: &PoolAlert) {
         LogAlertSink.send(alert).await;
+        self.deliver(&AlertDocument::of_pool(alert)).await;
+    }
+
+    async fn send_service_alert(&self, alert: &ServiceAlert) {
+        alert.log();
+        self.deliver(&AlertDocument::of_service(alert)).await;
+    }
+}
+
+impl AlertSinks {
+    async fn deliver(&self, alert: &AlertDocument) {
         let webhook = async {
             if let Some(webhook) = &self.webhook {
                 webhook.raise(alert).await;
@@ -64,6 +76,59 @@ impl AlertSink for AlertSinks {
             }
         };
         tokio::join!(webhook, sentry);
+    }
+}
+
+/// An alert as a webhook gets it. Chat programs show `text`.
+#[derive(Debug, Serialize)]
+struct AlertDocument {
+    text: String,
+    /// The source of the alert: a bounded pool or a service.
+    #[serde(flatten)]
+    source: AlertSource,
+    alert: &'static str,
+    at: String,
+    host: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    error: String,
+    figures: Option<AlertStats>,
+    #[serde(skip)]
+    level: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum AlertSource {
+    Pool(String),
+    Service(&'static str),
+}
+
+impl AlertSource {
+    /// The kind of the source, and its name.
+    fn tag(&self) -> (&'static str, &str) {
+        match self {
+            Self::Pool(name) => ("pool", name),
+            Self::Service(name) => ("service", name),
+        }
+    }
+}
+
+impl AlertDocument {
+    fn of_pool(alert: &PoolAlert) -> Self {
+        let level = if alert.kind == PoolAlertKind::AtCapacity { "warning" } else { "error" };
+        let source = AlertSource::Pool(alert.pool.to_string());
+        let figures = AlertStats::of(alert);
+        let error = alert.error.clone();
+        Self { error, figures, ..Self::new(describe_alert(alert), source, alert.kind.as_str(), level) }
+    }
+
+    fn of_service(alert: &ServiceAlert) -> Self {
+        Self::new(alert.message.clone(), AlertSource::Service(alert.service), "service", "error")
+    }
+
+    fn new(text: String, source: AlertSource, alert: &'static str, level: &'static str) -> Self {
+        let (at, host) = (SystemClock.now().to_string(), host_identity::host());
+        Self { text, source, alert, at, host, error: String::new(), figures: None, level }
     }
 }
 

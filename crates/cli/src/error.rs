@@ -187,6 +187,9 @@ fn known_hint(cause: &(dyn StdError + 'static)) -> Option<String> {
         Error::Unavailable { .. } => {
             "is it up, and is --store (or LONGSHORE_STORE) right? workers wait for it: `patience`"
         }
+        Error::TimedOut { .. } => {
+            "does a long transaction hold a lock? `pg_stat_activity` shows the transactions"
+        }
         Error::Broken { .. } => {
             "check --store (or LONGSHORE_STORE): is this file a longshore store? \
              `longshore verify` checks it"

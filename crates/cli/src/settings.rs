@@ -51,6 +51,8 @@ pub struct Settings {
     pub synchronous: Synchronous,
     /// Whether opening the store may change nothing, not even its schema.
     pub inspect_only: bool,
+    /// Time limit of a unit's effects in an SQLite store.
+    pub sqlite_effect_timeout: Duration,
     /// Connections to a PostgreSQL store.
     pub postgres: PostgresConfig,
     /// The tenant to which commands are restricted, if any.
@@ -147,6 +149,7 @@ impl Settings {
             store: typed.store.as_ref().map_or(Ok(config.store), |url| url.parse())?,
             synchronous: config.sqlite.synchronous,
             inspect_only: false,
+            sqlite_effect_timeout: config.sqlite.effect_timeout,
             postgres: config.postgres,
             tenant: typed.tenant.clone().or(config.tenant),
             patience: config.patience,

@@ -197,7 +197,12 @@ fn check_file(path: &Path, settings: &Settings) -> anyhow::Result<()> {
 
 fn sqlite_options(settings: &Settings) -> SqliteOptions {
     let migrate = if settings.inspect_only { MigrateOnOpen::Never } else { MigrateOnOpen::Always };
-    SqliteOptions { synchronous: settings.synchronous, migrate, ..SqliteOptions::default() }
+    SqliteOptions {
+        synchronous: settings.synchronous,
+        effect_timeout: settings.sqlite_effect_timeout,
+        migrate,
+        ..SqliteOptions::default()
+    }
 }
 
 fn untrusted(error: PathError, path: &Path) -> anyhow::Error {

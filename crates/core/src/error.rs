@@ -22,6 +22,16 @@ pub enum Error {
         #[source]
         source: Option<Box<dyn StdError + Send + Sync>>,
     },
+    /// The operation exceeded its time limit, or waited too long for a lock. Retry later, with less
+    /// work per call.
+    #[error("the store is slow: {message}")]
+    TimedOut {
+        /// What took too long.
+        message: String,
+        /// The driver's error.
+        #[source]
+        source: Option<Box<dyn StdError + Send + Sync>>,
+    },
     /// The disk is full. Retry when there is space.
     #[error("the store's disk is full")]
     DiskFull {
@@ -107,7 +117,7 @@ impl Error {
     /// Whether the same call may succeed later, without a change by an operator.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Unavailable { .. } | Self::DiskFull { .. } => true,
+            Self::Unavailable { .. } | Self::TimedOut { .. } | Self::DiskFull { .. } => true,
             Self::SessionGone(_)
             | Self::Rejected { .. }
             | Self::PermissionDenied { .. }
@@ -164,11 +174,17 @@ impl Error {
             Self::Invalid(words) => Self::Invalid(words.clone()),
             Self::Unsupported(words) => Self::Unsupported(words.clone()),
             Self::Unavailable { message, .. } => Self::unavailable(message.clone()),
+            Self::TimedOut { message, .. } => Self::timed_out(message.clone()),
             Self::DiskFull { .. } => Self::DiskFull { source: None },
             Self::Rejected { message, .. } => Self::Rejected { message: message.clone(), source: None },
             Self::Broken { message, .. } => Self::Broken { message: message.clone(), source: None },
             other => Self::Broken { message: other.to_string(), source: None },
         }
+    }
+
+    /// The operation took too long.
+    pub fn timed_out(message: impl Into<String>) -> Self {
+        Self::TimedOut { message: message.into(), source: None }
     }
 
     /// The store cannot be reached for now.

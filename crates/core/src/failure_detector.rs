@@ -1,15 +1,35 @@
 //! Failure detector: finds dead sessions by this process' monotonic clock.
 //!
 //! A session is dead when its heartbeat counter has not moved for its TTL *while this process
-//! watched*. Wall clocks are not used, so a clock that jumps revokes no lease. If the store was
-//! unavailable, the observation starts anew afterwards, so that an outage does not make all
-//! sessions look dead.
+//! watched*. Wall clocks are not used, so a clock that jumps revokes no lease. Only the time between
+//! an answer of the store and the next poll counts, and of each such interval at most a share of the
+//! TTL: a slow poll, or a process that was suspended, delays the detection and neither ends nor
+//! voids it. If the store was unavailable, the observation starts anew afterwards, so that an outage
+//! does not make all sessions look dead.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::name::SessionId;
-use crate::worker_session::Session;
+
+/// How often a session is polled within its TTL. One interval between two polls counts as at most
+/// this share of the TTL.
+pub const POLLS_PER_TTL: u32 = 5;
+/// The shortest interval between two polls.
+pub const MIN_POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What the failure detector must know of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionBeats {
+    /// The session.
+    pub session: SessionId,
+    /// Without a heartbeat for this long it counts as dead.
+    pub ttl: Duration,
+    /// Its heartbeat counter.
+    pub beats: u64,
+    /// The identity of its process: see [`NewSession::process`](crate::worker_session::NewSession::process).
+    pub process: Option<String>,
+}
 
 /// A dead session and its last heartbeat. Reclaiming compares the counter again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,90 +40,101 @@ pub struct StalledSession {
     pub beats: u64,
 }
 
-/// Stores when each session's heartbeat counter last moved.
+/// Stores for how long each session's heartbeat counter has not moved.
 #[derive(Debug, Default)]
 pub struct FailureDetector {
-    last_beats: HashMap<SessionId, (u64, Instant)>,
-    polled_at: Option<Instant>,
+    silences: HashMap<SessionId, (u64, Duration)>,
+    answered_at: Option<Instant>,
 }
 
 impl FailureDetector {
-    /// Compares the sessions at `at` with earlier polls; returns the dead ones. Call it at least
-    /// every `patience`: a longer gap means that this process was suspended, and the observation
-    /// starts anew.
-    pub fn poll(&mut self, sessions: &[Session], at: Instant, patience: Duration) -> Vec<StalledSession> {
-        if self.polled_at.is_some_and(|last| at.duration_since(last) > patience) {
-            self.last_beats.clear();
-        }
-        self.polled_at = Some(at);
-        let mut last_beats = HashMap::with_capacity(sessions.len());
+    /// Compares the counters, for which the store was asked at `asked_at` and which it returned at
+    /// `answered_at`, with those of earlier polls. Returns the dead sessions.
+    pub fn poll(
+        &mut self,
+        sessions: &[SessionBeats],
+        asked_at: Instant,
+        answered_at: Instant,
+    ) -> Vec<StalledSession> {
+        let watched =
+            self.answered_at.map_or(Duration::ZERO, |last| asked_at.saturating_duration_since(last));
+        self.answered_at = Some(answered_at);
+        let mut silences = HashMap::with_capacity(sessions.len());
         let mut dead = Vec::new();
-        for session in sessions {
-            let since = match self.last_beats.get(&session.id) {
-                Some((beats, since)) if *beats == session.beats => *since,
-                _ => at,
+        for &SessionBeats { session, ttl, beats, .. } in sessions {
+            let silence = match self.silences.get(&session) {
+                Some((before, silence)) if *before == beats => {
+                    *silence + watched.min((ttl / POLLS_PER_TTL).max(MIN_POLL_INTERVAL))
+                }
+                _ => Duration::ZERO,
             };
-            if at.duration_since(since) >= session.ttl {
-                dead.push(StalledSession { session: session.id, beats: session.beats });
+            if silence >= ttl {
+                dead.push(StalledSession { session, beats });
             }
-            last_beats.insert(session.id, (session.beats, since));
+            silences.insert(session, (beats, silence));
         }
-        self.last_beats = last_beats;
+        self.silences = silences;
         dead
     }
 
     /// Restarts the observation, as after an outage of the store.
     pub fn reset(&mut self) {
-        self.last_beats.clear();
+        *self = Self::default();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Timestamp;
-    use crate::worker_session::WorkerCommand;
 
     const TTL: Duration = Duration::from_secs(10);
 
-    fn session(id: SessionId, beats: u64) -> Session {
-        Session {
-            id,
-            label: String::new(),
-            version: String::new(),
-            kinds: vec![],
-            slots: 1,
-            ttl: TTL,
-            beats,
-            opened_at: Timestamp::ZERO,
-            beat_at: Timestamp::ZERO,
-            cpu: None,
-            held: 0,
-            command: WorkerCommand::Work,
-            process: None,
+    /// A detector of one session, polled at seconds since the start.
+    struct Watch(FailureDetector, SessionId, Instant);
+
+    impl Watch {
+        fn new() -> Self {
+            Self(FailureDetector::default(), SessionId::new(), Instant::now())
+        }
+
+        /// Whether the session is dead after a poll from `asked` to `answered`.
+        fn is_dead(&mut self, asked: u64, answered: u64, beats: u64) -> bool {
+            let Self(detector, session, start) = self;
+            let at = |seconds| *start + Duration::from_secs(seconds);
+            let beats = SessionBeats { session: *session, ttl: TTL, beats, process: None };
+            !detector.poll(&[beats], at(asked), at(answered)).is_empty()
         }
     }
 
     #[test]
     fn a_session_is_dead_only_after_a_whole_ttl_of_watching() {
-        let (mut watch, id, start) = (FailureDetector::default(), SessionId::new(), Instant::now());
-        let mut look = |seconds, beats| {
-            watch.poll(&[session(id, beats)], start + Duration::from_secs(seconds), TTL).len()
-        };
-        assert_eq!(look(0, 7), 0, "however long it was silent before, we have only just polled_at");
-        assert_eq!(look(9, 7), 0);
-        assert_eq!(look(10, 8), 0, "it moved");
-        assert_eq!(look(19, 8), 0);
-        assert_eq!(look(20, 8), 1);
+        let mut watch = Watch::new();
+        for second in 0..10 {
+            assert!(!watch.is_dead(second, second, 7), "the first poll only begins the watch");
+        }
+        assert!(!watch.is_dead(10, 10, 8), "it moved");
+        for second in 11..20 {
+            assert!(!watch.is_dead(second, second, 8));
+        }
+        assert!(watch.is_dead(20, 20, 8));
     }
 
     #[test]
-    fn a_gap_in_watching_starts_the_watch_anew() {
-        let (mut watch, id, start) = (FailureDetector::default(), SessionId::new(), Instant::now());
-        let mut look =
-            |seconds| watch.poll(&[session(id, 1)], start + Duration::from_secs(seconds), TTL).len();
-        assert_eq!(look(0), 0);
-        assert_eq!(look(60), 0, "the store or this machine was away for a minute");
-        assert_eq!(look(70), 1);
+    fn a_suspended_detector_counts_little_of_the_time_in_which_it_did_not_watch() {
+        let mut watch = Watch::new();
+        assert!(!watch.is_dead(0, 0, 1));
+        assert!(!watch.is_dead(600, 600, 1), "the whole machine may have been suspended");
+        let dead_at = (601..).find(|&second| watch.is_dead(second, second, 1));
+        assert_eq!(dead_at, Some(608));
+    }
+
+    #[test]
+    fn a_dead_session_is_found_however_long_each_poll_takes() {
+        let (mut watch, mut asked) = (Watch::new(), 0);
+        while !watch.is_dead(asked, asked + 20, 1) {
+            asked += 22;
+            assert!(asked < 600, "never found");
+        }
+        assert_eq!(asked, 5 * 22, "the time of the polls themselves does not count");
     }
 }

@@ -24,6 +24,7 @@ pub mod coalescer;
 pub mod concurrency_limit;
 pub mod counts;
 pub mod duration;
+pub mod effect_budget;
 pub mod error;
 pub mod exponential_backoff;
 pub mod failure_detector;

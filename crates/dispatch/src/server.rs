@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use longshore::{SessionId, services};
+use longshore::{LogAlertSink, SessionId, services};
 use longshore_trusted_path::{PathError, check_private_tree, check_unwritable, create_private_dir};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, mpsc, watch};
@@ -216,6 +216,7 @@ impl Server {
             move || Some(session),
             Arc::new(Notify::new()),
             options.retention,
+            Arc::new(LogAlertSink),
         );
         let report = {
             let launcher = launcher.as_mut();

@@ -1,14 +1,18 @@
 //! The completer records the outcomes of runs.
 //!
 //! It has no timer: outcomes that arrive during one call to the store are sent together in the
-//! next. While the store is unavailable it retries. It drops an outcome only if the lease is lost
-//! or the store can never record it.
+//! next. While the store is unavailable it retries. Outcomes of a call that took too long are
+//! retried beside the others, half as many at a time, so that a slow one delays only itself. It drops
+//! an outcome only if the lease is lost or the store can never record it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use longshore_core::call::CallRecord;
+use longshore_core::effect_budget::EFFECT_TIMEOUT;
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::{Error, Failure, Outcome, UnitState};
+use tokio::sync::mpsc;
 
 use crate::backoff::Backoff;
 use crate::handler::Commit;
@@ -18,44 +22,95 @@ use crate::worker_inner::WorkerInner;
 /// Outcomes per call; bounds the transaction.
 const MAX_BATCH: usize = 2_000;
 
+/// Outcomes of a call that took too long.
+type SlowBatches = mpsc::UnboundedSender<Vec<Completion>>;
+
 /// Records outcomes until the task is dropped.
 pub(crate) async fn run(worker: Arc<WorkerInner>) {
+    let (slow, slow_batches) = mpsc::unbounded_channel();
+    tokio::join!(record_new(&worker, &slow), retry_slow(&worker, &slow, slow_batches));
+}
+
+async fn record_new(worker: &WorkerInner, slow: &SlowBatches) {
+    let mut max_batch = MAX_BATCH;
     loop {
         // Runs that are about to end on this thread end first and join the batch; with nothing else
         // to run the yield costs no time.
         tokio::task::yield_now().await;
-        let batch = worker.table.take_completions(MAX_BATCH);
+        let batch = worker.table.take_completions(max_batch);
         if batch.is_empty() {
             worker.table.completions_ready.notified().await;
-        } else {
-            flush(&worker, batch).await;
+            continue;
+        }
+        match flush(worker, batch).await {
+            Ok(()) => max_batch = (max_batch * 2).min(MAX_BATCH),
+            Err(timed_out) => {
+                max_batch = (timed_out.len() / 2).max(1);
+                // The receiver lives as long as this task.
+                let _ = slow.send(timed_out);
+            }
         }
     }
 }
 
-async fn flush(worker: &WorkerInner, batch: Vec<Completion>) {
-    if let Some(refused) = record(worker, batch).await {
-        // One outcome makes the store reject the call: record each alone.
-        for completion in refused {
-            record_alone(worker, completion).await;
+/// Halves slow batches until the outcome that makes them slow is alone. It is then retried while there is no other, until
+/// the store records it.
+async fn retry_slow(
+    worker: &WorkerInner,
+    slow: &SlowBatches,
+    mut slow_batches: mpsc::UnboundedReceiver<Vec<Completion>>,
+) {
+    let (mut alone, mut backoff) = (VecDeque::new(), Backoff::store());
+    loop {
+        let wait_to_retry = async {
+            match alone.is_empty() {
+                true => std::future::pending().await,
+                false => backoff.wait().await,
+            }
+        };
+        let mut first = tokio::select! {
+            biased;
+            Some(batch) = slow_batches.recv() => batch,
+            () = wait_to_retry => alone.pop_front().into_iter().collect(),
+        };
+        let second = first.split_off(first.len().div_ceil(2));
+        for half in [first, second].into_iter().filter(|half| !half.is_empty()) {
+            match flush(worker, half).await {
+                Ok(()) => backoff.reset(),
+                Err(timed_out) if timed_out.len() == 1 => alone.extend(timed_out),
+                Err(timed_out) => drop(slow.send(timed_out)),
+            }
         }
     }
 }
 
-/// Records one outcome. If the store rejects it, queues a failure with the store's reason instead.
-async fn record_alone(worker: &WorkerInner, completion: Completion) {
-    let Some(mut refused) = record(worker, vec![completion]).await else {
-        return;
+/// Records a batch. Returns the outcomes of a call that took too long.
+async fn flush(worker: &WorkerInner, batch: Vec<Completion>) -> Result<(), Vec<Completion>> {
+    let rejected = match record(worker, batch).await {
+        Ok(()) => return Ok(()),
+        Err(Unrecorded::TimedOut(batch)) => return Err(batch),
+        Err(Unrecorded::Rejected(batch)) => batch,
     };
-    let Some(completion) = refused.pop() else {
-        return;
-    };
-    if completion.is_replacement {
-        tracing::error!(unit = %completion.lease.unit, "the unit's outcome cannot be recorded");
+    // One outcome makes the store reject the call: record each alone.
+    let mut timed_out = Vec::new();
+    for completion in rejected {
+        match record(worker, vec![completion]).await {
+            Ok(()) => {}
+            Err(Unrecorded::TimedOut(alone)) => timed_out.extend(alone),
+            Err(Unrecorded::Rejected(alone)) => alone.into_iter().for_each(|one| replace(worker, one)),
+        }
+    }
+    if timed_out.is_empty() { Ok(()) } else { Err(timed_out) }
+}
+
+/// Queues a failure with the store's reason instead of an outcome that the store rejects.
+fn replace(worker: &WorkerInner, rejected: Completion) {
+    if rejected.is_replacement {
+        tracing::error!(unit = %rejected.lease.unit, "the unit's outcome cannot be recorded");
         worker.stats.on_lost(1);
-        return worker.table.remove([completion.lease]);
+        return worker.table.remove([rejected.lease]);
     }
-    worker.table.requeue_completion(replacement(completion));
+    worker.table.requeue_completion(replacement(rejected));
 }
 
 fn replacement(refused: Completion) -> Completion {
@@ -74,25 +129,36 @@ fn calls_only(commit: Commit) -> Commit {
     Commit { calls: calls.collect(), ..Commit::default() }
 }
 
-/// Records a batch, retrying while the store is unavailable. Returns the batch if the store rejects
-/// it permanently; a single outcome is then replaced by a failure with the reason.
-async fn record(worker: &WorkerInner, mut batch: Vec<Completion>) -> Option<Vec<Completion>> {
+/// Outcomes that a call did not record.
+enum Unrecorded {
+    /// The store rejects the call permanently; the outcome of a single one is replaced by a failure with the reason.
+    Rejected(Vec<Completion>),
+    /// The call took too long.
+    TimedOut(Vec<Completion>),
+}
+
+/// Records a batch, retrying while the store is unavailable.
+async fn record(worker: &WorkerInner, mut batch: Vec<Completion>) -> Result<(), Unrecorded> {
     let mut backoff = Backoff::store();
     loop {
         // Units of a voided session were counted as lost when it was voided.
         batch.retain(|completion| worker.table.contains(completion.lease));
-        let session = worker.table.session().filter(|_| !batch.is_empty())?;
+        let Some(session) = worker.table.session().filter(|_| !batch.is_empty()) else { return Ok(()) };
         worker.stats.on_flush();
         let finishes = batch.iter().map(FinishRequest::from).collect();
         match worker.store().finish(session, finishes).await {
             Ok(answers) => {
                 worker.store_answered();
                 apply_results(worker, batch, answers);
-                return None;
+                return Ok(());
             }
             Err(Error::SessionGone(_)) => {
                 worker.session_gone(session);
-                return None;
+                return Ok(());
+            }
+            Err(error @ Error::TimedOut { .. }) => {
+                warn_slow(&batch, &error);
+                return Err(Unrecorded::TimedOut(batch));
             }
             Err(error) if error.is_retryable() => {
                 worker.store_failed(&error);
@@ -109,9 +175,19 @@ async fn record(worker: &WorkerInner, mut batch: Vec<Completion>) -> Option<Vec<
                 if let [completion] = &mut *batch {
                     completion.outcome = Outcome::Fail(Failure::new("refused", error.to_string()));
                 }
-                return Some(batch);
+                return Err(Unrecorded::Rejected(batch));
             }
         }
+    }
+}
+
+fn warn_slow(batch: &[Completion], error: &Error) {
+    if let [Completion { lease, commit, .. }] = batch {
+        let (unit, effects) = (lease.unit, commit.effects.len());
+        tracing::warn!(%error, %unit, effects, "recording the outcome of this unit takes too long; retrying");
+    } else {
+        let units = batch.len();
+        tracing::warn!(%error, units, "recording these outcomes takes too long; retrying with half as many");
     }
 }
 
@@ -134,10 +210,14 @@ fn apply_results(worker: &WorkerInner, batch: Vec<Completion>, answers: Vec<Fini
                 finished.push(completion.lease);
             }
             FinishResult::EffectFailed(failure) => {
+                if failure.code == EFFECT_TIMEOUT {
+                    tracing::warn!(unit = %completion.lease.unit, %failure, "an effect of this unit is too slow");
+                }
                 let outcome = Outcome::Retry { failure, after: None };
                 let commit = calls_only(completion.commit);
                 worker.table.requeue_completion(Completion { outcome, commit, ..completion });
             }
+            FinishResult::Deferred => worker.table.defer_completion(completion),
         }
     }
     worker.table.remove(finished);

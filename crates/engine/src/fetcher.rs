@@ -169,6 +169,7 @@ impl Fetcher {
         let claimed = match answer {
             Ok(claimed) => claimed,
             Err(error) => {
+                worker.claim_failed();
                 worker.table.release_reservation(&reservation);
                 self.on_claim_error(&reservation, &error);
                 return FetchOutcome::Failed;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use longshore_core::store::{FinishRequest, Heartbeat, HeartbeatReply};
 use longshore_core::worker_session::{Lease, WorkerCommand};
 use longshore_core::{Error, Outcome, Result, SessionId};
+use tokio::time::timeout;
 
 use crate::backoff::Backoff;
 use crate::cpu::cpu_time;
@@ -57,8 +58,15 @@ impl HeartbeatLoop {
         let known = worker.table.len();
         self.reapply_order(session).await;
         let progress = worker.table.take_progress();
-        let beat = Heartbeat { cpu: cpu_time(), progress: progress.clone() };
-        match worker.store().heartbeat(session, beat).await {
+        // After a failed claim, which may have leased units, the store searches all leases; but not at the
+        // cost of the next beat.
+        let count_all = worker.claim_failed_recently() && self.backoff.tries() == 0;
+        let leases = (!count_all).then(|| worker.table.leases());
+        let beat = Heartbeat { cpu: cpu_time(), progress: progress.clone(), leases };
+        // A beat without an answer, as on a connection that was cut, is repeated before the ttl has passed.
+        let limit = worker.settings.ttl / 3;
+        let late = |_| Err(Error::timed_out(format!("no answer to a heartbeat within {limit:?}")));
+        match timeout(limit, worker.store().heartbeat(session, beat)).await.unwrap_or_else(late) {
             Ok(answer) => {
                 worker.store_answered();
                 self.backoff.reset();
@@ -80,7 +88,8 @@ impl HeartbeatLoop {
     /// Applies an operator's order to the new session too, until the operator lifts it.
     async fn reapply_order(&mut self, session: SessionId) {
         if let Some(order) = self.pending_order
-            && self.worker.store().command_worker(session, order).await.is_ok()
+            // Bounded: it must not delay the next beat.
+            && let Ok(Ok(())) = timeout(self.every, self.worker.store().command_worker(session, order)).await
         {
             self.pending_order = None;
         }
@@ -96,13 +105,13 @@ impl HeartbeatLoop {
         returned.extend(worker.table.take_prefetched_of(&answer.cancel));
         if !returned.is_empty() {
             // Bounded: releasing must not delay the next beat.
-            let _ = tokio::time::timeout(self.every, worker.release(returned)).await;
+            let _ = timeout(self.every, worker.release(returned)).await;
         }
         let known = count_before.max(worker.table.len());
         let more = usize::try_from(answer.held).unwrap_or(usize::MAX) > known;
         self.surplus_beats = if more { self.surplus_beats + 1 } else { 0 };
         if self.surplus_beats >= 2 {
-            let _ = tokio::time::timeout(self.every, self.return_unknown_leases(session)).await;
+            let _ = timeout(self.every, self.return_unknown_leases(session)).await;
         }
     }
 

@@ -66,6 +66,7 @@ pub use batch_writer::BatchWriter;
 pub use bounded_pool::{
     AcquireBuilder, AcquireError, AdaptiveMax, AlertSink, BoundedPool, BoundedPoolBuilder, BoundedPoolStats,
     CallOutcome, LocalPermits, LogAlertSink, OnOutage, Permit, PoolAlert, PoolAlertKind, PoolRegistry,
+    ServiceAlert,
 };
 pub use client::{Client, SendError, WhenFull};
 pub use context::{CancelReason, CheckpointError, Context};

@@ -150,7 +150,8 @@ impl WorkerTasks {
             move || worker.table.session()
         };
         let (store, retention) = (Arc::clone(&worker.settings.store), worker.settings.retention);
-        let services = services::run_all(store, session, Arc::clone(&worker.scheduled), retention);
+        let (scheduled, alerts) = (Arc::clone(&worker.scheduled), Arc::clone(&worker.settings.alerts));
+        let services = services::run_all(store, session, scheduled, retention, alerts);
         self.spawn("services", services);
     }
 

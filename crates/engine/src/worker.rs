@@ -11,7 +11,7 @@ use longshore_core::store::{Queues, Retention};
 use longshore_core::{BatchId, Error, Kind, Policy, Scope, Store};
 use serde::de::DeserializeOwned;
 
-use crate::bounded_pool::BoundedPool;
+use crate::bounded_pool::{AlertSink, BoundedPool, LogAlertSink};
 use crate::context::Context;
 use crate::control::WorkerControl;
 use crate::handler::{ClosureHandler, ErasedHandler, Handler, IntoHandlerResult, TypedHandler};
@@ -129,6 +129,7 @@ pub(crate) struct WorkerSettings {
     pub(crate) until_idle: bool,
     pub(crate) services: Services,
     pub(crate) retention: Retention,
+    pub(crate) alerts: Arc<dyn AlertSink>,
     pub(crate) claim_ahead: Prefetch,
     pub(crate) heartbeat: HeartbeatPlacement,
     pub(crate) immediate_takeover: bool,
@@ -185,6 +186,7 @@ impl WorkerSettings {
             until_idle: false,
             services: Services::All,
             retention: Retention::default(),
+            alerts: Arc::new(LogAlertSink),
             claim_ahead: Prefetch::Adaptive,
             heartbeat: HeartbeatPlacement::Thread,
             immediate_takeover: false,
@@ -261,6 +263,12 @@ impl WorkerBuilder {
     /// Sets how long the pruner keeps ended units, if the worker runs the maintenance services.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.settings.retention = retention;
+        self
+    }
+
+    /// Sets the receiver of alerts of the maintenance services. Default: the log.
+    pub fn alert_sink(mut self, alerts: Arc<dyn AlertSink>) -> Self {
+        self.settings.alerts = alerts;
         self
     }
 

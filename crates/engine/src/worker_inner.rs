@@ -2,13 +2,15 @@
 //! available.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use longshore_core::worker_session::{Lease, NewSession, WorkerCommand};
 use longshore_core::{Error, SessionId, Store};
 use longshore_process::ProcessIdentity;
 use tokio::sync::{Mutex, Notify};
+use tokio::time::Instant;
 
 use crate::backoff::Backoff;
 use crate::client::Client;
@@ -35,7 +37,11 @@ pub(crate) struct WorkerInner {
     /// Notified when a unit was scheduled and may be due soon.
     pub(crate) scheduled: Arc<Notify>,
     store_unavailable: AtomicBool,
+    claim_failed_at: std::sync::Mutex<Option<Instant>>,
 }
+
+/// For how long after a failed claim the store may still lease units to it.
+const LOST_CLAIM_TIME: Duration = Duration::from_secs(60);
 
 impl WorkerInner {
     pub(crate) fn new(worker: Worker) -> Self {
@@ -52,6 +58,7 @@ impl WorkerInner {
             session_ended: Notify::new(),
             scheduled: Arc::default(),
             store_unavailable: AtomicBool::new(false),
+            claim_failed_at: std::sync::Mutex::default(),
         }
     }
 
@@ -80,9 +87,10 @@ impl WorkerInner {
     /// Marks the store as unavailable. Logs a warning once per outage.
     pub(crate) fn store_failed(&self, error: &Error) {
         if !self.store_unavailable.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "the store is unavailable; keeping leases and retrying");
+            // The error tells whether the store is unavailable or slow.
+            tracing::warn!(%error, "a call to the store failed; keeping leases and retrying");
         } else {
-            tracing::debug!(%error, "the store is still unavailable");
+            tracing::debug!(%error, "calls to the store still fail");
         }
     }
 
@@ -93,6 +101,17 @@ impl WorkerInner {
         {
             tracing::info!("the store is available again");
         }
+    }
+
+    /// Records that a claim failed: the store may have leased units that the unit table does not have.
+    pub(crate) fn claim_failed(&self) {
+        *self.claim_failed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether there may be leases that the unit table does not have.
+    pub(crate) fn claim_failed_recently(&self) -> bool {
+        let failed_at = *self.claim_failed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        failed_at.is_some_and(|at| at.elapsed() < LOST_CLAIM_TIME)
     }
 
     /// Voids all leases of `session`, which the store reports as ended.

@@ -51,7 +51,7 @@ pub enum ClockSource {
 /// Options for opening a store.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    /// Maximum number of connections, not counting the one that listens.
+    /// Maximum number of connections, not counting one that listens and one for heartbeats.
     pub connections: usize,
     /// How the store learns of other processes' commits.
     pub listen: Listen,
@@ -67,6 +67,8 @@ pub struct PostgresOptions {
     pub migrate: MigrateOnOpen,
     /// Time limit of an operation, including waits for a connection and for locks.
     pub timeout: Duration,
+    /// Time limit of the effects of one unit.
+    pub effect_timeout: Duration,
 }
 
 impl Default for PostgresOptions {
@@ -79,6 +81,7 @@ impl Default for PostgresOptions {
             max_clock_skew: Duration::from_secs(300),
             migrate: MigrateOnOpen::Fresh,
             timeout: Duration::from_secs(30),
+            effect_timeout: Duration::from_secs(10),
         }
     }
 }

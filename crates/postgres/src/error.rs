@@ -17,8 +17,9 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
         };
     };
     match code.code() {
-        // Deadlock, serialization failure, lock timeout: nothing was changed, so a retry is safe.
-        "40P01" | "40001" | "55P03" => unavailable("another transaction holds a lock that is needed", error),
+        // Deadlock, serialization failure: nothing was changed, so a retry is safe.
+        "40P01" | "40001" => unavailable("another transaction holds a lock that is needed", error),
+        "55P03" => timed_out("another transaction holds a lock that is needed", error),
         "53100" => Error::DiskFull { source: Some(Box::new(error)) },
         "53300" => unavailable("PostgreSQL has reached its connection limit", error),
         "25006" => unavailable("PostgreSQL is read-only: a standby, or in recovery", error),
@@ -33,7 +34,7 @@ pub(crate) fn translate(error: tokio_postgres::Error) -> Error {
         other if ["23", "3F", "42", "P0"].iter().any(|class| other.starts_with(class)) => {
             broken("PostgreSQL refused a statement", error)
         }
-        "57014" | "25P03" => unavailable("PostgreSQL cancelled a statement that took too long", error),
+        "57014" | "25P03" => timed_out("PostgreSQL cancelled a statement that took too long", error),
         // Shutdown, start-up, crash of another backend, resources, I/O errors, internal errors, and
         // codes that are not known here.
         other => unavailable(&format!("PostgreSQL is unavailable (SQLSTATE {other})"), error),
@@ -61,6 +62,10 @@ fn certificate_error(error: &tokio_postgres::Error) -> Option<String> {
 
 fn unavailable(message: &str, source: tokio_postgres::Error) -> Error {
     Error::Unavailable { message: with_server_message(message, &source), source: Some(Box::new(source)) }
+}
+
+fn timed_out(message: &str, source: tokio_postgres::Error) -> Error {
+    Error::TimedOut { message: with_server_message(message, &source), source: Some(Box::new(source)) }
 }
 
 fn broken(message: &str, source: tokio_postgres::Error) -> Error {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use longshore_accounts::CallRecord;
+use longshore_core::effect_budget::EffectBudget;
 use longshore_core::outcome::{KEPT_FAILURES, KeptFailures};
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::unit_state::{Event, Transition, transition};
@@ -53,11 +54,12 @@ pub(crate) async fn finish(
     tx: &mut Tx<'_>,
     session: SessionId,
     finishes: &[FinishRequest],
+    budget: &mut EffectBudget,
 ) -> Result<Vec<FinishResult>> {
     let ended = fast_path::finish(tx, session, finishes).await?;
     let calls = finishes.iter().filter(|end| ended.contains(end)).flat_map(|end| &end.calls);
     let calls: Vec<&CallRecord> = calls.collect();
-    finish_others(tx, session, finishes, &ended, calls).await
+    finish_others(tx, session, finishes, &ended, calls, budget).await
 }
 
 /// Records the finishes that `ended` does not contain.
@@ -67,7 +69,8 @@ pub(crate) async fn finish_rest(
     finishes: &[FinishRequest],
     ended: &EndedLeases,
 ) -> Result<Vec<FinishResult>> {
-    finish_others(tx, session, finishes, ended, Vec::new()).await
+    // The fast path has no effects.
+    finish_others(tx, session, finishes, ended, Vec::new(), &mut EffectBudget::unlimited()).await
 }
 
 /// Records the finishes that `ended` does not contain, then writes `calls` and the calls of these
@@ -79,6 +82,7 @@ async fn finish_others<'f>(
     finishes: &'f [FinishRequest],
     ended: &EndedLeases,
     mut calls: Vec<&'f CallRecord>,
+    budget: &mut EffectBudget,
 ) -> Result<Vec<FinishResult>> {
     let rest: Vec<&FinishRequest> = finishes.iter().filter(|end| !ended.contains(end)).collect();
     let (holder, rows) = match rest.is_empty() {
@@ -95,7 +99,7 @@ async fn finish_others<'f>(
         let before = slow.changes.len();
         answers.push(match ended.contains(end) {
             true => FinishResult::Recorded(UnitState::Done),
-            false => slow.finish(tx, end).await?,
+            false => slow.finish(tx, end, budget).await?,
         });
         // Not for a repeat: its calls are written.
         if slow.changes.len() > before {
@@ -117,14 +121,22 @@ struct SlowFinish {
 }
 
 impl SlowFinish {
-    async fn finish(&mut self, tx: &mut Tx<'_>, end: &FinishRequest) -> Result<FinishResult> {
+    async fn finish(
+        &mut self,
+        tx: &mut Tx<'_>,
+        end: &FinishRequest,
+        budget: &mut EffectBudget,
+    ) -> Result<FinishResult> {
         let Some(row) = self.rows.get(&end.lease.unit) else { return Ok(FinishResult::LeaseLost) };
         let (fence, state) = (row.fence, row.state()?);
         if let Some(answer) = end.answer_without_write(self.holder, fence, state, row.session) {
             return Ok(answer);
         }
         end.check_sizes()?;
-        if let Some(failure) = effects::run(tx, &end.effects).await? {
+        if budget.defers(&end.effects) {
+            return Ok(FinishResult::Deferred);
+        }
+        if let Some(failure) = effects::run(tx, &end.effects, budget).await? {
             return Ok(FinishResult::EffectFailed(failure));
         }
         let policy = match end.outcome {

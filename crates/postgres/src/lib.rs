@@ -21,6 +21,7 @@ mod dependency_outbox;
 mod effects;
 mod error;
 mod finish;
+mod heartbeat_runtime;
 mod ledger;
 mod listing;
 mod maintenance;

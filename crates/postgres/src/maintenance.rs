@@ -21,9 +21,14 @@ use crate::start_log;
 use crate::tx::Tx;
 use crate::typed_params::{SqlParam, session_uuid};
 
+/// Time limit of a reclaim. Under a long-running reader, the index of leases still contains everything that the session
+/// ever held, and all of it is read once.
+pub(crate) const RECLAIM_TIMEOUT: Duration = Duration::from_secs(300);
+
 /// Ends a stalled session, if it has not sent a heartbeat since the watcher last read it. A
 /// concurrent heartbeat waits for this transaction and then learns that its session is gone.
 pub(crate) async fn reclaim(tx: &mut Tx<'_>, stalled: StalledSession) -> Result<ReclaimResult> {
+    tx.batch(&format!("SET LOCAL statement_timeout = '{}s'", RECLAIM_TIMEOUT.as_secs())).await?;
     let still = tx
         .query_opt(
             "SELECT 1 FROM longshore_session WHERE id = $1 AND heartbeats = $2 FOR UPDATE",

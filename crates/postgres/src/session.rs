@@ -7,7 +7,9 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
+use longshore_core::failure_detector::SessionBeats;
 use longshore_core::sql_row::{LEASED_ROWS, parse_kinds, read_session, session_columns};
 use longshore_core::unit_state::transition;
 use longshore_core::worker_session::{Lease, NewSession, Session, SessionEnd, WorkerCommand};
@@ -169,6 +171,17 @@ pub(crate) async fn list(tx: &mut Tx<'_>) -> Result<Vec<Session>> {
     let rows = tx.query(&sql, &[]).await?;
     let read = |row| readable("a session", read_session(&Columns(row)));
     Ok(rows.iter().filter_map(read).collect())
+}
+
+/// The heartbeat counters of all sessions.
+pub(crate) async fn beats(tx: &mut Tx<'_>) -> Result<Vec<SessionBeats>> {
+    let rows = tx.query("SELECT id, ttl, heartbeats, process FROM longshore_session", &[]).await?;
+    let read = |row: &Row| {
+        let session = SessionId::from_bytes(value::<Uuid>(row, 0)?.into_bytes());
+        let (ttl, beats) = (Duration::from_micros(count(row, 1)?), count(row, 2)?);
+        Ok(SessionBeats { session, ttl, beats, process: value(row, 3)? })
+    };
+    rows.iter().map(read).collect()
 }
 
 /// The policies that apply to units: the sender's, else the session's for the kind.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use longshore_core::effect_budget::EffectBudget;
 use longshore_core::store::{FinishRequest, FinishResult, SendResult};
 use longshore_core::{Error, NewUnit, Result, Scope, SessionId};
 use longshore_postgres_url::Pool;
@@ -14,6 +15,7 @@ use crate::background_tasks::{BackgroundTasks, RecheckSet, RetryDelay};
 use crate::commit_guard::CommitGuard;
 use crate::connect::{self, Listen, PostgresOptions};
 use crate::error::from_pool;
+use crate::heartbeat_runtime::HeartbeatRuntime;
 use crate::ledger::admission::BudgetedTenants;
 use crate::maintenance::MaintenanceCache;
 use crate::migrate::PostgresMigrator;
@@ -72,6 +74,7 @@ pub(crate) struct StoreInner {
     pub(crate) budgeted_tenants: BudgetedTenants,
     /// The bounded pools that this process has used.
     pub(crate) pool_registry: crate::permits::PoolRegistry,
+    pub(crate) heartbeats: HeartbeatRuntime,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -148,6 +151,8 @@ impl PostgresStore {
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self> {
         let address = connect::address(url)?;
         let pool = connect::pool(&address, &options)?;
+        let heartbeats = PostgresOptions { connections: 1, ..options.clone() };
+        let heartbeats = HeartbeatRuntime::new(connect::pool(&address, &heartbeats)?);
         let notifier = Arc::new(Notifier::new());
         let (background, running) = BackgroundTasks::new();
         let mut tasks = JoinSet::new();
@@ -175,6 +180,7 @@ impl PostgresStore {
             rechecks: RecheckSet::default(),
             budgeted_tenants: BudgetedTenants::default(),
             pool_registry: crate::permits::PoolRegistry::default(),
+            heartbeats,
         };
         let inner = Arc::new(inner);
         inner.check_clock().await?;
@@ -233,7 +239,8 @@ impl PostgresStore {
         let mut tx = Tx::in_caller_transaction(transaction, &self.inner.clock, streams);
         let guard = CommitGuard::arm(&mut tx).await?;
         let done = async {
-            let answer = finish::finish(&mut tx, session, finishes).await?;
+            let mut budget = EffectBudget::unlimited();
+            let answer = finish::finish(&mut tx, session, finishes, &mut budget).await?;
             tx.flush().await?;
             Ok(answer)
         };
@@ -253,7 +260,12 @@ impl PostgresStore {
 impl StoreInner {
     /// Takes a connection from the pool and begins a transaction on it.
     pub(crate) async fn begin(&self, durability: Durability) -> Result<Tx<'static>> {
-        let client = self.pool.get().await.map_err(from_pool)?;
+        self.begin_on(&self.pool, durability).await
+    }
+
+    /// Begins a transaction on a connection of `pool`.
+    pub(crate) async fn begin_on(&self, pool: &Pool, durability: Durability) -> Result<Tx<'static>> {
+        let client = pool.get().await.map_err(from_pool)?;
         Ok(Tx::begin(client, durability, &self.clock, Arc::clone(&self.streams)))
     }
 
@@ -276,10 +288,19 @@ impl StoreInner {
         self.background.run_to_completion(task)
     }
 
-    /// Fails with [`Error::Unavailable`] if `run` exceeds the store's timeout.
+    /// Fails with [`Error::TimedOut`] if `run` exceeds the store's timeout.
     pub(crate) async fn with_timeout<T>(&self, run: impl Future<Output = Result<T>>) -> Result<T> {
-        let late = |_| Error::unavailable("PostgreSQL did not answer in time");
-        tokio::time::timeout(self.options.timeout, run).await.map_err(late)?
+        self.with_time_limit(self.options.timeout, run).await
+    }
+
+    /// Fails with [`Error::TimedOut`] if `run` takes longer than `limit`.
+    pub(crate) async fn with_time_limit<T>(
+        &self,
+        limit: Duration,
+        run: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let late = |_| Error::timed_out(format!("PostgreSQL did not answer within {limit:?}"));
+        tokio::time::timeout(limit, run).await.map_err(late)?
     }
 
     /// Does what other transactions must see committed first: advances batches, wakes workers,

@@ -10,6 +10,7 @@ mod post_commit;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -17,6 +18,7 @@ use longshore_core::batch::Sums;
 use longshore_core::{Error, Result, Timestamp, UnitId};
 use longshore_postgres_url::PooledConnection;
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 use self::counters::{CounterDelta, DeltaColumns};
@@ -41,9 +43,9 @@ pub(crate) enum Durability {
 }
 
 /// If this process or the network fails, the server releases the transaction's locks after these
-/// timeouts.
+/// timeouts. They are shorter than the store's own timeout, so that the server tells what is slow.
 const TIMEOUTS: &str = "SET LOCAL idle_in_transaction_session_timeout = '15s'; \
-    SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '30s'; SET LOCAL jit = off";
+    SET LOCAL lock_timeout = '10s'; SET LOCAL statement_timeout = '20s'; SET LOCAL jit = off";
 
 /// Makes the planner prefer indexes. Operations read a few hundred rows of a large table by index.
 /// With outdated statistics the planner reads whole tables instead, or for each row everything a
@@ -81,6 +83,8 @@ pub(crate) struct Tx<'c> {
     ended: Vec<(UnitId, bool)>,
     /// How many more dependants this transaction may release or cancel.
     pub(crate) dependants_left: i64,
+    /// Effects ran, which may have left work for the commit: deferred constraints and triggers.
+    ran_effects: bool,
     final_statements: Vec<FinalStatement>,
 }
 
@@ -187,7 +191,7 @@ impl Tx<'static> {
             result.or_translate()?;
         }
         written.or_translate()?;
-        committed.map_err(commit_error)?;
+        committed.map_err(|error| commit_error(error, self.ran_effects))?;
         Ok(())
     }
 
@@ -204,7 +208,7 @@ impl Tx<'static> {
             && begin.take().is_none()
             && let Some(own) = client
         {
-            own.batch_execute(how).await.map_err(commit_error)?;
+            own.batch_execute(how).await.map_err(|error| commit_error(error, self.ran_effects))?;
             // Only after the reply: `Drop` closes a connection that is still here.
             *client = None;
         } else if let TxConnection::Pooled { client, .. } = &mut self.db {
@@ -238,6 +242,7 @@ impl<'c> Tx<'c> {
             sums: BTreeMap::new(),
             ended: Vec::new(),
             dependants_left: MAX_DEPENDANTS,
+            ran_effects: false,
             final_statements: Vec::new(),
         }
     }
@@ -322,12 +327,16 @@ impl<'c> Tx<'c> {
     /// The settings to apply before effects, and those to apply after them. The latter reset
     /// whatever the effects have set, since `set_config` is a function that any statement can call.
     /// A caller's own transaction keeps its settings.
-    pub(crate) fn planner_settings(&self) -> (&'static str, String) {
+    pub(crate) fn effect_settings(&mut self, limit: Option<Duration>) -> (String, String) {
+        self.ran_effects = true;
         match self.db {
             TxConnection::Pooled { .. } => {
-                (DEFAULT_PLANS, format!("RESET ROLE; RESET ALL; {TIMEOUTS}; {INDEX_PLANS}"))
+                let limit = limit.map(statement_timeout).unwrap_or_default();
+                // A wait for a lock counts as time of the statement.
+                let before = format!("{DEFAULT_PLANS}; SET LOCAL lock_timeout = 0; {limit}");
+                (before, format!("RESET ROLE; RESET ALL; {TIMEOUTS}; {INDEX_PLANS}"))
             }
-            TxConnection::Caller(_) => ("", String::new()),
+            TxConnection::Caller(_) => (String::new(), String::new()),
         }
     }
 
@@ -365,12 +374,21 @@ impl Drop for Tx<'_> {
     }
 }
 
+/// A statement that limits the time of the following ones. Rounded up: 0 means no limit.
+pub(crate) fn statement_timeout(limit: Duration) -> String {
+    format!("SET LOCAL statement_timeout = {}", limit.as_millis().min(i32::MAX as u128 - 1) + 1)
+}
+
 /// Classifies an error of the commit. A violated deferred constraint comes from the caller's
-/// effects, and a retry would violate it again.
-fn commit_error(error: tokio_postgres::Error) -> Error {
+/// effects, and a retry would violate it again. So does a deferred trigger that takes too long.
+fn commit_error(error: tokio_postgres::Error, ran_effects: bool) -> Error {
     match error.as_db_error() {
         Some(server) if server.code().code().starts_with("23") => {
             Error::Invalid(format!("commit refused: {}", server.message()))
+        }
+        Some(server) if ran_effects && *server.code() == SqlState::QUERY_CANCELED => {
+            let reason = server.message();
+            Error::Invalid(format!("a deferred trigger of an effect takes too long: {reason}"))
         }
         _ => translate(error),
     }

@@ -2,32 +2,109 @@
 //!
 //! They come from outside. They may only change rows: a statement that would end the store's
 //! transaction, or access anything outside the database, is rejected.
+//!
+//! SQLite interrupts effects that take too long, and rolls the whole transaction back with them. The
+//! writer then runs the other operations again, and the finish without these effects.
 
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use longshore_core::effect_budget::EffectBudget;
 use longshore_core::outcome::Params;
+use longshore_core::store::FinishRequest;
+use longshore_core::worker_session::Lease;
 use longshore_core::{Effect, Error, Failure, Result, SqlValue};
-use rusqlite::{CachedStatement, ToSql};
+use rusqlite::{CachedStatement, Connection, ToSql};
 
 use crate::error::Translate;
 use crate::tx::Tx;
 
-/// Runs a unit's effects in a savepoint; returns the failure if they were rolled back.
-pub(crate) fn run(tx: &Tx<'_>, effects: &[Effect]) -> Result<Option<Failure>> {
-    if effects.is_empty() {
-        return Ok(None);
+/// How many steps of SQLite's virtual machine pass between two checks of the deadline.
+const STEPS_PER_CHECK: i32 = 10_000;
+
+thread_local! {
+    /// When the effects that this thread runs have taken too long.
+    static DEADLINE: Cell<Option<Instant>> = const { Cell::new(None) };
+}
+
+/// Lets effects on this connection be interrupted.
+pub(crate) fn install_deadline(db: &mut Connection) -> Result<()> {
+    let is_late = || DEADLINE.get().is_some_and(|deadline| Instant::now() >= deadline);
+    db.progress_handler(STEPS_PER_CHECK, Some(is_late)).or_translate()
+}
+
+/// The effects of one finish, which may run several times.
+pub(crate) struct EffectRuns {
+    budget: EffectBudget,
+    /// The failures of units with effects that took too long in an earlier run.
+    timed_out: HashMap<Lease, Failure>,
+}
+
+impl EffectRuns {
+    /// The effects of one unit may take `unit_limit`.
+    pub(crate) fn new(unit_limit: Duration) -> Self {
+        Self { budget: EffectBudget::new(unit_limit), timed_out: HashMap::new() }
     }
-    statement(tx, "SAVEPOINT effects")?;
-    let failure = effects.iter().find_map(|effect| run_one(tx, effect).err());
-    if tx.db.is_autocommit() {
-        // `OR ROLLBACK`, or a trigger with RAISE(ROLLBACK): everything since BEGIN is gone,
-        // including this operation. Its caller gets this error; the other operations of the group
-        // are run again.
-        return Err(Error::Invalid("an effect rolled back the store's transaction".to_owned()));
+
+    /// Without a limit, in the caller's own transaction.
+    pub(crate) fn unlimited() -> Self {
+        Self { budget: EffectBudget::unlimited(), timed_out: HashMap::new() }
     }
-    if failure.is_some() {
-        statement(tx, "ROLLBACK TO effects")?;
+
+    /// Begins a run of the finish.
+    pub(crate) fn restart(&mut self) {
+        self.budget.restart();
     }
-    statement(tx, "RELEASE effects")?;
-    Ok(failure)
+
+    /// How many units had effects that took too long.
+    pub(crate) fn timeouts(&self) -> usize {
+        self.timed_out.len()
+    }
+
+    /// Whether this unit's effects are left to another finish.
+    pub(crate) fn defers(&self, end: &FinishRequest) -> bool {
+        !self.timed_out.contains_key(&end.lease) && self.budget.defers(&end.effects)
+    }
+
+    /// Runs a unit's effects in a savepoint; returns the failure if they were rolled back.
+    pub(crate) fn run(&mut self, tx: &Tx<'_>, end: &FinishRequest) -> Result<Option<Failure>> {
+        if end.effects.is_empty() {
+            return Ok(None);
+        }
+        if let Some(failure) = self.timed_out.get(&end.lease) {
+            return Ok(Some(failure.clone()));
+        }
+        let began = Instant::now();
+        let deadline = self.budget.unit_limit().map(|limit| began + limit);
+        statement(tx, "SAVEPOINT effects")?;
+        DEADLINE.set(deadline);
+        let failed = end.effects.iter().find_map(|effect| Some((effect, run_one(tx, effect).err()?)));
+        DEADLINE.set(None);
+        let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let failure = match failed {
+            Some((effect, _)) if is_late => {
+                let failure = self.budget.time_out(effect);
+                self.timed_out.insert(end.lease, failure.clone());
+                Some(failure)
+            }
+            failed => {
+                self.budget.spend(began.elapsed());
+                failed.map(|(_, failure)| failure)
+            }
+        };
+        if tx.db.is_autocommit() {
+            // An interrupt, `OR ROLLBACK`, or a trigger with RAISE(ROLLBACK): everything since BEGIN
+            // is gone, including this operation. Its caller gets this error; the other operations of
+            // the group are run again.
+            return Err(Error::Invalid("an effect rolled back the store's transaction".to_owned()));
+        }
+        if failure.is_some() {
+            statement(tx, "ROLLBACK TO effects")?;
+        }
+        statement(tx, "RELEASE effects")?;
+        Ok(failure)
+    }
 }
 
 /// Runs a cached statement: each unit with effects needs two of these.

@@ -6,7 +6,7 @@ use longshore_core::unit_state::{Event, Transition, transition};
 use longshore_core::{Error, Failure, Outcome, Payload, Policy, Result, SessionId, UnitId, UnitState};
 use rusqlite::OptionalExtension;
 
-use crate::effects;
+use crate::effects::EffectRuns;
 use crate::error::Translate;
 use crate::ledger::calls;
 use crate::overflow_values::{self, ValueKind};
@@ -20,7 +20,9 @@ pub(crate) fn finish(
     tx: &mut Tx<'_>,
     session: SessionId,
     finishes: &[FinishRequest],
+    effects: &mut EffectRuns,
 ) -> Result<Vec<FinishResult>> {
+    effects.restart();
     let mut policies = Policies::default();
     let holder = crate::session::find(tx.db, session)?;
     finishes
@@ -30,7 +32,7 @@ pub(crate) fn finish(
                 calls::record(tx, &end.calls)?;
                 Ok(FinishResult::Recorded(UnitState::Done))
             }
-            false => finish_one(tx, session, holder, &mut policies, end),
+            false => finish_one(tx, session, holder, &mut policies, effects, end),
         })
         .collect()
 }
@@ -62,6 +64,7 @@ fn finish_one(
     session: SessionId,
     holder: Option<i64>,
     policies: &mut Policies,
+    effects: &mut EffectRuns,
     end: &FinishRequest,
 ) -> Result<FinishResult> {
     let Some(mut row) = find(tx, end.lease.unit)? else { return Ok(FinishResult::LeaseLost) };
@@ -69,7 +72,10 @@ fn finish_one(
         return Ok(answer);
     }
     end.check_sizes()?;
-    if let Some(failure) = effects::run(tx, &end.effects)? {
+    if effects.defers(end) {
+        return Ok(FinishResult::Deferred);
+    }
+    if let Some(failure) = effects.run(tx, end)? {
         return Ok(FinishResult::EffectFailed(failure));
     }
     let policy = match end.outcome {

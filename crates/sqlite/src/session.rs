@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_core::failure_detector::SessionBeats;
 use longshore_core::sql_row::{LEASED_ROWS, parse_kinds, read_session, session_columns};
 use longshore_core::store::{Heartbeat, HeartbeatReply, LeasedUnit, ProgressNote};
 use longshore_core::unit_state::{Event, transition};
@@ -311,6 +312,20 @@ pub(crate) fn list(db: &Connection) -> Result<Vec<Session>> {
         sessions.push(read_session(&Columns(row))?);
     }
     Ok(sessions)
+}
+
+/// The heartbeat counters of all sessions.
+pub(crate) fn beats(db: &Connection) -> Result<Vec<SessionBeats>> {
+    db.prepare_cached("SELECT id, ttl, heartbeats, process FROM longshore_session")
+        .or_translate()?
+        .query_map([], |row| {
+            let session = SessionId::from_bytes(row.get(0)?);
+            let (ttl, beats) = (Duration::from_micros(row.get(1)?), row.get(2)?);
+            Ok(SessionBeats { session, ttl, beats, process: row.get(3)? })
+        })
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()
 }
 
 /// The policies of units: the sender's, else the session's for the kind.

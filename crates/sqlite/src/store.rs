@@ -25,6 +25,7 @@ use tokio::sync::Semaphore;
 
 use crate::busy_retry::retry_while_busy;
 use crate::claim_cache::ClaimCache;
+use crate::effects::EffectRuns;
 use crate::error::Translate;
 use crate::permits::boot_clock;
 use crate::send::Admission;
@@ -57,6 +58,8 @@ pub struct SqliteOptions {
     pub clock: Arc<dyn Clock>,
     /// How long a commit waits for the write lock of other processes before it fails.
     pub busy_timeout: Duration,
+    /// Time limit of the effects of one unit. Meanwhile no process can write.
+    pub effect_timeout: Duration,
 }
 
 impl Default for SqliteOptions {
@@ -66,6 +69,7 @@ impl Default for SqliteOptions {
             migrate: MigrateOnOpen::Always,
             clock: Arc::new(SystemClock),
             busy_timeout: Duration::from_secs(10),
+            effect_timeout: Duration::from_secs(5),
         }
     }
 }
@@ -155,7 +159,7 @@ impl SqliteStore {
         session: SessionId,
         finishes: &[FinishRequest],
     ) -> Result<Vec<FinishResult>> {
-        self.run_in(transaction, |tx| finish::finish(tx, session, finishes))
+        self.run_in(transaction, |tx| finish::finish(tx, session, finishes, &mut EffectRuns::unlimited()))
     }
 
     fn run_in<T>(

@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use crate::busy_retry::retry_while_busy;
 use crate::checkpoint;
 use crate::claim_cache::ClaimCache;
+use crate::effects;
 use crate::error::{Translate, translate};
 use crate::permits::PermitWakeups;
 use crate::tx::Tx;
@@ -94,7 +95,7 @@ struct WriteRequest {
 impl Writer {
     /// Starts the thread with its own connection.
     pub(crate) fn start(
-        db: Connection,
+        mut db: Connection,
         syncer: Option<WalSyncer>,
         busy_timeout: Duration,
         clock: Arc<dyn Clock>,
@@ -102,6 +103,7 @@ impl Writer {
     ) -> Result<Self> {
         let (requests, inbox) = mpsc::channel();
         db.busy_timeout(Duration::ZERO).or_translate()?;
+        effects::install_deadline(&mut db)?;
         db.pragma_update(None, "synchronous", "NORMAL").or_translate()?;
         let mut thread_state = WriterThread {
             db,
@@ -207,10 +209,11 @@ impl WriterThread {
         }
         let alone = requests.len() == 1;
         let reports: Vec<OpReport> = requests.iter_mut().map(|request| self.run(request, alone)).collect();
+        let was_rolled_back = self.db.is_autocommit();
         let committed =
             self.add_sums(&reports).and_then(|()| self.end(reports.iter().any(|report| report.commit)));
-        if !alone && matches!(committed, Err(Error::Invalid(_))) {
-            // SQLite does not tell which operation caused it.
+        if !alone && (was_rolled_back || matches!(committed, Err(Error::Invalid(_)))) {
+            // One operation ended the transaction of all, or SQLite does not tell which one prevents the commit.
             for request in requests {
                 self.commit(vec![request]);
             }
@@ -385,6 +388,7 @@ pub(crate) fn copy_error(error: &Error) -> Error {
         Error::Broken { message, .. } => Error::Broken { message: message.clone(), source: None },
         Error::Rejected { message, .. } => Error::Rejected { message: message.clone(), source: None },
         Error::Invalid(message) => Error::Invalid(message.clone()),
+        Error::TimedOut { message, .. } => Error::timed_out(message.clone()),
         other => Error::Unavailable { message: other.to_string(), source: None },
     }
 }

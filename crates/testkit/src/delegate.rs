@@ -24,6 +24,7 @@ macro_rules! delegate {
             finish(session: SessionId, finishes: Vec<FinishRequest>) -> Vec<FinishResult>;
             leases_of(session: SessionId) -> Vec<Lease>;
         } Maintenance {
+            session_beats() -> Vec<SessionBeats>;
             reclaim(stalled: &[StalledSession]) -> ReclaimResult;
             promote(limit: u32) -> PromoteResult;
             prune(retention: Retention, limit: u32) -> PruneResult;
@@ -96,7 +97,7 @@ pub(crate) mod store_types {
 
     pub(crate) use longshore_core::ScheduleName;
     pub(crate) use longshore_core::batch::BatchAction;
-    pub(crate) use longshore_core::failure_detector::StalledSession;
+    pub(crate) use longshore_core::failure_detector::{SessionBeats, StalledSession};
     pub(crate) use longshore_core::schedule::{NewSchedule, Schedule};
     pub(crate) use longshore_core::store::CheckpointRequest;
     pub(crate) use longshore_core::store::{

@@ -16,6 +16,8 @@ pub enum Fault {
     FailAfter,
     /// The call does not reach the store and returns `Error::Broken`, which is not retryable.
     BrokenStream,
+    /// The call does not reach the store and returns `Error::TimedOut`.
+    TimeOut,
     /// The call reaches the store after this delay.
     Delay(Duration),
     /// The store executes the call at once, and its answer arrives after this delay.
@@ -105,6 +107,7 @@ impl FaultyStore {
         match self.next_fault(method) {
             None => call().await,
             Some(Fault::FailBefore) => Err(unavailable("before the call")),
+            Some(Fault::TimeOut) => Err(Error::timed_out(format!("injected fault: {method} took too long"))),
             Some(Fault::BrokenStream) => {
                 let message = format!("injected fault: {method} is broken");
                 Err(Error::Broken { message, source: None })

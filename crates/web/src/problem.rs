@@ -155,7 +155,7 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         let detail = error.to_string();
         match error {
-            Error::Unavailable { .. } | Error::DiskFull { .. } => {
+            Error::Unavailable { .. } | Error::TimedOut { .. } | Error::DiskFull { .. } => {
                 tracing::warn!(%error, "the store cannot answer a request");
                 Self::unavailable("the store is unavailable")
             }

@@ -7,13 +7,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::anyhow;
-use longshore::{PoolAlert, PoolAlertKind};
 use reqwest::header::HeaderValue;
 use reqwest::{Client, Response, StatusCode, Url};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{AlertStats, USER_AGENT, describe_alert, describe_error};
+use super::{AlertDocument, AlertSource, USER_AGENT, describe_error};
 use crate::commands::now;
 use crate::error::hinted;
 use crate::host_identity;
@@ -79,12 +78,13 @@ impl Sentry {
     }
 
     /// Sends the alert.
-    pub async fn raise(&self, alert: &PoolAlert) {
+    pub(super) async fn raise(&self, alert: &AlertDocument) {
+        let of = alert.source.tag().1;
         if self.muted_until().is_some_and(|until| until > Instant::now()) {
-            return tracing::warn!(pool = %alert.pool, "the alert was dropped: Sentry asked for a pause");
+            return tracing::warn!(of, "the alert was dropped: Sentry asked for a pause");
         }
         if let Err(error) = self.send(&event(alert)).await {
-            tracing::warn!(pool = %alert.pool, error, "cannot send an alert to Sentry");
+            tracing::warn!(of, error, "cannot send an alert to Sentry");
         }
     }
 
@@ -130,30 +130,30 @@ fn envelope(event: &Value) -> String {
     format!("{header}\n{item}\n{event}\n")
 }
 
-fn event(alert: &PoolAlert) -> Value {
-    let (pool, kind) = (alert.pool.to_string(), alert.kind.as_str());
-    let level = match alert.kind {
-        PoolAlertKind::AtCapacity => "warning",
-        _ => "error",
+fn event(alert: &AlertDocument) -> Value {
+    let (source, name) = alert.source.tag();
+    let (logger, group) = match alert.source {
+        AlertSource::Pool(_) => ("longshore.pools", "bounded-pool"),
+        AlertSource::Service(_) => ("longshore.services", "service"),
     };
     json!({
         "event_id": longshore::SessionId::new().to_string().replace('-', ""),
         "timestamp": now().to_string(),
         "platform": "other",
-        "message": describe_alert(alert),
-        "level": level,
-        "logger": "longshore.pools",
+        "message": alert.text,
+        "level": alert.level,
+        "logger": logger,
         "server_name": host_identity::host(),
         "release": USER_AGENT,
-        "fingerprint": ["bounded-pool", pool, kind],
-        "tags": { "pool": pool, "alert": kind },
-        "extra": { "figures": AlertStats::of(alert) },
+        "fingerprint": [group, name, alert.alert],
+        "tags": { (source): name, "alert": alert.alert },
+        "extra": { "figures": alert.figures },
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use longshore::PoolName;
+    use longshore::{PoolAlert, PoolAlertKind, PoolName};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
@@ -167,6 +167,7 @@ mod tests {
         let sentry = Sentry::new(Client::new(), dsn.parse().unwrap());
         let (pool, kind) = (PoolName::new("mjml").unwrap(), PoolAlertKind::BackendLost);
         let alert = PoolAlert { pool, kind, stats: None, error: "gone".to_owned() };
+        let alert = AlertDocument::of_pool(&alert);
         let answers = async {
             let (mut stream, _) = listener.accept().await.unwrap();
             let _ = stream.read(&mut [0; 4096]).await.unwrap();

@@ -1,13 +1,10 @@
 //! Posts alerts to a URL as JSON documents.
 
 use anyhow::anyhow;
-use longshore::{Clock, PoolAlert, PoolName, SystemClock};
 use reqwest::{Client, Url};
-use serde::Serialize;
 
-use super::{AlertStats, describe_alert, describe_error};
+use super::{AlertDocument, describe_error};
 use crate::error::hinted;
-use crate::host_identity;
 
 /// A webhook's URL. Never printed: knowing it is enough to write there.
 #[derive(Clone, PartialEq, Eq)]
@@ -35,19 +32,6 @@ pub struct Webhook {
     to: WebhookUrl,
 }
 
-/// The posted document. Chat programs show `text`.
-#[derive(Serialize)]
-struct WebhookBody<'a> {
-    text: String,
-    pool: &'a PoolName,
-    alert: &'static str,
-    at: String,
-    host: String,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    error: &'a str,
-    figures: Option<AlertStats>,
-}
-
 impl Webhook {
     /// Posts to `to`.
     pub fn new(client: Client, to: WebhookUrl) -> Self {
@@ -55,22 +39,13 @@ impl Webhook {
     }
 
     /// Posts the alert.
-    pub async fn raise(&self, alert: &PoolAlert) {
-        let document = WebhookBody {
-            text: describe_alert(alert),
-            pool: &alert.pool,
-            alert: alert.kind.as_str(),
-            at: SystemClock.now().to_string(),
-            host: host_identity::host(),
-            error: &alert.error,
-            figures: AlertStats::of(alert),
-        };
-        if let Err(error) = self.post(&document).await {
-            tracing::warn!(pool = %alert.pool, error, "cannot post an alert to the webhook");
+    pub(super) async fn raise(&self, alert: &AlertDocument) {
+        if let Err(error) = self.post(alert).await {
+            tracing::warn!(of = alert.source.tag().1, error, "cannot post an alert to the webhook");
         }
     }
 
-    async fn post(&self, document: &WebhookBody<'_>) -> Result<(), String> {
+    async fn post(&self, document: &AlertDocument) -> Result<(), String> {
         let body = serde_json::to_vec(document).map_err(|error| error.to_string())?;
         let request = self.client.post(self.to.0.clone());
         let request = request.header("content-type", "application/json").body(body);

@@ -21,6 +21,7 @@ use self::dispatch_port::DispatchFolder;
 use self::greeting::Greeting;
 use super::dispatch::embedded_server::EmbeddedServer;
 use super::{retry_while_unavailable, shutdown_signal};
+use crate::alert_sinks::AlertSinks;
 use crate::args::web::ServeArgs as Typed;
 use crate::config::ListenAddress;
 use crate::error::{WithHint, usage};
@@ -84,6 +85,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         || inference.session(),
         Arc::new(Notify::new()),
         settings.retention,
+        AlertSinks::open(&settings.alerts)?,
     );
     let serving = async {
         tokio::select! {

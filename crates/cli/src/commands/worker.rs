@@ -20,6 +20,7 @@ use super::batch::handlers::{BatchHandlers, completion_policy, label};
 use super::batch::stall_monitor::run_with_monitor;
 use super::chaos::{self, ChaosHandler};
 use super::{StoreHandles, connect_with_ledger, retry_while_unavailable, worker_remote};
+use crate::alert_sinks::AlertSinks;
 use crate::args::resource;
 use crate::args::worker::WorkerArgs;
 use crate::batch_hooks::BatchHooks;
@@ -136,6 +137,7 @@ fn build(
         .ttl(typed.ttl.map_or(defaults.ttl, |span| span.0))
         .until_idle(typed.until_idle)
         .retention(settings.retention)
+        .alert_sink(AlertSinks::open(&settings.alerts)?)
         .prefetch(Prefetch::Adaptive)
         .immediate_takeover(true);
     if let Some(batch) = typed.batch {

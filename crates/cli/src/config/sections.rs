@@ -65,6 +65,9 @@ section! {
     SqliteConfig {
         /// When it syncs to disk.
         synchronous: Synchronous = Synchronous::Full,
+        /// Time limit of the effects of one unit.
+        #[serde(with = "duration")]
+        effect_timeout: Duration = Duration::from_secs(5),
     }
 }
 
@@ -74,7 +77,7 @@ section! {
         /// The server's own URL for LISTEN, if the store's URL leads to a pooler.
         #[serde(deserialize_with = "value::optional")]
         listen_url: Option<PostgresStoreUrl> = None,
-        /// Maximum connections, not counting the one for LISTEN.
+        /// Maximum connections, not counting one for LISTEN and one for heartbeats.
         #[serde(deserialize_with = "value::at_least_one")]
         connections: usize = 8,
         /// With a larger difference between this machine's clock and the server's, the store does not open.
@@ -82,6 +85,9 @@ section! {
         max_clock_skew: Duration = Duration::from_secs(300),
         /// Whether a newer program migrates an older schema when it opens the store.
         migrate_on_open: bool = false,
+        /// Time limit of the effects of one unit.
+        #[serde(with = "duration")]
+        effect_timeout: Duration = Duration::from_secs(10),
     }
 }
 

@@ -71,11 +71,13 @@ impl PostgresStoreUrl {
 }
 
 fn options(settings: &Settings) -> PostgresOptions {
-    let PostgresConfig { listen_url, connections, max_clock_skew, migrate_on_open } = &settings.postgres;
+    let PostgresConfig { listen_url, connections, max_clock_skew, migrate_on_open, effect_timeout } =
+        &settings.postgres;
     PostgresOptions {
         connections: *connections,
         listen: listen_url.as_ref().map_or(Listen::Auto, |url| Listen::Url(url.0.clone())),
         max_clock_skew: *max_clock_skew,
+        effect_timeout: *effect_timeout,
         migrate: match (settings.inspect_only, migrate_on_open) {
             (true, _) => MigrateOnOpen::Never,
             (false, true) => MigrateOnOpen::Always,

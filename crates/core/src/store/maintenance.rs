@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::Result;
 use crate::duration;
-use crate::failure_detector::StalledSession;
+use crate::failure_detector::{SessionBeats, StalledSession};
 use crate::name::SessionId;
 use crate::time::Timestamp;
 
@@ -103,6 +103,10 @@ pub struct PruneResult {
 /// Maintenance. Each operation does a bounded amount of work and reports whether more is left.
 #[async_trait]
 pub trait Maintenance: Send + Sync + 'static {
+    /// The heartbeat counters of all sessions. It reads no lease, so its cost depends on the number of
+    /// sessions only.
+    async fn session_beats(&self) -> Result<Vec<SessionBeats>>;
+
     /// Ends dead sessions, unless their heartbeat has moved since, and requeues their units.
     async fn reclaim(&self, dead: &[StalledSession]) -> Result<ReclaimResult>;
 

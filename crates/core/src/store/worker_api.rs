@@ -111,6 +111,9 @@ pub struct Heartbeat {
     pub cpu: Option<Duration>,
     /// The latest progress of its units.
     pub progress: Vec<ProgressNote>,
+    /// The leases that the worker knows: the store looks them up by their units. `None` makes it
+    /// search all leases of the session, which finds unknown ones and can be slow.
+    pub leases: Option<Vec<Lease>>,
 }
 
 /// The progress of one unit.
@@ -132,7 +135,7 @@ pub struct HeartbeatReply {
     /// Units it should release if not started: their queue, lane or batch was paused, or their
     /// tenant suspended.
     pub to_release: Vec<UnitId>,
-    /// How many leases the store counts for it. If the worker knows of fewer, the answer to a claim
+    /// How many leases the store counts for it, or of those that it named. If the worker knows of fewer, the answer to a claim
     /// was lost: see [`WorkerApi::leases_of`].
     pub held: u64,
 }
@@ -213,6 +216,9 @@ pub enum FinishResult {
     /// An effect failed or changed another number of rows than expected. Nothing was written; the
     /// unit is still held.
     EffectFailed(Failure),
+    /// Not attempted: effects of other finishes used up the time of this call. Nothing was written;
+    /// finish the unit in another call.
+    Deferred,
 }
 
 /// What workers call.

@@ -58,11 +58,32 @@ pub struct PoolAlert {
     pub error: String,
 }
 
+/// An alert of a maintenance service.
+#[derive(Debug, Clone)]
+pub struct ServiceAlert {
+    /// The service.
+    pub service: &'static str,
+    /// What does not work, and why.
+    pub message: String,
+}
+
+impl ServiceAlert {
+    /// Writes the alert to the log.
+    pub fn log(&self) {
+        tracing::warn!(service = self.service, "{}", self.message);
+    }
+}
+
 /// Receives alerts.
 #[async_trait]
 pub trait AlertSink: Send + Sync + 'static {
     /// Sends an alert. Called in a background task, one alert at a time for each kind.
     async fn send(&self, alert: &PoolAlert);
+
+    /// Sends an alert of a maintenance service. Called in a background task, at most once a minute.
+    async fn send_service_alert(&self, alert: &ServiceAlert) {
+        alert.log();
+    }
 }
 
 /// Writes alerts to the log.

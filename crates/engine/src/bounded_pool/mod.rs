@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use longshore_core::{Permits, PoolName, Priority, Result};
 
-pub use alerts::{AlertSink, LogAlertSink, PoolAlert, PoolAlertKind};
+pub use alerts::{AlertSink, LogAlertSink, PoolAlert, PoolAlertKind, ServiceAlert};
 pub use error::AcquireError;
 use inner::PoolInner;
 pub use permit::{CallOutcome, Permit};

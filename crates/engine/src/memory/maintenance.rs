@@ -3,16 +3,28 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use longshore_core::failure_detector::StalledSession;
+use longshore_core::failure_detector::{SessionBeats, StalledSession};
 use longshore_core::store::{Maintenance, PromoteResult, PruneResult, ReclaimResult, Retention};
 use longshore_core::unit_state::Event;
 use longshore_core::{BatchId, Result, SessionId, Timestamp, UnitId, UnitState};
 
 use super::MemoryStore;
-use super::state::State;
+use super::state::{SessionRecord, State};
 
 #[async_trait]
 impl Maintenance for MemoryStore {
+    async fn session_beats(&self) -> Result<Vec<SessionBeats>> {
+        Ok(self.read(|state, _| {
+            let beats = |(id, session): (&SessionId, &SessionRecord)| SessionBeats {
+                session: *id,
+                ttl: session.new.ttl,
+                beats: session.beats,
+                process: session.new.process.clone(),
+            };
+            state.sessions.iter().map(beats).collect()
+        }))
+    }
+
     async fn reclaim(&self, dead: &[StalledSession]) -> Result<ReclaimResult> {
         Ok(self.write(|state, now| {
             let mut found = ReclaimResult::default();

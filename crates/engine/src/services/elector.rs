@@ -65,6 +65,14 @@ impl Elector {
             Some(session) => self.store.acquire_leadership(&self.role, session, LEADERSHIP_TERM).await?,
             None => false,
         };
+        let took = requested_at.elapsed();
+        if granted && took >= LEADERSHIP_TERM {
+            tracing::warn!(
+                role = self.role,
+                ?took,
+                "the store is too slow to grant a role: maintenance does not run"
+            );
+        }
         let term_end = granted.then(|| requested_at + LEADERSHIP_TERM);
         let before = self.term_end.send_replace(term_end);
         if before.is_some() != granted {

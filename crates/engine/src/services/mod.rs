@@ -21,6 +21,7 @@ use longshore_core::{Result, SessionId, Store};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
+use crate::AlertSink;
 use crate::backoff::{Backoff, jitter};
 
 pub use due_units::Promoter;
@@ -68,7 +69,7 @@ pub trait Service: Send {
     /// Does a bounded amount of work at `now`, on the monotonic clock.
     fn run_once(&mut self, now: Instant) -> impl Future<Output = Result<ServiceReport>> + Send;
 
-    /// Discards observations of earlier rounds after a failed round or a time without leadership.
+    /// Discards observations of earlier rounds after a failed round or a long time without leadership.
     fn reset(&mut self) {}
 
     /// Returns when the next round should run before the interval has passed.
@@ -78,13 +79,14 @@ pub trait Service: Send {
 }
 
 /// Runs every service until the future is dropped; they are active while `session` leads.
-/// `scheduled` is notified when a unit may have become due earlier. Units of processes of this host
-/// that have ended are taken over first.
+/// `scheduled` is notified when a unit may have become due earlier, `alerts` receives alerts. Units of
+/// processes of this host that have ended are taken over first.
 pub async fn run_all(
     store: Arc<dyn Store>,
     session: impl Fn() -> Option<SessionId>,
     scheduled: Arc<Notify>,
     retention: Retention,
+    alerts: Arc<dyn AlertSink>,
 ) {
     let mut takeover = Takeover::new(Arc::clone(&store));
     // Before the election: a session that ends leaves its role. Errors are retried below.
@@ -95,7 +97,7 @@ pub async fn run_all(
     tokio::join!(
         takeover.run(),
         elector.campaign(session),
-        run_service(Rescuer::new(Arc::clone(&store)), leads.clone()),
+        run_service(Rescuer::new(Arc::clone(&store)).alert_sink(alerts), leads.clone()),
         run_service(promoter, leads.clone()),
         run_service(Scheduler::new(store), leads.clone()),
         run_service(pruner, leads),
@@ -107,9 +109,12 @@ pub async fn run_service<S: Service>(mut service: S, mut leadership: Leadership)
     let mut backoff = Backoff::store();
     loop {
         if !leadership.is_leader() {
+            let lost_at = Instant::now();
             leadership.wait_gained().await;
-            // Another process led in the meantime: earlier observations are stale.
-            service.reset();
+            // Observations from before a short lapse, as when the store is slow to renew a term, are still valid.
+            if lost_at.elapsed() > LEADERSHIP_TERM {
+                service.reset();
+            }
         }
         let wait = match service.run_once(Instant::now()).await {
             Ok(report) if report.more => Duration::ZERO,

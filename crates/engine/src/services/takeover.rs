@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::failure_detector::StalledSession;
+use longshore_core::failure_detector::{SessionBeats, StalledSession};
 use longshore_core::worker_session::Session;
 use longshore_core::{Result, SessionId, Store};
 use longshore_process::{ProcessIdentity, ProcessState};
@@ -44,7 +44,7 @@ impl Takeover {
             );
         }
         for session in &ended {
-            let taken = self.store.reclaim(&[stalled(session)]).await?;
+            let taken = self.store.reclaim(&[session.stalled()]).await?;
             if taken.sessions > 0 {
                 let (label, units) = (&session.label, taken.requeued + taken.failed);
                 tracing::info!("worker {label} has ended; took over its {units} units");
@@ -88,31 +88,60 @@ impl Takeover {
     }
 }
 
-/// Sessions of processes of this host that have ended.
-#[derive(Debug, Default)]
-pub(super) struct LocalDeaths {
-    /// Their child processes have ended too.
-    pub(super) ended: Vec<Session>,
-    /// Their child processes are being killed.
-    ending: Vec<Session>,
+/// A session that may name its process.
+pub(super) trait ProcessSession: Clone + Send + 'static {
+    /// The identity of its process.
+    fn process(&self) -> Option<&str>;
+
+    /// The session as the store ends it.
+    fn stalled(&self) -> StalledSession;
 }
 
-impl LocalDeaths {
-    /// Checks the processes of these sessions, if any names its process.
-    pub(super) async fn among(sessions: &[Session]) -> Self {
-        let named: Vec<Session> =
-            sessions.iter().filter(|session| session.process.is_some()).cloned().collect();
-        if named.is_empty() {
-            return Self::default();
-        }
-        tokio::task::spawn_blocking(|| Self::check(named)).await.unwrap_or_default()
+impl ProcessSession for Session {
+    fn process(&self) -> Option<&str> {
+        self.process.as_deref()
     }
 
-    fn check(named: Vec<Session>) -> Self {
-        let mut deaths = Self::default();
+    fn stalled(&self) -> StalledSession {
+        StalledSession { session: self.id, beats: self.beats }
+    }
+}
+
+impl ProcessSession for SessionBeats {
+    fn process(&self) -> Option<&str> {
+        self.process.as_deref()
+    }
+
+    fn stalled(&self) -> StalledSession {
+        StalledSession { session: self.session, beats: self.beats }
+    }
+}
+
+/// Sessions of processes of this host that have ended.
+#[derive(Debug)]
+pub(super) struct LocalDeaths<S> {
+    /// Their child processes have ended too.
+    pub(super) ended: Vec<S>,
+    /// Their child processes are being killed.
+    ending: Vec<S>,
+}
+
+impl<S: ProcessSession> LocalDeaths<S> {
+    const NONE: Self = Self { ended: Vec::new(), ending: Vec::new() };
+
+    /// Checks the processes of these sessions, if any names its process.
+    pub(super) async fn among(sessions: &[S]) -> Self {
+        let named: Vec<S> = sessions.iter().filter(|session| session.process().is_some()).cloned().collect();
+        if named.is_empty() {
+            return Self::NONE;
+        }
+        tokio::task::spawn_blocking(|| Self::check(named)).await.unwrap_or(Self::NONE)
+    }
+
+    fn check(named: Vec<S>) -> Self {
+        let mut deaths = Self::NONE;
         for session in named {
-            let process: Option<ProcessIdentity> =
-                session.process.as_ref().and_then(|text| text.parse().ok());
+            let process: Option<ProcessIdentity> = session.process().and_then(|text| text.parse().ok());
             match process.map(|process| process.state()) {
                 Some(ProcessState::Ended) => deaths.ended.push(session),
                 Some(ProcessState::ChildrenEnding) => deaths.ending.push(session),
@@ -121,9 +150,4 @@ impl LocalDeaths {
         }
         deaths
     }
-}
-
-/// The session as the store ends it.
-pub(super) fn stalled(session: &Session) -> StalledSession {
-    StalledSession { session: session.id, beats: session.beats }
 }

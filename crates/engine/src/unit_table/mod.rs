@@ -366,6 +366,12 @@ impl UnitTable {
         self.completions_ready.notify_one();
     }
 
+    /// Queues a completion that the store deferred behind all others.
+    pub(crate) fn defer_completion(&self, completion: Completion) {
+        self.state().completions.push_back(completion);
+        self.completions_ready.notify_one();
+    }
+
     /// Removes units after their outcome was recorded or their lease was lost.
     pub(crate) fn remove(&self, leases: impl IntoIterator<Item = Lease>) {
         let mut state = self.state();

@@ -47,6 +47,23 @@ async fn repeated_calls_do_no_harm() {
     harness.assert_clean().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn outcomes_of_calls_that_take_too_long_are_recorded_once_the_store_is_faster() {
+    let harness = Harness::new();
+    harness.send_all(60, Script::Sleep(10)).await;
+    harness.store.set_default_fault("finish", Some(Fault::TimeOut));
+    let worker = harness.worker(60).until_idle(true).build().unwrap();
+    let recovery = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        harness.store.set_default_fault("finish", None);
+    };
+    let (report, ()) = tokio::join!(worker.run(), recovery);
+    let report = report.unwrap();
+    assert_eq!((report.done, report.lost, harness.log.runs()), (60, 0, 60));
+    assert!(harness.store.calls("finish") < 500, "it waits between two tries");
+    harness.assert_clean().await;
+}
+
 /// A call with a cost that was not admitted before.
 fn paid_call(cost_picos: i64) -> CallRecord {
     let profile = ProfileName::new("main").unwrap();

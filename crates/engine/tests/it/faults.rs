@@ -45,7 +45,7 @@ const FREQUENT_METHODS: [&str; 10] = [
     "acquire_leadership",
     "apply_batch_action",
     "change_settings",
-    "sessions",
+    "session_beats",
     "totals",
 ];
 

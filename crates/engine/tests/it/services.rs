@@ -1,11 +1,13 @@
 //! Maintenance services: one leader, tolerance of outages, punctuality.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore::services::{Promoter, Pruner, Rescuer, Service, ServiceReport};
 use longshore::store::{Queries, Retention, WorkerApi};
-use longshore::{Scope, Services, SessionId, UnitState, worker_session::NewSession};
+use longshore::{
+    AlertSink, PoolAlert, Scope, ServiceAlert, Services, SessionId, UnitState, worker_session::NewSession,
+};
 use longshore_process::ProcessIdentity;
 use longshore_testkit::Fault;
 use serde_json::json;
@@ -42,13 +44,98 @@ async fn an_error_makes_the_reclaimer_watch_anew() {
         reclaimer.run_once(Instant::now()).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    harness.store.set_default_fault("sessions", Some(Fault::FailBefore));
+    harness.store.set_default_fault("session_beats", Some(Fault::FailBefore));
     reclaimer.run_once(Instant::now()).await.unwrap_err();
     reclaimer.reset();
-    harness.store.set_default_fault("sessions", None);
+    harness.store.set_default_fault("session_beats", None);
     tokio::time::sleep(Duration::from_secs(2)).await;
     reclaimer.run_once(Instant::now()).await.unwrap();
     assert_eq!(harness.store.sessions().await.unwrap().len(), 1);
+}
+
+/// Runs rounds of a rescuer for this long.
+async fn run_rounds(rescuer: &mut Rescuer, time: Duration) {
+    let until = Instant::now() + time;
+    while Instant::now() < until {
+        match rescuer.run_once(Instant::now()).await {
+            Ok(report) => tokio::time::sleep(report.next.unwrap()).await,
+            Err(_) => {
+                rescuer.reset();
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dead_session_is_found_although_every_poll_is_slow() {
+    let harness = Harness::new();
+    silent_session(&harness).await;
+    harness.store.set_default_fault("session_beats", Some(Fault::Delay(Duration::from_secs(4))));
+    let mut rescuer = Rescuer::new(harness.store.clone());
+    run_rounds(&mut rescuer, Duration::from_secs(60)).await;
+    assert!(harness.store.sessions().await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_beats_is_not_ended_however_slow_the_polls_are() {
+    let harness = Harness::new();
+    let session = NewSession::new(SessionId::new(), "alive");
+    let id = session.id;
+    harness.store.open_session(session).await.unwrap();
+    harness.store.set_default_fault("session_beats", Some(Fault::Delay(Duration::from_secs(9))));
+    let mut rescuer = Rescuer::new(harness.store.clone());
+    let beats = async {
+        loop {
+            harness.store.heartbeat(id, longshore::store::Heartbeat::default()).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(14)).await;
+        }
+    };
+    tokio::select! {
+        () = beats => {}
+        () = run_rounds(&mut rescuer, Duration::from_secs(600)) => {}
+    }
+    assert_eq!(harness.store.sessions().await.unwrap().len(), 1);
+}
+
+/// Keeps alerts.
+#[derive(Default)]
+struct AlertLog(Mutex<Vec<String>>);
+
+#[async_trait::async_trait]
+impl AlertSink for AlertLog {
+    async fn send(&self, _: &PoolAlert) {}
+
+    async fn send_service_alert(&self, alert: &ServiceAlert) {
+        self.0.lock().unwrap().push(alert.message.clone());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alert_tells_that_dead_workers_are_not_detected_or_late() {
+    let harness = Harness::new();
+    silent_session(&harness).await;
+    let log = Arc::new(AlertLog::default());
+    let mut rescuer = Rescuer::new(harness.store.clone()).alert_sink(log.clone());
+    for (fault, words) in [
+        (Fault::FailBefore, "are not detected"),
+        (Fault::Delay(Duration::from_secs(4)), "are detected late"),
+        (Fault::Delay(Duration::from_secs(60)), "no answer within 10s"),
+    ] {
+        harness.store.set_default_fault("session_beats", Some(fault));
+        run_rounds(&mut rescuer, Duration::from_secs(40)).await;
+        let alerts = std::mem::take(&mut *log.0.lock().unwrap());
+        assert!(alerts.len() == 1 && alerts[0].contains(words), "{alerts:?}");
+        harness.store.set_default_fault("session_beats", None);
+        run_rounds(&mut rescuer, Duration::from_secs(1)).await;
+    }
+    silent_session(&harness).await;
+    harness.store.set_default_fault("reclaim", Some(Fault::FailBefore));
+    run_rounds(&mut rescuer, Duration::from_secs(60)).await;
+    assert!(log.0.lock().unwrap()[0].contains("cannot be rescued"));
+    harness.store.set_default_fault("reclaim", None);
+    run_rounds(&mut rescuer, Duration::from_secs(5)).await;
+    assert!(harness.store.sessions().await.unwrap().is_empty(), "the next round tries again");
 }
 
 #[tokio::test(start_paused = true)]

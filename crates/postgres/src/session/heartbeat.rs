@@ -18,10 +18,15 @@ use crate::finish::{self, UnitChange};
 use crate::row::{UnitRow, count, flag, to_json, value};
 use crate::start_log;
 use crate::tx::Tx;
-use crate::typed_params::{session_uuid, unit_id};
+use crate::typed_params::{SqlParam, session_uuid, unit_id};
 
 /// Records a heartbeat, and returns what the worker must know.
 pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) -> Result<HeartbeatReply> {
+    let (rows, groups) = match &beat.leases {
+        Some(_) => ("u.id = ANY($5) AND coalesce(u.session, 0) = me.num", "AND g.fence = ANY($6)"),
+        // The types of unused parameters would be unknown.
+        None => ("u.session = me.num AND $5::uuid[] IS NOT NULL", "AND $6::bigint[] IS NOT NULL"),
+    };
     let sql = format!(
         "WITH me AS (
            UPDATE longshore_session SET heartbeats = heartbeats + 1, heartbeat_at = $2, cpu =
@@ -30,9 +35,9 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) 
            RETURNING num, command),
          held AS MATERIALIZED (
            SELECT u.id, u.stream, u.flags, u.started_at
-           FROM me JOIN longshore_unit u ON u.session = me.num
+           FROM me JOIN longshore_unit u ON {rows}
            UNION ALL SELECT unnest(g.units), g.stream, 0, CASE WHEN g.started THEN g.claimed_at END
-           FROM me JOIN longshore_lease_group g ON g.session = me.num)
+           FROM me JOIN longshore_lease_group g ON g.session = me.num {groups})
          SELECT me.num, me.command, (SELECT count(*) FROM held),
            ARRAY(SELECT id FROM held WHERE flags & $3 <> 0),
            ARRAY(SELECT id FROM held WHERE started_at IS NULL AND stream = ANY
@@ -42,10 +47,10 @@ pub(crate) async fn beat(tx: &mut Tx<'_>, session: SessionId, beat: &Heartbeat) 
          FROM me"
     );
     let cpu = beat.cpu.map(|cpu| i64::try_from(cpu.as_micros()).unwrap_or(i64::MAX));
-    let row = tx
-        .query_opt(&sql, &[&session_uuid(session), &tx.now.as_micros(), &flag::CANCEL_REQUESTED, &cpu])
-        .await?
-        .ok_or(Error::SessionGone(session))?;
+    let (ids, fences) = lease_columns(beat.leases.as_deref().unwrap_or_default());
+    let (session_id, now) = (session_uuid(session), tx.now.as_micros());
+    let params: [&dyn SqlParam; 6] = [&session_id, &now, &flag::CANCEL_REQUESTED, &cpu, &ids, &fences];
+    let row = tx.query_opt(&sql, &params).await?.ok_or(Error::SessionGone(session))?;
     progress(tx, session, value(&row, 0)?, &beat.progress).await?;
     let ids =
         |at| -> Result<Vec<UnitId>> { Ok(value::<Vec<Uuid>>(&row, at)?.into_iter().map(unit_id).collect()) };

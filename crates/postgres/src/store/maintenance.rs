@@ -3,14 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longshore_core::failure_detector::StalledSession;
+use longshore_core::failure_detector::{SessionBeats, StalledSession};
 use longshore_core::store::{Maintenance, PromoteResult, PruneResult, ReclaimResult, Retention};
 use longshore_core::{Result, SessionId};
 
-use super::{PostgresStore, operation, operations};
+use super::{PostgresStore, operation, operation_without_timeout, operations};
 use crate::connect::ClockSource;
 use crate::maintenance::{ChangeSeq, IdleUntil};
-use crate::{maintenance, prune};
+use crate::{maintenance, prune, session};
 
 /// For how long the absence of notifications means that nothing has changed. After that,
 /// maintenance asks the server and finds changes that a killed process did not announce. So an idle
@@ -18,6 +18,7 @@ use crate::{maintenance, prune};
 const MAX_IDLE_AGE: Duration = Duration::from_secs(5);
 
 operations! { Maintenance {
+    Read session_beats[]() -> Vec<SessionBeats> = session::beats();
     Durable prune[](retention: Retention, limit: u32) -> PruneResult = prune::prune(retention, limit);
     {
         async fn reclaim(&self, stalled: &[StalledSession]) -> Result<ReclaimResult> {
@@ -94,6 +95,7 @@ impl PostgresStore {
     }
 
     async fn reclaim_one(&self, stalled: StalledSession) -> Result<ReclaimResult> {
-        operation!(self, Durable, tx => maintenance::reclaim(&mut tx, stalled))
+        let reclaim = operation_without_timeout!(self, Durable, tx => maintenance::reclaim(&mut tx, stalled));
+        self.inner.with_time_limit(maintenance::RECLAIM_TIMEOUT, reclaim).await
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use longshore_accounts::CallRecord;
+use longshore_core::effect_budget::EffectBudget;
 use longshore_core::store::{
     CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat, HeartbeatReply,
     LeasedUnit, WorkerApi,
@@ -12,15 +13,19 @@ use longshore_core::worker_session::{Lease, NewSession, SessionEnd};
 use longshore_core::{Result, SessionId, Timestamp, UnitState};
 
 use super::{operation, operation_without_timeout, operations};
+use crate::connect::PostgresOptions;
 use crate::tx::Tx;
 use crate::{checkpoint, claim, finish, session, start_log};
 
 operations! { WorkerApi {
     Relaxed open_session[](new: NewSession) -> () = session::open(&new);
-    Relaxed heartbeat[](id: SessionId, beat: Heartbeat) -> HeartbeatReply = session::beat(id, &beat);
     Durable adopt[](from: SessionId, to: SessionId) -> Vec<LeasedUnit> = session::adopt(from, to);
     Relaxed leases_of[](id: SessionId) -> Vec<Lease> = held(id);
     {
+        async fn heartbeat(&self, id: SessionId, beat: Heartbeat) -> Result<HeartbeatReply> {
+            self.inner.heartbeat(id, beat).await
+        }
+
         async fn close_session(&self, id: SessionId) -> Result<()> {
             let ended: Result<(u64, u64)> =
                 operation!(self, Durable, tx => session::end(&mut tx, id, SessionEnd::Closed));
@@ -64,6 +69,7 @@ operations! { WorkerApi {
         async fn finish(&self, id: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>> {
             finish::check_calls(&finishes)?;
             let finishes = Arc::new(finishes);
+            let PostgresOptions { timeout, effect_timeout, .. } = self.inner.options;
             let run = async {
                 match finish::try_fast_path(&self.inner, id, &finishes).await? {
                     Some(ended) if ended.contains_all(&finishes) => {
@@ -77,12 +83,12 @@ operations! { WorkerApi {
                     None => {
                         finish::settle_slow(&self.inner, id, &finishes, false).await?;
                         let full = operation_without_timeout!(self, Durable, tx =>
-                            finish::finish(&mut tx, id, &finishes));
+                            finish::finish(&mut tx, id, &finishes, &mut EffectBudget::new(effect_timeout)));
                         full.await
                     }
                 }
             };
-            self.inner.with_timeout(run).await
+            self.inner.with_time_limit(timeout + effect_timeout * 3, run).await
         }
     }
 }}

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod blocked_runtime;
 mod bulk_units;
 mod claims;
 mod clocks;
@@ -18,6 +19,8 @@ mod permits_durability;
 mod pooler;
 mod robustness;
 mod schema;
+mod session_watch;
+mod slow_finishes;
 mod test_server;
 mod tls;
 mod transaction_isolation;

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
-use longshore_core::failure_detector::StalledSession;
+use longshore_core::failure_detector::{SessionBeats, StalledSession};
 use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention};
 use longshore_core::{Maintenance, Result, SessionId};
 
 use super::operations;
-use crate::maintenance;
 use crate::writer::Durability::Durable;
+use crate::{maintenance, session};
 
 operations! { Maintenance {
+    Read session_beats[]() -> Vec<SessionBeats> = session::beats();
     Durable promote[](limit: u32) -> PromoteResult = maintenance::promote(limit);
     Durable prune[](retention: Retention, limit: u32) -> PruneResult
         = maintenance::prune(retention, limit);

@@ -1,5 +1,7 @@
 //! Implements [`WorkerApi`], each operation as one transaction.
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
 use longshore_core::store::{
     CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, Heartbeat, HeartbeatReply,
     LeasedUnit,
@@ -8,6 +10,7 @@ use longshore_core::worker_session::{Lease, NewSession, SessionEnd};
 use longshore_core::{Result, SessionId, Timestamp, WorkerApi};
 
 use super::operations;
+use crate::effects::EffectRuns;
 use crate::tx::Tx;
 use crate::writer::Durability::{Durable, Relaxed};
 use crate::{checkpoint, claim, finish, session};
@@ -17,9 +20,22 @@ operations! { WorkerApi {
     Relaxed heartbeat[](id: SessionId, beat: Heartbeat) -> HeartbeatReply = session::beat(id, &beat);
     Durable adopt[](from: SessionId, to: SessionId) -> Vec<LeasedUnit> = session::adopt(from, to);
     Relaxed claim[](claim: ClaimRequest) -> ClaimResult = claim::claim(&claim);
-    Durable finish[](id: SessionId, finishes: Vec<FinishRequest>) -> Vec<FinishResult>
-        = finish::finish(id, &finishes);
     {
+        async fn finish(&self, id: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>> {
+            let finishes = Arc::new(finishes);
+            let effects = Arc::new(Mutex::new(EffectRuns::new(self.options.effect_timeout)));
+            let timeouts = || lock(&effects).timeouts();
+            loop {
+                let (before, finishes, effects) = (timeouts(), Arc::clone(&finishes), Arc::clone(&effects));
+                let op = move |tx: &mut Tx<'_>| finish::finish(tx, id, &finishes, &mut lock(&effects));
+                match self.writer.call(Durable, op).await {
+                    // Effects that took too long ended the transaction: finish the other units.
+                    Err(_) if timeouts() > before => {}
+                    answer => return answer,
+                }
+            }
+        }
+
         async fn close_session(&self, id: SessionId) -> Result<()> {
             let how = SessionEnd::Closed;
             self.writer.call(Durable, move |tx| session::end(tx, id, how).map(drop)).await
@@ -46,3 +62,7 @@ operations! { WorkerApi {
         }
     }
 }}
+
+fn lock(effects: &Mutex<EffectRuns>) -> MutexGuard<'_, EffectRuns> {
+    effects.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod blocked_runtime;
 mod chunks;
 mod conformance;
 mod deferred;
@@ -14,5 +15,6 @@ mod permits;
 mod permits_chaos;
 mod processes;
 mod schema;
+mod slow_effects;
 mod space;
 mod transactions;

@@ -328,7 +328,8 @@ pub(super) async fn progress_is_shown_while_a_unit_runs(fixture: &StoreFixture) 
     let held = fixture.claim_one(session).await;
     let progress = Progress { fraction: Some(0.5), message: Some("half".into()) };
     let notes = vec![ProgressNote { lease: held.lease, progress: progress.clone() }];
-    let beat = || fixture.store.heartbeat(session, Heartbeat { cpu: None, progress: notes.clone() });
+    let beat =
+        || fixture.store.heartbeat(session, Heartbeat { progress: notes.clone(), ..Heartbeat::default() });
     beat().await.unwrap();
     assert_eq!(fixture.unit(id).await.progress, Some(progress));
     fixture.finish(session, held.lease, retry_after(secs(0))).await;

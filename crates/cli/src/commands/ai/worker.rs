@@ -15,6 +15,7 @@ use longshore_ai::{AdaptiveConcurrency, Gauge, Inference, NoPrompts, PromptFiles
 use longshore_batch::prompt_lookup::SqlPrompts;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::alert_sinks::AlertSinks;
 use crate::args::ai::{AiWorkerArgs, InFlightLimit};
 use crate::commands::batch::context::sources;
 use crate::commands::batch::handlers::label;
@@ -105,6 +106,7 @@ fn build(
         .ttl(typed.ttl.map_or(settings.worker.ttl, |span| span.0))
         .until_idle(typed.until_idle)
         .retention(settings.retention)
+        .alert_sink(AlertSinks::open(&settings.alerts)?)
         .prefetch(Prefetch::Adaptive)
         .handle_erased(Kind::new(KIND)?, policy, Arc::new(handler))
         .build()?;

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use longshore::failure_detector::StalledSession;
+use longshore::failure_detector::{SessionBeats, StalledSession};
 use longshore::schedule::NewSchedule;
 use longshore::store::{
     CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, FireResult, Firing, Heartbeat,
@@ -60,6 +60,7 @@ unsupported! { WorkerApi, NO_WORKERS {
 }}
 
 unsupported! { Maintenance, NO_MAINTENANCE {
+    session_beats() -> Vec<SessionBeats>;
     reclaim(&[StalledSession]) -> ReclaimResult;
     promote(u32) -> PromoteResult;
     prune(Retention, u32) -> PruneResult;

@@ -1,0 +1,160 @@
+//! Finishes that take long: each delays only its own unit.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore::effect_budget::EFFECT_TIMEOUT;
+use longshore::outcome::Params;
+use longshore::{
+    Context, Effect, Enqueue as _, HandlerReply, HandlerResult, Kind, NewUnit, Policy, Queries as _,
+    RetryPolicy, Scope, Unit, UnitId, UnitState, Worker, WorkerBuilder, WorkerReport,
+};
+use longshore_postgres::{PostgresOptions, PostgresStore};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use crate::test_server::{Database, Server};
+use crate::transactions::connect;
+
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+fn kind() -> Kind {
+    Kind::new("work").unwrap()
+}
+
+/// A worker with a handler that inserts what `select` returns. All runs end at the same time.
+fn worker(store: &Arc<PostgresStore>, units: usize, select: impl Fn(usize) -> String) -> WorkerBuilder {
+    let selects: Arc<Vec<String>> = Arc::new((0..units).map(select).collect());
+    let barrier = Arc::new(Barrier::new(units));
+    let once = RetryPolicy { max_attempts: 1, ..RetryPolicy::default() };
+    let handler = move |_: Context, index: usize| {
+        let (selects, barrier) = (Arc::clone(&selects), Arc::clone(&barrier));
+        async move {
+            barrier.wait().await;
+            let sql = format!("INSERT INTO note {}", selects[index]);
+            let effect = Effect { sql, params: Params::Ordered(vec![]), expected_rows: Some(1) };
+            HandlerResult::Ok(HandlerReply::new(()).with_effects([effect]))
+        }
+    };
+    let slots = u32::try_from(units).unwrap();
+    let policy = Policy { retry: once, ..Policy::default() };
+    Worker::builder(store.clone()).slots(slots).handle_fn(kind(), policy, handler)
+}
+
+/// Sends units with their index as payload.
+async fn send(store: &PostgresStore, count: usize) -> Vec<UnitId> {
+    let units: Vec<_> = (0..count).map(|index| NewUnit::new(kind(), serde_json::json!(index))).collect();
+    let ids = units.iter().map(|unit| unit.id).collect();
+    store.send(&Scope::All, units).await.unwrap();
+    ids
+}
+
+async fn run(worker: WorkerBuilder) -> WorkerReport {
+    let worker = worker.until_idle(true).build().unwrap();
+    timeout(TEST_TIMEOUT, worker.run()).await.expect("the worker is stuck").unwrap()
+}
+
+async fn units(store: &PostgresStore, ids: &[UnitId]) -> Vec<Unit> {
+    let mut found = Vec::new();
+    for id in ids {
+        found.push(store.unit(&Scope::All, *id).await.unwrap());
+    }
+    found
+}
+
+/// A database with a table for effects, and a store with short time limits.
+async fn open(effect_timeout: Duration) -> (Arc<Database>, Arc<PostgresStore>) {
+    let database = Server::start().await.database().await;
+    database.run("CREATE TABLE note (text text)");
+    let options =
+        PostgresOptions { timeout: Duration::from_secs(2), effect_timeout, ..PostgresOptions::default() };
+    let store = PostgresStore::open(&database.url, options).await.unwrap();
+    (database, Arc::new(store))
+}
+
+#[tokio::test]
+async fn effects_that_exceed_their_time_limit_fail_and_the_others_are_recorded_first() {
+    let (database, store) = open(Duration::from_secs(1)).await;
+    let ids = send(&store, 20).await;
+    let is_slow = |index: usize| index % 7 == 0;
+    let select = |index| if is_slow(index) { "SELECT 'slow' FROM pg_sleep(60)" } else { "SELECT 'quick'" };
+    let report = run(worker(&store, ids.len(), |index| select(index).to_owned())).await;
+    assert_eq!((report.done, report.failed, report.lost), (17, 3, 0));
+    let units = units(&store, &ids).await;
+    let (slow, quick): (Vec<_>, Vec<_>) = units.iter().enumerate().partition(|(index, _)| is_slow(*index));
+    for (_, unit) in &slow {
+        let failure = unit.failure.as_ref().unwrap();
+        assert_eq!(failure.code, EFFECT_TIMEOUT);
+        assert!(failure.message.contains("pg_sleep(60)"), "{}", failure.message);
+    }
+    let last_quick = quick.iter().map(|(_, unit)| unit.since).max().unwrap();
+    assert!(slow.iter().all(|(_, unit)| unit.since >= last_quick), "the quick ones do not wait");
+    assert_eq!(database.run("SELECT text, count(*) FROM note GROUP BY 1").trim(), "quick\t17");
+}
+
+#[tokio::test]
+async fn effects_that_take_longer_together_than_one_call_may_are_recorded_in_several() {
+    let (database, store) = open(Duration::from_secs(2)).await;
+    let ids = send(&store, 40).await;
+    let report = run(worker(&store, ids.len(), |_| "SELECT 'x' FROM pg_sleep(0.1)".to_owned())).await;
+    assert_eq!((report.done, report.lost), (40, 0));
+    assert_eq!(database.run("SELECT count(*) FROM note").trim(), "40");
+}
+
+#[tokio::test]
+async fn a_unit_that_another_transaction_has_locked_delays_only_its_own_record() {
+    let (database, store) = open(Duration::from_secs(2)).await;
+    // Shorter than ten seconds.
+    database.run(
+        "DO $do$ BEGIN EXECUTE replace(pg_get_functiondef('longshore_finish_fast'::regproc), '10s', '300ms');
+         END $do$",
+    );
+    let ids = send(&store, 8).await;
+    let mut tasks = JoinSet::new();
+    let mut own = connect(&database, &mut tasks).await;
+    let held = own.transaction().await.unwrap();
+    let lock = format!("SELECT 1 FROM longshore_unit WHERE id = '{}' FOR UPDATE", ids[3]);
+    held.batch_execute(&lock).await.unwrap();
+
+    let barrier = Arc::new(Barrier::new(ids.len()));
+    let worker = Worker::builder(store.clone())
+        .slots(8)
+        .handle_fn(kind(), Policy::default(), move |_: Context, index: usize| {
+            let barrier = Arc::clone(&barrier);
+            async move {
+                if index < 8 {
+                    barrier.wait().await;
+                }
+                Ok::<usize, String>(index)
+            }
+        })
+        .build()
+        .unwrap();
+    let control = worker.control();
+    let operator = async {
+        let states = async |ids: &[UnitId]| {
+            let units = units(&store, ids).await;
+            units.iter().filter(|unit| unit.state == UnitState::Done).count()
+        };
+        let deadline = Instant::now() + TEST_TIMEOUT;
+        let later = NewUnit::new(kind(), serde_json::json!(8));
+        let all = [ids.clone(), vec![later.id]].concat();
+        store.send(&Scope::All, vec![later]).await.unwrap();
+        while states(&all).await < 8 {
+            assert!(Instant::now() < deadline, "the others wait for the locked unit");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(states(&ids[3..4]).await, 0);
+        held.rollback().await.unwrap();
+        while states(&all).await < 9 {
+            assert!(Instant::now() < deadline, "the unit is not recorded");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        control.drain();
+    };
+    let (report, ()) = tokio::join!(worker.run(), operator);
+    let report = report.unwrap();
+    assert_eq!((report.done, report.lost), (9, 0));
+    assert!(units(&store, &ids).await.iter().all(|unit| unit.attempt == 1));
+}
