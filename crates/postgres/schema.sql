@@ -166,6 +166,8 @@ CREATE TABLE longshore_done_group (
     stream bigint NOT NULL,
     ended_at bigint NOT NULL,
     fence bigint NOT NULL,
+    first_rank bigint NOT NULL,
+    last_rank bigint NOT NULL,
     first_id uuid NOT NULL,
     units uuid[] NOT NULL,
     CONSTRAINT longshore_done_group_units_check CHECK ((cardinality(units) > 0))
@@ -207,6 +209,8 @@ CREATE TABLE longshore_lease_group (
     fence bigint NOT NULL,
     stream bigint NOT NULL,
     claimed_at bigint NOT NULL,
+    first_rank bigint NOT NULL,
+    last_rank bigint NOT NULL,
     started boolean NOT NULL,
     units uuid[] NOT NULL,
     sizes integer[] NOT NULL,
@@ -600,7 +604,7 @@ CREATE INDEX longshore_call_tenant ON public.longshore_call USING btree (tenant,
 CREATE INDEX longshore_capacity_reservation_lane ON public.longshore_capacity_reservation USING btree (lane);
 CREATE INDEX longshore_dependency_unit ON public.longshore_dependency USING btree (unit);
 CREATE INDEX longshore_done_group_ended ON public.longshore_done_group USING btree (stream, ended_at);
-CREATE INDEX longshore_done_group_unit ON public.longshore_done_group USING btree (stream, first_id);
+CREATE INDEX longshore_done_group_unit ON public.longshore_done_group USING btree (stream, first_rank, first_id, last_rank);
 CREATE INDEX longshore_failure_unit ON public.longshore_failure USING btree (unit);
 CREATE INDEX longshore_pending_request_sent ON public.longshore_pending_request USING btree (batch, provider_batch, num) WHERE (provider_batch IS NOT NULL);
 CREATE INDEX longshore_pending_request_waiting ON public.longshore_pending_request USING btree (batch, num) WHERE ((provider_batch IS NULL) AND (answer IS NULL));
@@ -716,8 +720,8 @@ BEGIN
     RETURN QUERY SELECT 3::smallint, g.claimed_at, g.fence, g.session, CASE WHEN g.started THEN g.claimed_at END,
       g.started::int FROM longshore_lease_group g WHERE g.stream = $2 AND $1 = ANY(g.units);
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 4::smallint, g.ended_at, g.fence, NULL::bigint, NULL::bigint, 1 FROM longshore_done_group g
-        WHERE g.stream = $2 AND g.first_id <= $1 AND $1 = ANY(g.units) ORDER BY g.first_id DESC LIMIT 1;
+        RETURN QUERY SELECT 4::smallint, g.ended_at, g.fence, NULL::bigint, NULL::bigint, 1
+        FROM longshore_done_group_of($1, $2, $3) g WHERE g.stream IS NOT NULL;
     END IF;
 END $function$
 
@@ -865,7 +869,8 @@ BEGIN
         grouped AS MATERIALIZED (
           SELECT t.stream, t.fence, t.started, array_agg(t.id) AS ids, array_agg(t.rank) AS ranks,
             array_agg(t.priority) AS priorities, array_agg(t.created_at) AS created_at, array_agg(t.flags) AS flags,
-            array_agg(t.bytes) AS sizes, array_agg(t.spec) AS specs, array_agg(t.payload) AS payloads
+            array_agg(t.bytes) AS sizes, array_agg(t.spec) AS specs, array_agg(t.payload) AS payloads,
+            min(t.rank) AS first_rank, max(t.rank) AS last_rank
           FROM (
             SELECT u.id, u.stream, n.sort_key AS rank, n.place < w.starts AS started,
               w.first_fence + CASE WHEN n.place < w.starts THEN n.place / 64
@@ -875,8 +880,9 @@ BEGIN
             JOIN longshore_unit u ON u.id = n.id) t
           GROUP BY t.stream, t.fence, t.started),
         leased AS (
-          INSERT INTO longshore_lease_group (session, fence, stream, claimed_at, started, units, sizes)
-          SELECT $7, g.fence, g.stream, $6, g.started, g.ids, g.sizes FROM grouped g),
+          INSERT INTO longshore_lease_group (
+            session, fence, stream, claimed_at, first_rank, last_rank, started, units, sizes)
+          SELECT $7, g.fence, g.stream, $6, g.first_rank, g.last_rank, g.started, g.ids, g.sizes FROM grouped g),
         counted AS (
           INSERT INTO longshore_stream_delta (stream, ready, leased)
           SELECT g.stream, -sum(cardinality(g.ids)), sum(cardinality(g.ids)) FROM grouped g GROUP BY g.stream)
@@ -934,6 +940,25 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
+END $function$
+
+CREATE OR REPLACE FUNCTION public.longshore_done_group_of(unit uuid, unit_stream bigint, unit_rank bigint)
+ RETURNS longshore_done_group
+ LANGUAGE plpgsql
+ STABLE
+ SET plan_cache_mode TO 'force_generic_plan'
+ SET random_page_cost TO '0.01'
+ SET enable_bitmapscan TO 'off'
+ SET enable_sort TO 'off'
+ SET jit TO 'off'
+AS $function$
+DECLARE
+    found longshore_done_group;
+BEGIN
+    SELECT g.* INTO found FROM longshore_done_group g
+    WHERE g.stream = $2 AND (g.first_rank, g.first_id) <= ($3, $1) AND g.last_rank >= $3 AND $1 = ANY(g.units)
+    ORDER BY g.first_rank DESC, g.first_id DESC LIMIT 1;
+    RETURN found;
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_end_abandoned_calls(sessions uuid[], now bigint)
@@ -1107,7 +1132,7 @@ BEGIN
         last := group_ends[at];
         slice := $1[first:last];
         ended := '{}';
-        SELECT g.stream, g.units, g.sizes INTO leased FROM longshore_lease_group g
+        SELECT g.stream, g.first_rank, g.last_rank, g.units, g.sizes INTO leased FROM longshore_lease_group g
         WHERE g.session = holder AND g.fence = $2[first] AND g.units && slice FOR UPDATE;
         IF FOUND AND leased.units = slice THEN
             ended := slice;
@@ -1143,9 +1168,9 @@ BEGIN
                 ended := ARRAY(SELECT e.id FROM unnest(ended) AS e (id) WHERE e.id <> ALL(own_written));
             END IF;
             IF cardinality(ended) > 0 THEN
-                INSERT INTO longshore_done_group (stream, ended_at, fence, first_id, units)
-                VALUES (leased.stream, $5, $2[first], (SELECT e.id FROM unnest(ended) AS e (id) ORDER BY e.id LIMIT 1),
-                  ended);
+                INSERT INTO longshore_done_group (stream, ended_at, fence, first_rank, last_rank, first_id, units)
+                VALUES (leased.stream, $5, $2[first], leased.first_rank, leased.last_rank,
+                  (SELECT e.id FROM unnest(ended) AS e (id) ORDER BY e.id LIMIT 1), ended);
             END IF;
         END IF;
         first := last + 1;
@@ -1261,10 +1286,10 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM longshore_permit_batch(
       $1, '{}', '{}', '{}', ARRAY[$2], $3, ARRAY[$4], ARRAY[$5], ARRAY[$6], ARRAY[$7], ARRAY[$8], ARRAY[$9],
-      $7, $4);
+      $7, $4, $8);
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_permit_batch(pool text, released uuid[], timed_out uuid[], listening uuid[], ids uuid[], max_weight bigint, weights bigint[], priorities smallint[], owners text[], leases bigint[], wait_ttls bigint[], rank_offsets bigint[], longest_lease bigint, total_weight bigint)
+CREATE OR REPLACE FUNCTION public.longshore_permit_batch(pool text, released uuid[], timed_out uuid[], listening uuid[], ids uuid[], max_weight bigint, weights bigint[], priorities smallint[], owners text[], leases bigint[], wait_ttls bigint[], rank_offsets bigint[], longest_lease bigint, total_weight bigint, shortest_wait bigint)
  RETURNS TABLE(id uuid, outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint)
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
@@ -1287,6 +1312,7 @@ DECLARE
     fences bigint[] := '{}';
     graces bigint[] := '{}';
     woken uuid[] := '{}';
+    known uuid[];
 BEGIN
     SELECT * INTO state FROM longshore_pool_state s WHERE s.name = $1 FOR UPDATE;
     now := longshore_now_micros();
@@ -1336,28 +1362,30 @@ BEGIN
     -- The others join the queue. A repeated request keeps its place, or renews the lease that it holds.
     IF unanswered > 0 THEN
         state.last_arrival := greatest(now, state.last_arrival);
-        FOR next IN INSERT INTO longshore_permit AS g
-          (pool, id, owner, weight, priority, lease, arrived_at, expires_at, rank)
-          SELECT $1, a.id, a.owner, a.weight, a.priority, a.lease, state.last_arrival + a.n,
-            now + coalesce(a.wait_ttl, 0), state.last_arrival + a.n + a.rank_offset
-          FROM unnest($5, $7, $8, $9, $10, $11, $12) WITH ORDINALITY
-            a(id, weight, priority, owner, lease, wait_ttl, rank_offset, n)
-          WHERE a.id <> ALL(granted)
-          ON CONFLICT (pool, id) DO UPDATE SET lease = excluded.lease, notified = false,
-            expires_at = CASE WHEN g.fence IS NULL THEN excluded.expires_at ELSE now + excluded.lease END
-          RETURNING g.id, g.expires_at, g.fence, g.acquired_at - g.arrived_at AS waited, g.xmax = 0 AS is_new
-        LOOP
-            state.waiting := state.waiting + next.is_new::int;
-            -- The place of a request that does not wait is gone at the end.
-            IF next.expires_at > now THEN
-                state.next_expiry := least(state.next_expiry, next.expires_at);
-            END IF;
-            IF next.fence IS NOT NULL THEN
-                unanswered := unanswered - 1;
-                id := next.id; outcome := 0; fence := next.fence; waited := next.waited;
-                RETURN NEXT;
-            END IF;
-        END LOOP;
+        state.next_expiry := least(state.next_expiry, now + $15);
+        known := ARRAY(SELECT g.id FROM longshore_permit g WHERE g.pool = $1 AND g.id = ANY($5));
+        IF cardinality(known) > cardinality(granted) THEN
+            FOR next IN UPDATE longshore_permit g SET lease = a.lease, notified = false,
+              expires_at = now + CASE WHEN g.fence IS NULL THEN coalesce(a.wait_ttl, 0) ELSE a.lease END
+              FROM unnest($5, $10, $11) a(id, lease, wait_ttl)
+              WHERE g.pool = $1 AND g.id = a.id AND a.id <> ALL(granted)
+              RETURNING g.id, g.expires_at, g.fence, g.acquired_at - g.arrived_at AS waited
+            LOOP
+                IF next.fence IS NOT NULL THEN
+                    state.next_expiry := least(state.next_expiry, next.expires_at);
+                    unanswered := unanswered - 1;
+                    id := next.id; outcome := 0; fence := next.fence; waited := next.waited;
+                    RETURN NEXT;
+                END IF;
+            END LOOP;
+        END IF;
+        INSERT INTO longshore_permit (pool, id, owner, weight, priority, lease, arrived_at, expires_at, rank)
+        SELECT $1, a.id, a.owner, a.weight, a.priority, a.lease, state.last_arrival + a.n,
+          now + coalesce(a.wait_ttl, 0), state.last_arrival + a.n + a.rank_offset
+        FROM unnest($5, $7, $8, $9, $10, $11, $12) WITH ORDINALITY
+          a(id, weight, priority, owner, lease, wait_ttl, rank_offset, n)
+        WHERE a.id <> ALL(known);
+        state.waiting := state.waiting + cardinality($5) - cardinality(known);
         state.last_arrival := state.last_arrival + cardinality($5);
         IF state.max_weight < ANY($7) THEN
             FOR next IN DELETE FROM longshore_permit g
@@ -1374,6 +1402,34 @@ BEGIN
     END IF;
 
     free := CASE WHEN is_quarantined THEN 0 ELSE state.max_weight - state.in_use END;
+    IF state.waiting > 0 AND free > 0 THEN
+        -- Mostly the first waiters weigh 1 and are of this process: one statement grants them permits.
+        FOR next IN
+          WITH first AS MATERIALIZED (
+            SELECT g.ctid AS tid, g.weight = 1 AND (g.id = ANY($4) OR g.id = ANY($5)) AS is_simple,
+              row_number() OVER (ORDER BY g.rank, g.arrived_at) AS n
+            FROM longshore_permit g WHERE g.pool = $1 AND g.rank IS NOT NULL ORDER BY g.rank, g.arrived_at LIMIT free)
+          UPDATE longshore_permit g SET fence = greatest(state.fence, now - 1) + f.n, acquired_at = now,
+            arrived_at = least(g.arrived_at, now), rank = NULL, notified = false,
+            expires_at = now + g.lease + CASE WHEN g.id = ANY($5) THEN 0 ELSE longshore_handover_grace() END
+          FROM first f WHERE g.ctid = f.tid AND (SELECT bool_and(f.is_simple) FROM first f)
+          RETURNING g.id, g.fence, g.expires_at, now - g.arrived_at AS waited
+        LOOP
+            id := next.id; outcome := 0; fence := next.fence; waited := next.waited;
+            RETURN NEXT;
+            state.fence := greatest(state.fence, fence);
+            state.next_expiry := least(state.next_expiry, next.expires_at);
+            bucket := longshore_wait_bucket(waited);
+            state.wait_histogram[bucket] := state.wait_histogram[bucket] + 1;
+            state.in_use := state.in_use + 1;
+            state.waiting := state.waiting - 1;
+            state.acquired := state.acquired + 1;
+            unanswered := unanswered - (id = ANY($5))::int;
+        END LOOP;
+        IF FOUND THEN
+            free := 0;
+        END IF;
+    END IF;
     IF state.waiting > 0 AND free > 0 THEN
         FOR next IN SELECT g.id, g.weight, g.notified, g.arrived_at, g.lease FROM longshore_permit g
             WHERE g.pool = $1 AND g.rank IS NOT NULL ORDER BY g.rank, g.arrived_at
@@ -1433,10 +1489,9 @@ BEGIN
         RETURN QUERY SELECT q.id, 1, 0::bigint, 0::bigint, q.ahead,
           greatest(coalesce(q.expiry_ahead, CASE WHEN is_quarantined
             THEN least(state.next_expiry, state.data_lost_at + state.max_lease) ELSE state.next_expiry END) - now, 1)
-        FROM (SELECT g.id, row_number() OVER w - 1 AS ahead,
-            min(g.expires_at) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS expiry_ahead
+        FROM (SELECT g.id, count(*) OVER ahead AS ahead, min(g.expires_at) OVER ahead AS expiry_ahead
           FROM longshore_permit g WHERE g.pool = $1 AND g.rank IS NOT NULL
-          WINDOW w AS (ORDER BY g.rank, g.arrived_at)) q
+          WINDOW ahead AS (ORDER BY g.rank, g.arrived_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) q
         WHERE q.id = ANY($5);
     END IF;
     UPDATE longshore_pool_state s SET max_lease = state.max_lease, fence_limit = state.fence_limit,
@@ -1566,7 +1621,7 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT * FROM longshore_permit_batch(
-      $1, $2, '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0);
+      $1, $2, '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0, NULL);
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_permit_reset(pool text)
@@ -1629,7 +1684,7 @@ CREATE OR REPLACE FUNCTION public.longshore_permit_wake(pool text)
  RETURNS TABLE(id uuid, outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint)
  LANGUAGE sql
 AS $function$
-    SELECT * FROM longshore_permit_batch($1, '{}', '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0)
+    SELECT * FROM longshore_permit_batch($1, '{}', '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0, NULL)
 $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_prune_done_groups(ended_before bigint, max_units bigint)
@@ -1662,13 +1717,13 @@ BEGIN
     removed := locked || ARRAY(SELECT p.id FROM unnest(picked) AS p (id)
       WHERE NOT EXISTS (SELECT 1 FROM longshore_unit u WHERE u.id = p.id));
     WITH rest AS MATERIALIZED (
-      SELECT g.ctid AS tid, array_agg(u.id ORDER BY u.id) FILTER (WHERE r.id IS NULL) AS units
+      SELECT g.ctid AS tid, array_agg(u.id) FILTER (WHERE r.id IS NULL) AS units
       FROM longshore_done_group g CROSS JOIN LATERAL unnest(g.units) AS u (id)
       LEFT JOIN unnest(removed) AS r (id) ON r.id = u.id
       WHERE g.ctid = ANY(tids) GROUP BY g.ctid HAVING count(r.id) > 0),
     gone AS (
       DELETE FROM longshore_done_group g USING rest r WHERE g.ctid = r.tid AND r.units IS NULL)
-    UPDATE longshore_done_group g SET units = r.units, first_id = r.units[1]
+    UPDATE longshore_done_group g SET units = r.units
     FROM rest r WHERE g.ctid = r.tid AND r.units IS NOT NULL;
     WITH gone AS (
       DELETE FROM longshore_unit u WHERE u.id = ANY(locked) RETURNING u.stream, u.bytes),
@@ -1779,35 +1834,35 @@ BEGIN
     FROM deleted d GROUP BY d.tenant, d.month;
 END $function$
 
-CREATE OR REPLACE FUNCTION public.longshore_settle_done_unit(unit uuid, unit_stream bigint)
- RETURNS void
+CREATE OR REPLACE FUNCTION public.longshore_settle_done_group(stream bigint, first_rank bigint, first_id uuid, ids uuid[])
+ RETURNS uuid[]
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
  SET random_page_cost TO '0.01'
  SET enable_bitmapscan TO 'off'
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
- SET enable_sort TO 'off'
  SET jit TO 'off'
 AS $function$
+#variable_conflict use_column
 DECLARE
     ended record;
+    settled uuid[];
+    left_units uuid[];
 BEGIN
-    SELECT g.ctid AS tid, g.ended_at, g.fence, g.units INTO ended FROM longshore_done_group g
-    WHERE g.stream = $2 AND g.first_id <= $1 AND $1 = ANY(g.units)
-    ORDER BY g.first_id DESC LIMIT 1 FOR UPDATE;
-    IF NOT FOUND THEN
-        -- Another transaction has just written the group without a neighbour of this unit.
-        RAISE EXCEPTION 'the done group of unit % changed', $1 USING ERRCODE = 'serialization_failure';
+    SELECT g.ended_at, g.fence, g.units INTO ended FROM longshore_done_group g
+    WHERE g.stream = $1 AND g.first_rank = $2 AND g.first_id = $3 FOR UPDATE;
+    SELECT coalesce(array_agg(u.id) FILTER (WHERE u.id = ANY($4)), '{}'),
+      array_agg(u.id) FILTER (WHERE u.id <> ALL($4)) INTO settled, left_units FROM unnest(ended.units) AS u (id);
+    UPDATE longshore_unit u SET state = 4, sort_key = ended.ended_at, fence = ended.fence, attempt = 1
+    WHERE u.id = ANY(settled);
+    IF left_units IS NULL THEN
+        DELETE FROM longshore_done_group g WHERE g.stream = $1 AND g.first_rank = $2 AND g.first_id = $3;
+    ELSIF cardinality(settled) > 0 THEN
+        UPDATE longshore_done_group g SET units = left_units
+        WHERE g.stream = $1 AND g.first_rank = $2 AND g.first_id = $3;
     END IF;
-    UPDATE longshore_unit u SET state = 4, sort_key = ended.ended_at, fence = ended.fence, attempt = 1 WHERE u.id = $1;
-    IF cardinality(ended.units) = 1 THEN
-        DELETE FROM longshore_done_group g WHERE g.ctid = ended.tid;
-    ELSE
-        ended.units := array_remove(ended.units, $1);
-        UPDATE longshore_done_group g SET units = ended.units,
-          first_id = (SELECT u.id FROM unnest(ended.units) AS u (id) ORDER BY u.id LIMIT 1) WHERE g.ctid = ended.tid;
-    END IF;
+    RETURN settled;
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_settle_lease_group(session_num bigint, group_fence bigint, ids uuid[])
@@ -1939,9 +1994,16 @@ BEGIN
             bulk := ARRAY(SELECT unnest(bulk) EXCEPT SELECT unnest(settled));
         END LOOP;
     END IF;
-    FOR found IN SELECT u.id, u.stream FROM longshore_unit u WHERE u.id = ANY(bulk) ORDER BY u.id LOOP
-        PERFORM longshore_settle_done_unit(found.id, found.stream);
+    -- All done groups are found before the first one is locked, so that every transaction locks them in one order.
+    FOR found IN SELECT DISTINCT g.stream, g.first_rank, g.first_id FROM longshore_unit u
+      CROSS JOIN LATERAL longshore_done_group_of(u.id, u.stream, u.sort_key) g WHERE u.id = ANY(bulk) ORDER BY g.first_id
+    LOOP
+        settled := longshore_settle_done_group(found.stream, found.first_rank, found.first_id, bulk);
+        bulk := ARRAY(SELECT unnest(bulk) EXCEPT SELECT unnest(settled));
     END LOOP;
+    IF cardinality(bulk) > 0 THEN
+        RAISE EXCEPTION 'bulk unit % is not ready, not leased and not done', bulk[1];
+    END IF;
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_start_units(session uuid, ids uuid[], fences bigint[], now bigint, cancel_flag bigint)

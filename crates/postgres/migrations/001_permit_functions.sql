@@ -113,13 +113,13 @@ $$;
 -- on, waiters for which there is room are only told to retry.
 --
 -- Returns a row for each request (`outcome` 0 granted, 1 waiting, 2 full, 3 heavier than the pool; then its maximum is in
--- `fence`), for each granted permit of a listening waiter (0), and for each other waiter to wake (4). `longest_lease`
--- and `total_weight` are those of all requests. `wait_ttls` are NULL for requests that do not wait; `rank_offsets` are
--- what priorities add to ranks. A waiter retries after `retry_after` microseconds, or when it is woken.
+-- `fence`), for each granted permit of a listening waiter (0), and for each other waiter to wake (4). `longest_lease`,
+-- `total_weight` and `shortest_wait` are those of all requests. `wait_ttls` are NULL for requests that do not wait;
+-- `rank_offsets` are what priorities add to ranks. A waiter retries after `retry_after` microseconds, or when it is woken.
 CREATE FUNCTION longshore_permit_batch(
     pool text, released uuid[], timed_out uuid[], listening uuid[], ids uuid[], max_weight bigint, weights bigint[],
     priorities smallint[], owners text[], leases bigint[], wait_ttls bigint[], rank_offsets bigint[],
-    longest_lease bigint, total_weight bigint)
+    longest_lease bigint, total_weight bigint, shortest_wait bigint)
 RETURNS TABLE (id uuid, outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint)
 LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
@@ -139,6 +139,7 @@ DECLARE
     fences bigint[] := '{}';
     graces bigint[] := '{}';
     woken uuid[] := '{}';
+    known uuid[];
 BEGIN
     SELECT * INTO state FROM longshore_pool_state s WHERE s.name = $1 FOR UPDATE;
     now := longshore_now_micros();
@@ -188,28 +189,30 @@ BEGIN
     -- The others join the queue. A repeated request keeps its place, or renews the lease that it holds.
     IF unanswered > 0 THEN
         state.last_arrival := greatest(now, state.last_arrival);
-        FOR next IN INSERT INTO longshore_permit AS g
-          (pool, id, owner, weight, priority, lease, arrived_at, expires_at, rank)
-          SELECT $1, a.id, a.owner, a.weight, a.priority, a.lease, state.last_arrival + a.n,
-            now + coalesce(a.wait_ttl, 0), state.last_arrival + a.n + a.rank_offset
-          FROM unnest($5, $7, $8, $9, $10, $11, $12) WITH ORDINALITY
-            a(id, weight, priority, owner, lease, wait_ttl, rank_offset, n)
-          WHERE a.id <> ALL(granted)
-          ON CONFLICT (pool, id) DO UPDATE SET lease = excluded.lease, notified = false,
-            expires_at = CASE WHEN g.fence IS NULL THEN excluded.expires_at ELSE now + excluded.lease END
-          RETURNING g.id, g.expires_at, g.fence, g.acquired_at - g.arrived_at AS waited, g.xmax = 0 AS is_new
-        LOOP
-            state.waiting := state.waiting + next.is_new::int;
-            -- The place of a request that does not wait is gone at the end.
-            IF next.expires_at > now THEN
-                state.next_expiry := least(state.next_expiry, next.expires_at);
-            END IF;
-            IF next.fence IS NOT NULL THEN
-                unanswered := unanswered - 1;
-                id := next.id; outcome := 0; fence := next.fence; waited := next.waited;
-                RETURN NEXT;
-            END IF;
-        END LOOP;
+        state.next_expiry := least(state.next_expiry, now + $15);
+        known := ARRAY(SELECT g.id FROM longshore_permit g WHERE g.pool = $1 AND g.id = ANY($5));
+        IF cardinality(known) > cardinality(granted) THEN
+            FOR next IN UPDATE longshore_permit g SET lease = a.lease, notified = false,
+              expires_at = now + CASE WHEN g.fence IS NULL THEN coalesce(a.wait_ttl, 0) ELSE a.lease END
+              FROM unnest($5, $10, $11) a(id, lease, wait_ttl)
+              WHERE g.pool = $1 AND g.id = a.id AND a.id <> ALL(granted)
+              RETURNING g.id, g.expires_at, g.fence, g.acquired_at - g.arrived_at AS waited
+            LOOP
+                IF next.fence IS NOT NULL THEN
+                    state.next_expiry := least(state.next_expiry, next.expires_at);
+                    unanswered := unanswered - 1;
+                    id := next.id; outcome := 0; fence := next.fence; waited := next.waited;
+                    RETURN NEXT;
+                END IF;
+            END LOOP;
+        END IF;
+        INSERT INTO longshore_permit (pool, id, owner, weight, priority, lease, arrived_at, expires_at, rank)
+        SELECT $1, a.id, a.owner, a.weight, a.priority, a.lease, state.last_arrival + a.n,
+          now + coalesce(a.wait_ttl, 0), state.last_arrival + a.n + a.rank_offset
+        FROM unnest($5, $7, $8, $9, $10, $11, $12) WITH ORDINALITY
+          a(id, weight, priority, owner, lease, wait_ttl, rank_offset, n)
+        WHERE a.id <> ALL(known);
+        state.waiting := state.waiting + cardinality($5) - cardinality(known);
         state.last_arrival := state.last_arrival + cardinality($5);
         IF state.max_weight < ANY($7) THEN
             FOR next IN DELETE FROM longshore_permit g
@@ -226,6 +229,34 @@ BEGIN
     END IF;
 
     free := CASE WHEN is_quarantined THEN 0 ELSE state.max_weight - state.in_use END;
+    IF state.waiting > 0 AND free > 0 THEN
+        -- Mostly the first waiters weigh 1 and are of this process: one statement grants them permits.
+        FOR next IN
+          WITH first AS MATERIALIZED (
+            SELECT g.ctid AS tid, g.weight = 1 AND (g.id = ANY($4) OR g.id = ANY($5)) AS is_simple,
+              row_number() OVER (ORDER BY g.rank, g.arrived_at) AS n
+            FROM longshore_permit g WHERE g.pool = $1 AND g.rank IS NOT NULL ORDER BY g.rank, g.arrived_at LIMIT free)
+          UPDATE longshore_permit g SET fence = greatest(state.fence, now - 1) + f.n, acquired_at = now,
+            arrived_at = least(g.arrived_at, now), rank = NULL, notified = false,
+            expires_at = now + g.lease + CASE WHEN g.id = ANY($5) THEN 0 ELSE longshore_handover_grace() END
+          FROM first f WHERE g.ctid = f.tid AND (SELECT bool_and(f.is_simple) FROM first f)
+          RETURNING g.id, g.fence, g.expires_at, now - g.arrived_at AS waited
+        LOOP
+            id := next.id; outcome := 0; fence := next.fence; waited := next.waited;
+            RETURN NEXT;
+            state.fence := greatest(state.fence, fence);
+            state.next_expiry := least(state.next_expiry, next.expires_at);
+            bucket := longshore_wait_bucket(waited);
+            state.wait_histogram[bucket] := state.wait_histogram[bucket] + 1;
+            state.in_use := state.in_use + 1;
+            state.waiting := state.waiting - 1;
+            state.acquired := state.acquired + 1;
+            unanswered := unanswered - (id = ANY($5))::int;
+        END LOOP;
+        IF FOUND THEN
+            free := 0;
+        END IF;
+    END IF;
     IF state.waiting > 0 AND free > 0 THEN
         FOR next IN SELECT g.id, g.weight, g.notified, g.arrived_at, g.lease FROM longshore_permit g
             WHERE g.pool = $1 AND g.rank IS NOT NULL ORDER BY g.rank, g.arrived_at
@@ -285,10 +316,9 @@ BEGIN
         RETURN QUERY SELECT q.id, 1, 0::bigint, 0::bigint, q.ahead,
           greatest(coalesce(q.expiry_ahead, CASE WHEN is_quarantined
             THEN least(state.next_expiry, state.data_lost_at + state.max_lease) ELSE state.next_expiry END) - now, 1)
-        FROM (SELECT g.id, row_number() OVER w - 1 AS ahead,
-            min(g.expires_at) OVER (w ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS expiry_ahead
+        FROM (SELECT g.id, count(*) OVER ahead AS ahead, min(g.expires_at) OVER ahead AS expiry_ahead
           FROM longshore_permit g WHERE g.pool = $1 AND g.rank IS NOT NULL
-          WINDOW w AS (ORDER BY g.rank, g.arrived_at)) q
+          WINDOW ahead AS (ORDER BY g.rank, g.arrived_at ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)) q
         WHERE q.id = ANY($5);
     END IF;
     UPDATE longshore_pool_state s SET max_lease = state.max_lease, fence_limit = state.fence_limit,
@@ -331,7 +361,7 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM longshore_permit_batch(
       $1, '{}', '{}', '{}', ARRAY[$2], $3, ARRAY[$4], ARRAY[$5], ARRAY[$6], ARRAY[$7], ARRAY[$8], ARRAY[$9],
-      $7, $4);
+      $7, $4, $8);
 END $$;
 
 -- Releases permits and removes waiters; as longshore_permit_batch. If no request waits, three statements do.
@@ -355,7 +385,7 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY SELECT * FROM longshore_permit_batch(
-      $1, $2, '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0);
+      $1, $2, '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0, NULL);
 END $$;
 
 -- Renews leases. Returns the permits that are not held any more (`outcome` 5), and the waiters to wake (4).
@@ -385,7 +415,7 @@ CREATE FUNCTION longshore_permit_wake(pool text)
 RETURNS TABLE (id uuid, outcome integer, fence bigint, waited bigint, ahead bigint, retry_after bigint)
 LANGUAGE sql
 AS $$
-    SELECT * FROM longshore_permit_batch($1, '{}', '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0)
+    SELECT * FROM longshore_permit_batch($1, '{}', '{}', '{}', '{}', NULL, '{}', '{}', '{}', '{}', '{}', '{}', 0, 0, NULL)
 $$;
 
 -- Creates a pool. If it exists, changes nothing and returns its maximum.

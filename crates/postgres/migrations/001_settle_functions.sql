@@ -1,7 +1,8 @@
 -- Functions that write the state of bulk units into their rows, and the view that reads it. Every operation that a bulk
 -- unit cannot have calls one of them first; then the unit is like any other.
 --
--- All transactions lock in this order: sessions, rows of units by id, rows of longshore_ready, lease groups, done groups.
+-- All transactions lock in this order: sessions, rows of units by id, rows of longshore_ready, lease groups, done groups
+-- by `first_id`.
 -- While a unit's row is locked it can only be claimed and be done as part of a group, so what is found here is still
 -- true when the next table is searched.
 
@@ -79,35 +80,58 @@ BEGIN
             bulk := ARRAY(SELECT unnest(bulk) EXCEPT SELECT unnest(settled));
         END LOOP;
     END IF;
-    FOR found IN SELECT u.id, u.stream FROM longshore_unit u WHERE u.id = ANY(bulk) ORDER BY u.id LOOP
-        PERFORM longshore_settle_done_unit(found.id, found.stream);
+    -- All done groups are found before the first one is locked, so that every transaction locks them in one order.
+    FOR found IN SELECT DISTINCT g.stream, g.first_rank, g.first_id FROM longshore_unit u
+      CROSS JOIN LATERAL longshore_done_group_of(u.id, u.stream, u.sort_key) g WHERE u.id = ANY(bulk) ORDER BY g.first_id
+    LOOP
+        settled := longshore_settle_done_group(found.stream, found.first_rank, found.first_id, bulk);
+        bulk := ARRAY(SELECT unnest(bulk) EXCEPT SELECT unnest(settled));
     END LOOP;
+    IF cardinality(bulk) > 0 THEN
+        RAISE EXCEPTION 'bulk unit % is not ready, not leased and not done', bulk[1];
+    END IF;
 END $$;
 
--- Moves a unit from its done group into its row.
-CREATE FUNCTION longshore_settle_done_unit(unit uuid, unit_stream bigint) RETURNS void
-LANGUAGE plpgsql
-SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
-SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off
+-- The done group of a bulk unit, or a row of NULLs. Reads the groups that the unit may be in, from the nearest on: mostly
+-- one.
+CREATE FUNCTION longshore_done_group_of(unit uuid, unit_stream bigint, unit_rank bigint) RETURNS longshore_done_group
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_sort = off SET jit = off
 AS $$
 DECLARE
-    ended record;
+    found longshore_done_group;
 BEGIN
-    SELECT g.ctid AS tid, g.ended_at, g.fence, g.units INTO ended FROM longshore_done_group g
-    WHERE g.stream = $2 AND g.first_id <= $1 AND $1 = ANY(g.units)
-    ORDER BY g.first_id DESC LIMIT 1 FOR UPDATE;
-    IF NOT FOUND THEN
-        -- Another transaction has just written the group without a neighbour of this unit.
-        RAISE EXCEPTION 'the done group of unit % changed', $1 USING ERRCODE = 'serialization_failure';
+    SELECT g.* INTO found FROM longshore_done_group g
+    WHERE g.stream = $2 AND (g.first_rank, g.first_id) <= ($3, $1) AND g.last_rank >= $3 AND $1 = ANY(g.units)
+    ORDER BY g.first_rank DESC, g.first_id DESC LIMIT 1;
+    RETURN found;
+END $$;
+
+-- Moves units of a done group into their rows, which must be locked. Returns the units that were in it.
+CREATE FUNCTION longshore_settle_done_group(stream bigint, first_rank bigint, first_id uuid, ids uuid[]) RETURNS uuid[]
+LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET random_page_cost = 0.01 SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    ended record;
+    settled uuid[];
+    left_units uuid[];
+BEGIN
+    SELECT g.ended_at, g.fence, g.units INTO ended FROM longshore_done_group g
+    WHERE g.stream = $1 AND g.first_rank = $2 AND g.first_id = $3 FOR UPDATE;
+    SELECT coalesce(array_agg(u.id) FILTER (WHERE u.id = ANY($4)), '{}'),
+      array_agg(u.id) FILTER (WHERE u.id <> ALL($4)) INTO settled, left_units FROM unnest(ended.units) AS u (id);
+    UPDATE longshore_unit u SET state = 4, sort_key = ended.ended_at, fence = ended.fence, attempt = 1
+    WHERE u.id = ANY(settled);
+    IF left_units IS NULL THEN
+        DELETE FROM longshore_done_group g WHERE g.stream = $1 AND g.first_rank = $2 AND g.first_id = $3;
+    ELSIF cardinality(settled) > 0 THEN
+        UPDATE longshore_done_group g SET units = left_units
+        WHERE g.stream = $1 AND g.first_rank = $2 AND g.first_id = $3;
     END IF;
-    UPDATE longshore_unit u SET state = 4, sort_key = ended.ended_at, fence = ended.fence, attempt = 1 WHERE u.id = $1;
-    IF cardinality(ended.units) = 1 THEN
-        DELETE FROM longshore_done_group g WHERE g.ctid = ended.tid;
-    ELSE
-        ended.units := array_remove(ended.units, $1);
-        UPDATE longshore_done_group g SET units = ended.units,
-          first_id = (SELECT u.id FROM unnest(ended.units) AS u (id) ORDER BY u.id LIMIT 1) WHERE g.ctid = ended.tid;
-    END IF;
+    RETURN settled;
 END $$;
 
 -- Writes the state of all bulk units that a session leases into their rows, and locks these. The session's row must be
@@ -172,8 +196,8 @@ BEGIN
     RETURN QUERY SELECT 3::smallint, g.claimed_at, g.fence, g.session, CASE WHEN g.started THEN g.claimed_at END,
       g.started::int FROM longshore_lease_group g WHERE g.stream = $2 AND $1 = ANY(g.units);
     IF NOT FOUND THEN
-        RETURN QUERY SELECT 4::smallint, g.ended_at, g.fence, NULL::bigint, NULL::bigint, 1 FROM longshore_done_group g
-        WHERE g.stream = $2 AND g.first_id <= $1 AND $1 = ANY(g.units) ORDER BY g.first_id DESC LIMIT 1;
+        RETURN QUERY SELECT 4::smallint, g.ended_at, g.fence, NULL::bigint, NULL::bigint, 1
+        FROM longshore_done_group_of($1, $2, $3) g WHERE g.stream IS NOT NULL;
     END IF;
 END $$;
 
@@ -217,13 +241,13 @@ BEGIN
     removed := locked || ARRAY(SELECT p.id FROM unnest(picked) AS p (id)
       WHERE NOT EXISTS (SELECT 1 FROM longshore_unit u WHERE u.id = p.id));
     WITH rest AS MATERIALIZED (
-      SELECT g.ctid AS tid, array_agg(u.id ORDER BY u.id) FILTER (WHERE r.id IS NULL) AS units
+      SELECT g.ctid AS tid, array_agg(u.id) FILTER (WHERE r.id IS NULL) AS units
       FROM longshore_done_group g CROSS JOIN LATERAL unnest(g.units) AS u (id)
       LEFT JOIN unnest(removed) AS r (id) ON r.id = u.id
       WHERE g.ctid = ANY(tids) GROUP BY g.ctid HAVING count(r.id) > 0),
     gone AS (
       DELETE FROM longshore_done_group g USING rest r WHERE g.ctid = r.tid AND r.units IS NULL)
-    UPDATE longshore_done_group g SET units = r.units, first_id = r.units[1]
+    UPDATE longshore_done_group g SET units = r.units
     FROM rest r WHERE g.ctid = r.tid AND r.units IS NOT NULL;
     WITH gone AS (
       DELETE FROM longshore_unit u WHERE u.id = ANY(locked) RETURNING u.stream, u.bytes),

@@ -268,24 +268,31 @@ CREATE TABLE longshore_lease_group (
     fence      bigint NOT NULL,
     stream     bigint NOT NULL,
     claimed_at bigint NOT NULL,
+    first_rank bigint NOT NULL,     -- the lowest and the highest rank of the units that were claimed
+    last_rank  bigint NOT NULL,
     started    boolean NOT NULL,    -- at the claim. Later starts of prefetched units are in longshore_start_log
     units      uuid[] NOT NULL CHECK (cardinality(units) > 0),  -- in ascending order
     sizes      integer[] NOT NULL,  -- `bytes` of each of them
     PRIMARY KEY (session, fence)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- Bulk units that are done: the units that one finish ended of one lease group.
+-- Bulk units that are done: the units that one finish ended of one lease group. Only `units` changes, when some of them
+-- are settled or pruned. The others are bounds: (`first_rank`, `first_id`) <= (rank, id) and rank <= `last_rank` for
+-- each unit. `first_id` identifies the group.
 CREATE TABLE longshore_done_group (
-    stream   bigint NOT NULL,
-    ended_at bigint NOT NULL,
-    fence    bigint NOT NULL,  -- of their lease
-    first_id uuid NOT NULL,    -- the lowest of `units`
-    units    uuid[] NOT NULL CHECK (cardinality(units) > 0)
+    stream     bigint NOT NULL,
+    ended_at   bigint NOT NULL,
+    fence      bigint NOT NULL,  -- of their lease
+    first_rank bigint NOT NULL,  -- of their lease group
+    last_rank  bigint NOT NULL,
+    first_id   uuid NOT NULL,    -- the lowest of `units`, as they were inserted
+    units      uuid[] NOT NULL CHECK (cardinality(units) > 0)
 );
 -- Lists and pruning.
 CREATE INDEX longshore_done_group_ended ON longshore_done_group (stream, ended_at);
--- To find the group of a unit. Ids ascend with time, and units are mostly claimed in that order, so the group is near.
-CREATE INDEX longshore_done_group_unit ON longshore_done_group (stream, first_id);
+-- To find the group of a unit (longshore_done_group_of). Claims take the units of a stream in the order of rank and id,
+-- so few groups overlap in it, whatever the ids are.
+CREATE INDEX longshore_done_group_unit ON longshore_done_group (stream, first_rank, first_id, last_rank);
 
 -- `unit` stays blocked until `depends_on` has ended.
 CREATE TABLE longshore_dependency (

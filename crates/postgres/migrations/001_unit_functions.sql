@@ -142,7 +142,8 @@ BEGIN
         grouped AS MATERIALIZED (
           SELECT t.stream, t.fence, t.started, array_agg(t.id) AS ids, array_agg(t.rank) AS ranks,
             array_agg(t.priority) AS priorities, array_agg(t.created_at) AS created_at, array_agg(t.flags) AS flags,
-            array_agg(t.bytes) AS sizes, array_agg(t.spec) AS specs, array_agg(t.payload) AS payloads
+            array_agg(t.bytes) AS sizes, array_agg(t.spec) AS specs, array_agg(t.payload) AS payloads,
+            min(t.rank) AS first_rank, max(t.rank) AS last_rank
           FROM (
             SELECT u.id, u.stream, n.sort_key AS rank, n.place < w.starts AS started,
               w.first_fence + CASE WHEN n.place < w.starts THEN n.place / 64
@@ -152,8 +153,9 @@ BEGIN
             JOIN longshore_unit u ON u.id = n.id) t
           GROUP BY t.stream, t.fence, t.started),
         leased AS (
-          INSERT INTO longshore_lease_group (session, fence, stream, claimed_at, started, units, sizes)
-          SELECT $7, g.fence, g.stream, $6, g.started, g.ids, g.sizes FROM grouped g),
+          INSERT INTO longshore_lease_group (
+            session, fence, stream, claimed_at, first_rank, last_rank, started, units, sizes)
+          SELECT $7, g.fence, g.stream, $6, g.first_rank, g.last_rank, g.started, g.ids, g.sizes FROM grouped g),
         counted AS (
           INSERT INTO longshore_stream_delta (stream, ready, leased)
           SELECT g.stream, -sum(cardinality(g.ids)), sum(cardinality(g.ids)) FROM grouped g GROUP BY g.stream)
@@ -387,7 +389,7 @@ BEGIN
         last := group_ends[at];
         slice := $1[first:last];
         ended := '{}';
-        SELECT g.stream, g.units, g.sizes INTO leased FROM longshore_lease_group g
+        SELECT g.stream, g.first_rank, g.last_rank, g.units, g.sizes INTO leased FROM longshore_lease_group g
         WHERE g.session = holder AND g.fence = $2[first] AND g.units && slice FOR UPDATE;
         IF FOUND AND leased.units = slice THEN
             ended := slice;
@@ -423,9 +425,9 @@ BEGIN
                 ended := ARRAY(SELECT e.id FROM unnest(ended) AS e (id) WHERE e.id <> ALL(own_written));
             END IF;
             IF cardinality(ended) > 0 THEN
-                INSERT INTO longshore_done_group (stream, ended_at, fence, first_id, units)
-                VALUES (leased.stream, $5, $2[first], (SELECT e.id FROM unnest(ended) AS e (id) ORDER BY e.id LIMIT 1),
-                  ended);
+                INSERT INTO longshore_done_group (stream, ended_at, fence, first_rank, last_rank, first_id, units)
+                VALUES (leased.stream, $5, $2[first], leased.first_rank, leased.last_rank,
+                  (SELECT e.id FROM unnest(ended) AS e (id) ORDER BY e.id LIMIT 1), ended);
             END IF;
         END IF;
         first := last + 1;

@@ -7,7 +7,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use longshore_core::failure_detector::SessionBeats;
 use longshore_core::sql_row::{LEASED_ROWS, parse_kinds, read_session, session_columns};
@@ -132,7 +132,7 @@ pub(crate) async fn settle_leases(inner: &StoreInner, session: SessionId, leases
 
 fn record_settled(cache: &StreamCache, rows: &[Row]) -> Result<()> {
     for row in rows {
-        cache.set_settled(value::<Option<Vec<i64>>>(row, 0)?.unwrap_or_default());
+        cache.set_settled(value::<Option<Vec<i64>>>(row, 0)?.unwrap_or_default(), Instant::now());
     }
     Ok(())
 }

@@ -227,6 +227,10 @@ impl PostgresStore {
     /// these, or wait for their cap, become ready in [`Self::run_post_commit`], or at the next
     /// maintenance round. As with [`Self::send_in`], the server refuses the caller's commit if this
     /// future is dropped before it completes.
+    ///
+    /// In a transaction of the level REPEATABLE READ or SERIALIZABLE that has run a statement already, this can fail
+    /// with [`Error::Unavailable`] (SQLSTATE 40001), as every write in such a transaction can. Run the transaction
+    /// again: its next attempt succeeds.
     pub async fn finish_in(
         &self,
         transaction: &tokio_postgres::Transaction<'_>,

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use longshore_core::store::SendRejection;
 use longshore_core::{BatchId, Kind, QueueName, Result, Scope, TenantId};
@@ -56,9 +57,13 @@ struct StreamIndex {
     capped: HashMap<i64, bool>,
     /// Lanes that had a limit, or a suspended tenant, when this process last sent to them.
     gated: HashSet<i64>,
-    /// Streams with units that this process had to settle.
-    settled: BTreeSet<i64>,
+    /// Streams with units that this process had to settle, and when it last did.
+    settled: HashMap<i64, Instant>,
 }
+
+/// How long after units of a stream were settled claims write its rows at once. A stream with units that never need
+/// to be settled is then bulk again; a stream with units that always do costs one such claim in this time.
+const SETTLED_TTL: Duration = Duration::from_secs(30);
 
 /// Streams cached at most: with a stream per batch the cache would grow for ever.
 const MAX_STREAMS: usize = 10_000;
@@ -101,15 +106,18 @@ impl StreamCache {
         self.with(|index| lanes.iter().any(|lane| index.gated.contains(lane)))
     }
 
-    /// Records that units of these streams were settled: their runs save checkpoints or fail, so the next claim writes
+    /// Records that units of these streams were settled: their runs save checkpoints or fail, so the next claims write
     /// their rows at once.
-    pub(crate) fn set_settled(&self, streams: impl IntoIterator<Item = i64>) {
-        self.with(|index| index.settled.extend(streams));
+    pub(crate) fn set_settled(&self, streams: impl IntoIterator<Item = i64>, now: Instant) {
+        self.with(|index| index.settled.extend(streams.into_iter().map(|stream| (stream, now))));
     }
 
-    /// The streams with units that this process had to settle.
-    pub(crate) fn settled(&self) -> Vec<i64> {
-        self.with(|index| index.settled.iter().copied().collect())
+    /// The streams with units that this process had to settle within [`SETTLED_TTL`].
+    pub(crate) fn settled(&self, now: Instant) -> Vec<i64> {
+        self.with(|index| {
+            index.settled.retain(|_, at| now.duration_since(*at) < SETTLED_TTL);
+            index.settled.keys().copied().collect()
+        })
     }
 
     /// The streams with these numbers, if all are cached.
@@ -369,5 +377,20 @@ impl Stream {
             batch: batch.map(BatchId::new).transpose().map_err(damaged)?,
             rejection: None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_claimed_by_rows_only_for_a_while_after_its_units_were_settled() {
+        let (cache, start) = (StreamCache::default(), Instant::now());
+        cache.set_settled([1, 2], start);
+        cache.set_settled([2], start + SETTLED_TTL / 2);
+        assert_eq!(cache.settled(start + SETTLED_TTL / 2).len(), 2);
+        assert_eq!(cache.settled(start + SETTLED_TTL), [2]);
+        assert!(cache.settled(start + SETTLED_TTL * 2).is_empty());
     }
 }

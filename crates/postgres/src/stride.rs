@@ -28,8 +28,9 @@ pub(crate) struct StrideState {
     pub(crate) fences: FenceSequence,
 }
 
-/// The fences of lease groups. Each is used once by this process, and is larger than any that was lost in a crash of
-/// the server, because it is at least the time.
+/// The fences of lease groups. Each is used once by this store, and is larger than any that was lost in a crash of
+/// the server, because it is at least the time. If another store claims for the same session with one of them, the
+/// server rejects the second claim, which is repeated with other fences.
 #[derive(Debug, Default)]
 pub(crate) struct FenceSequence(AtomicI64);
 

@@ -88,6 +88,12 @@ const RULES: &[(&str, &str)] = &[
          OR (u.state = 2) <> (p.places = 'ready')",
     ),
     (
+        "one_holder",
+        "SELECT 'unit ' || u.id || ' is outside the bounds of its done group' FROM longshore_done_group g
+         CROSS JOIN LATERAL unnest(g.units) AS i (id) JOIN longshore_unit u ON u.id = i.id
+         WHERE (u.sort_key, u.id) < (g.first_rank, g.first_id) OR u.sort_key > g.last_rank",
+    ),
+    (
         "no_unit_lost",
         "SELECT 'unit ' || u.id || ' belongs to no stream' FROM longshore_unit u
          WHERE NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.num = u.stream)",

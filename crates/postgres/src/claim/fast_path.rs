@@ -16,7 +16,7 @@ use tokio_postgres::Row;
 use super::MAX_CLAIM;
 use super::candidate_streams::ClaimParams;
 use super::rows::{CandidateUnit, SUMMARY_COLUMNS};
-use crate::error::damaged;
+use crate::error::{damaged, is_unique_violation};
 use crate::row::{count, value};
 use crate::store::StoreInner;
 use crate::streams::Stream;
@@ -93,11 +93,15 @@ async fn query(inner: &StoreInner, claim: &ClaimRequest, mode: &ScanMode) -> Res
     let (first_fence, now) = (inner.stride.fences.reserve(now, wanted), now.as_micros());
     let filter_params = ClaimParams::new(claim, mode);
     let mut params = filter_params.params().to_vec();
-    let settled = inner.streams.settled();
+    let settled = inner.streams.settled(Instant::now());
     params.extend([&start as &dyn SqlParam, &wanted, &free, &now, &first_fence, &settled]);
     let sql = "SELECT * FROM longshore_claim_fast($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
         $12, $13, $14)";
-    let rows = inner.query_autocommit(sql, &params).await?;
+    let rows = match inner.query_autocommit(sql, &params).await {
+        // Another process that claims for the same session has used one of the fences. The full claim reserves others.
+        Err(error) if is_unique_violation(&error) => return Ok(None),
+        rows => rows?,
+    };
     let (first, units) = rows.split_first().ok_or(Error::SessionGone(claim.session))?;
     ClaimReply::read(first, units, wanted.unsigned_abs())
 }

@@ -7,6 +7,7 @@
 //! [`FenceSequence`](crate::stride::FenceSequence).
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use longshore_core::store::{ClaimRequest, LeasedUnit};
 use longshore_core::worker_session::Lease;
@@ -16,7 +17,7 @@ use uuid::Uuid;
 
 use super::candidate_streams::CandidateStream;
 use super::plan::RoundPlan;
-use crate::error::damaged;
+use crate::error::{conflict, damaged, is_unique_violation};
 use crate::row::{Columns, READY_ALONE, READY_CAPPED, UnitParts, UnitRow, count, state_code, unit, value};
 use crate::streams::Stream;
 use crate::stride::FenceSequence;
@@ -187,10 +188,13 @@ pub(super) async fn claim(
     let sql = "SELECT * FROM longshore_claim_units($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
     let now = tx.now.as_micros();
     let fence = fences.reserve(tx.now, units.iter().fold(0, |sum, units| sum.saturating_add(*units)));
-    let settled: Vec<i64> = tx.streams.settled().into_iter().filter(|num| streams.contains(num)).collect();
+    let settled = tx.streams.settled(Instant::now());
+    let settled: Vec<i64> = settled.into_iter().filter(|num| streams.contains(num)).collect();
     let params: [&dyn SqlParam; 10] =
         [&streams, &units, &started, &sort_keys, &ids, &now, &session, &fence, &settled, &lock_only];
-    let rows = tx.query(sql, &params).await?;
+    // Another process that claims for the same session has used one of the fences: the next attempt reserves others.
+    let rows = tx.query(sql, &params).await;
+    let rows = rows.map_err(|error| if is_unique_violation(&error) { conflict() } else { error })?;
     CandidateUnit::read_all(&rows, sources)
 }
 

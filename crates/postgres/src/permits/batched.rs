@@ -83,8 +83,8 @@ async fn batch(
     };
     let asks: Vec<&AcquireRequest> = jobs.iter().filter_map(PermitRequest::acquire_request).collect();
     let sql = "SELECT id, outcome, fence, waited, ahead, retry_after
-        FROM longshore_permit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)";
-    let params: [&dyn crate::typed_params::SqlParam; 14] = [
+        FROM longshore_permit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)";
+    let params: [&dyn crate::typed_params::SqlParam; 15] = [
         &pool.as_str(),
         &released(false),
         &released(true),
@@ -99,6 +99,7 @@ async fn batch(
         &column(&asks, rank_offset),
         &asks.iter().map(|ask| micros(ask.ttl)).max().unwrap_or(0),
         &asks.iter().map(|ask| i64::from(ask.weight)).sum::<i64>(),
+        &asks.iter().filter_map(|ask| wait_ttl(ask)).min(),
     ];
     inner.query_autocommit(sql, &params).await
 }

@@ -17,15 +17,15 @@ use crate::transactions::{OrderApp, order_app, unit};
 
 const ALL: Scope = Scope::All;
 
-fn one() -> Payload {
+pub(crate) fn one() -> Payload {
     Payload::from(b"1".as_slice())
 }
 
-fn done(lease: Lease) -> FinishRequest {
+pub(crate) fn done(lease: Lease) -> FinishRequest {
     FinishRequest::new(lease, Outcome::Done(None))
 }
 
-async fn send(app: &OrderApp, count: usize) -> Vec<UnitId> {
+pub(crate) async fn send(app: &OrderApp, count: usize) -> Vec<UnitId> {
     let units: Vec<NewUnit> = (0..count).map(|_| unit()).collect();
     let ids = units.iter().map(|unit| unit.id).collect();
     app.store.send(&ALL, units).await.unwrap();
@@ -183,4 +183,66 @@ async fn done_units_are_listed_by_their_end_and_pruned_in_portions() {
         app.assert_consistent().await;
     }
     assert_eq!(app.database.run("SELECT count(*) FROM longshore_done_group").trim(), "0");
+}
+
+/// An id that does not ascend with time.
+fn random_id() -> UnitId {
+    let mut bytes = *UnitId::new().as_bytes();
+    bytes.reverse();
+    UnitId::from_bytes(bytes)
+}
+
+#[tokio::test]
+async fn a_done_unit_is_found_among_many_groups_whatever_its_id() {
+    let mut app = order_app().await;
+    let random =
+        |count| -> Vec<NewUnit> { (0..count).map(|_| NewUnit { id: random_id(), ..unit() }).collect() };
+    // Before the first claim, and one portion after the other.
+    let sends = [vec![random(64 * 30)], (0..30).map(|_| random(64)).collect()];
+    let mut ids = Vec::new();
+    for portion in sends.into_iter().flatten() {
+        ids.extend(portion.iter().step_by(64).map(|unit| unit.id));
+        app.store.send(&ALL, portion).await.unwrap();
+        loop {
+            let leases = app.claim(64).await;
+            if leases.is_empty() {
+                break;
+            }
+            app.store.finish(app.session, leases.into_iter().map(done).collect()).await.unwrap();
+        }
+    }
+    let counted = app.own.transaction().await.unwrap();
+    for id in &ids {
+        let sql = format!("SELECT state FROM longshore_unit_current WHERE id = '{id}'");
+        assert_eq!(counted.query_one(&sql, &[]).await.unwrap().get::<_, i16>(0), 4);
+    }
+    let sql = "SELECT idx_tup_fetch + seq_tup_read FROM pg_stat_xact_user_tables
+        WHERE relname = 'longshore_done_group'";
+    let fetched: i64 = counted.query_one(sql, &[]).await.unwrap().get(0);
+    assert!(fetched <= ids.len() as i64 * 2, "{fetched} groups are read for {} units", ids.len());
+    drop(counted);
+    app.assert_consistent().await;
+}
+
+/// Claims return bulk units in arrays, and an array has at most a gigabyte. `LONGSHORE_SOAK` claims as much.
+#[tokio::test]
+async fn large_units_are_not_bulk() {
+    let app = order_app().await;
+    let sized = |bytes| NewUnit { payload: Payload::from(vec![b'1'; bytes]), ..unit() };
+    let soak = std::env::var_os("LONGSHORE_SOAK").is_some();
+    let large = if soak { longshore::unit::MAX_PAYLOAD } else { 17 << 10 };
+    app.store.send(&ALL, vec![sized(15 << 10)]).await.unwrap();
+    for _ in 0..64 {
+        app.store.send(&ALL, vec![sized(large)]).await.unwrap();
+    }
+    let states = "SELECT state, count(*) FROM longshore_unit GROUP BY state ORDER BY state";
+    assert_eq!(app.database.run(states).trim(), "2\t64\n9\t1");
+    let mut claimed = 0;
+    while claimed < 65 {
+        let leases = app.claim(64).await;
+        claimed += leases.len();
+        assert!(!leases.is_empty(), "{claimed}");
+        app.store.finish(app.session, leases.into_iter().map(done).collect()).await.unwrap();
+    }
+    app.assert_consistent().await;
 }

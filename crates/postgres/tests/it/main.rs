@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod blocked_runtime;
+mod bulk_unit_locks;
 mod bulk_units;
 mod claims;
 mod clocks;
