@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::outcome::{Effect, Failure};
 
-/// The code of the failure of a unit whose effects took too long.
+/// The failure code of a unit with effects that took too long.
 pub const EFFECT_TIMEOUT: &str = "effect-timeout";
 /// After this long a finish starts no further effects.
 const MAX_TIME: Duration = Duration::from_secs(2);

@@ -146,6 +146,8 @@ impl Error {
             | Self::Unsupported(_)
             | Self::Rejected { .. } => true,
             Self::Unavailable { .. }
+            | Self::TimedOut { .. }
+            | Self::ClockSkew(_)
             | Self::DiskFull { .. }
             | Self::SessionGone(_)
             | Self::PermissionDenied { .. }

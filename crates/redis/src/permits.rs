@@ -212,7 +212,12 @@ impl Permits for RedisPermits {
                 push_args(command, &texts);
             })
             .await?;
-        Ok(ids.iter().zip(&texts).filter(|(_, text)| gone.contains(text)).map(|(id, _)| *id).collect())
+        Ok(ids
+            .iter()
+            .zip(&texts)
+            .filter(|(_, text)| gone.contains(text.as_str()))
+            .map(|(id, _)| *id)
+            .collect())
     }
 
     async fn release(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {

@@ -135,7 +135,7 @@ pub struct HeartbeatReply {
     /// Units it should release if not started: their queue, lane or batch was paused, or their
     /// tenant suspended.
     pub to_release: Vec<UnitId>,
-    /// How many leases the store counts for it, or of those that it named. If the worker knows of fewer, the answer to a claim
+    /// How many leases the store counts for it; only named leases, if the heartbeat names any. If the worker knows of fewer, the answer to a claim
     /// was lost: see [`WorkerApi::leases_of`].
     pub held: u64,
 }

@@ -64,7 +64,10 @@ async fn a_heartbeat_with_progress_does_not_wait_for_a_locked_lease_group() {
     send(&app, 3).await;
     let lease = app.claim(3).await[0];
     let progress = Progress { fraction: Some(0.5), message: None };
-    let beat = || Heartbeat { progress: vec![ProgressNote { lease, progress: progress.clone() }], cpu: None };
+    let beat = || Heartbeat {
+        progress: vec![ProgressNote { lease, progress: progress.clone() }],
+        ..Heartbeat::default()
+    };
     let mut tasks = JoinSet::new();
     let mut own = connect(&app.database, &mut tasks).await;
     let open = own.transaction().await.unwrap();

@@ -212,7 +212,7 @@ pub(super) async fn a_clamped_record_is_stored_with_the_others_of_its_write(fixt
         tokens_cache_write: u64::MAX,
         tokens_cache_write_long: u64::MAX,
         latency_ms: u64::MAX,
-        cost_picos: i64::MAX,
+        cost_picos: -1,
         ..successful_end(1, 1)
     };
     let others = [call(), call()];
@@ -221,7 +221,7 @@ pub(super) async fn a_clamped_record_is_stored_with_the_others_of_its_write(fixt
     fixture.ledger.record_calls(records).await.unwrap();
     assert_eq!(fixture.calls().await.len(), 3);
     let stored = fixture.stored_call(beyond.id).await.end.unwrap();
-    assert_eq!((stored.tokens_in, stored.tokens_out, stored.cost_picos), (1 << 40, 1 << 40, i64::MAX));
+    assert_eq!((stored.tokens_in, stored.tokens_out, stored.cost_picos), (1 << 40, 1 << 40, 0));
     assert_eq!((stored.model.len(), stored.status), (1024, CallStatus::Success));
 }
 
