@@ -61,7 +61,7 @@ impl PostgresStoreUrl {
             Some(at) if before[host + at..].starts_with(':') => host + at,
             _ => end,
         };
-        let others = query.split('&').filter(|option| !option.is_empty() && !option.starts_with("port="));
+        let others = query.split('&').filter(|option| !option.is_empty());
         let options: Vec<&str> = others.chain(["hostaddr=127.0.0.1"]).collect();
         Self(format!("{}:{port}{}?{}", &before[..name_end], &before[end..], options.join("&")))
     }
@@ -181,8 +181,8 @@ mod tests {
             ("postgres://a:b@db:1/x", "db:1", "postgres://a:b@db:9/x?hostaddr=127.0.0.1"),
             ("postgres://db", "db:5432", "postgres://db:9?hostaddr=127.0.0.1"),
             (
-                "postgres://a@db/x?sslmode=disable&port=7",
-                "db:7",
+                "postgres://a@db/x?sslmode=disable",
+                "db:5432",
                 "postgres://a@db:9/x?sslmode=disable&hostaddr=127.0.0.1",
             ),
         ] {
