@@ -57,7 +57,7 @@ fn no_unit_lost_and_every_invariant_holds_in_simulated_storms() {
         }
     }
     let soak = std::env::var_os("LONGSHORE_SOAK").is_some();
-    let (seeds, began, mut all) = (if soak { 20_000 } else { 100 }, Instant::now(), Summary::default());
+    let (seeds, began, mut all) = (if soak { 20_000 } else { 60 }, Instant::now(), Summary::default());
     for seed in 0..seeds {
         let summary = check(seed);
         all.units += summary.units;
