@@ -32,7 +32,7 @@ pub(super) struct Simulation {
     clock: Arc<TokioClock>,
     memory: Arc<MemoryStore>,
     log: Arc<SimLog>,
-    /// Of all clients and workers, also of those that are gone.
+    /// The connections of all clients and workers, also of ended ones.
     links: Vec<Arc<FaultyStore>>,
     faults: Arc<AtomicU64>,
     /// Per cent of calls with a fault.
