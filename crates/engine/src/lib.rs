@@ -62,6 +62,8 @@ mod worker_inner;
 
 pub use await_result::WaitError;
 pub use backoff::Backoff;
+#[doc(hidden)]
+pub use backoff::seed_jitter;
 pub use batch_writer::BatchWriter;
 pub use bounded_pool::{
     AcquireBuilder, AcquireError, AdaptiveMax, AlertSink, BoundedPool, BoundedPoolBuilder, BoundedPoolStats,

@@ -6,5 +6,7 @@ mod pool;
 mod tls;
 mod url;
 
+pub use tokio_postgres::config::Host;
+
 pub use pool::{ConnectionManager, OpenConnection, Pool, PoolError, PooledConnection};
 pub use url::{CaSource, PostgresUrl, TlsMode, UrlError, parse};

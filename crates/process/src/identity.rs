@@ -159,7 +159,7 @@ impl ProcessStat {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use std::process::Command;
 

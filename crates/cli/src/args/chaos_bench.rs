@@ -13,11 +13,15 @@ use clap::Args;
   longshore chaos --store postgres://me@db/x        in a database of its own on that server
   longshore chaos --store postgres://me@db/x --restart-command 'pg_ctl -D data restart -m immediate'
                                                     the server dies midway as well
+  longshore chaos --faults                          workers are stopped and the store fails as well
 
 It starts real worker processes on a store of its own (--store is not touched; of a PostgreSQL URL
 only the server is used, for a database that is dropped at the end), kills them with SIGKILL at
 random moments, kills the submitter midway and runs it again, and ends with a check of the
-invariants: every unit ran, every unit is counted once, nothing is leased, `verify` finds nothing.")]
+invariants: every unit ran, every unit is counted once, nothing is leased, `verify` finds nothing.
+With --faults, workers are also stopped for longer than their session lives; SQLite is locked for
+5 s; the connections to PostgreSQL stall, are cut, and become half-open (through a proxy on this
+machine). The report says how long each took until work continued.")]
 pub struct ChaosArgs {
     /// Number of units
     #[arg(long, default_value_t = 2000, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
@@ -31,6 +35,9 @@ pub struct ChaosArgs {
     /// Number of workers to kill
     #[arg(long, default_value_t = 20, value_name = "N")]
     pub kills: u32,
+    /// Stop workers and let the store fail as well
+    #[arg(long)]
+    pub faults: bool,
     /// Restart the database server with this shell command midway
     #[arg(long, value_name = "COMMAND")]
     pub restart_command: Option<String>,

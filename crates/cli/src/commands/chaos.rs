@@ -1,8 +1,8 @@
 //! `chaos`: runs a batch on real worker processes that are killed at random, then checks the
 //! invariants.
 //!
-//! [`fault_injection`] submits and kills, [`process`] spawns the processes, [`invariants`] checks
-//! the result, and [`handler`] is the units' handler.
+//! [`fault_injection`] submits, kills and stops, [`store_link`] lets the store fail, [`process`]
+//! spawns the processes, [`invariants`] checks the result, and [`handler`] is the units' handler.
 
 use std::path::{Path, PathBuf};
 
@@ -21,6 +21,7 @@ mod handler;
 mod invariants;
 mod process;
 mod random;
+mod store_link;
 
 /// Runs the command.
 pub async fn run(typed: ChaosArgs, settings: &Settings) -> anyhow::Result<ExitCode> {

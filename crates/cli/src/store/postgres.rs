@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::Context;
 use longshore::migration::MigrateOnOpen;
 use longshore_postgres::{Listen, PostgresMigrator, PostgresOptions, PostgresStore};
-use longshore_postgres_url::parse;
+use longshore_postgres_url::{Host, parse};
 
 use crate::config::PostgresConfig;
 use crate::error::{WithHint, usage};
@@ -42,6 +42,30 @@ impl PostgresStoreUrl {
         let server = before.find("://").map_or(0, |at| at + 3);
         let end = before[server..].find('/').map_or(before.len(), |at| server + at);
         Self(format!("{}/{name}{query}", &before[..end]))
+    }
+
+    /// The server's `host:port`, if the URL names one server over TCP.
+    pub fn server(&self) -> Option<String> {
+        let url = parse(&self.0).ok()?;
+        let (hosts, addresses) = (url.config.get_hosts(), url.config.get_hostaddrs());
+        let single =
+            matches!(hosts, [Host::Tcp(_)]) && addresses.is_empty() && url.config.get_ports().len() <= 1;
+        single.then(|| url.host_and_port())
+    }
+
+    /// The URL of the same server through a proxy at this port of 127.0.0.1. TLS still checks the server's name.
+    pub fn through_port(&self, port: u16) -> Self {
+        let (before, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
+        let authority = before.find("://").map_or(0, |at| at + 3);
+        let host = before[authority..].rfind('@').map_or(authority, |at| authority + at + 1);
+        let end = before[host..].find('/').map_or(before.len(), |at| host + at);
+        let name_end = match before[host..end].rfind([':', ']']) {
+            Some(at) if before[host + at..].starts_with(':') => host + at,
+            _ => end,
+        };
+        let others = query.split('&').filter(|option| !option.is_empty());
+        let options: Vec<&str> = others.chain(["hostaddr=127.0.0.1"]).collect();
+        Self(format!("{}:{port}{}?{}", &before[..name_end], &before[end..], options.join("&")))
     }
 
     /// Whether both name the same database, as far as their texts tell.
@@ -166,6 +190,26 @@ mod tests {
             ("postgres://db/?user=a", "postgres://db/y?user=a"),
         ] {
             assert_eq!(url(text).with_database("y"), url(other));
+        }
+    }
+
+    #[test]
+    fn a_url_through_a_proxy_keeps_the_servers_name_for_tls() {
+        for (text, server, through) in [
+            ("postgres://a:b@db:1/x", "db:1", "postgres://a:b@db:9/x?hostaddr=127.0.0.1"),
+            ("postgres://db", "db:5432", "postgres://db:9?hostaddr=127.0.0.1"),
+            (
+                "postgres://a@db/x?sslmode=disable",
+                "db:5432",
+                "postgres://a@db:9/x?sslmode=disable&hostaddr=127.0.0.1",
+            ),
+        ] {
+            assert_eq!(url(text).server().as_deref(), Some(server));
+            assert_eq!(url(text).through_port(9).with_password(), through);
+            assert_eq!(parse(through).unwrap().config.get_hostaddrs().len(), 1);
+        }
+        for several in ["postgres://a,b/x", "postgres:///x?host=/run/postgresql"] {
+            assert_eq!(url(several).server(), None);
         }
     }
 

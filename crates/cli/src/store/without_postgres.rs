@@ -26,6 +26,14 @@ impl PostgresStoreUrl {
         match self.0 {}
     }
 
+    pub fn server(&self) -> Option<String> {
+        match self.0 {}
+    }
+
+    pub fn through_port(&self, _: u16) -> Self {
+        match self.0 {}
+    }
+
     pub fn is_same(&self, _: &Self) -> bool {
         match self.0 {}
     }

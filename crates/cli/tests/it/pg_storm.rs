@@ -49,6 +49,21 @@ fn chaos_restarts_the_server_by_the_users_command_and_its_books_balance() {
     assert_eq!(databases.unwrap().trim(), "", "the chaos run dropped its database");
 }
 
+/// The faults of PostgreSQL's connections, which take long, are in a soak; `./test` stops workers and locks a file.
+#[test]
+fn chaos_with_faults_loses_nothing_in_a_storm_and_says_when_work_continued() {
+    let server = pick_size(false, true).then(durable_server);
+    let dir = server.as_ref().map_or_else(TestDir::new, dir_on);
+    let sizes = ["--units", "600", "--workers", "2", "--slots", "4", "--kills", "2", "--seed", "7"];
+    let report = dir.run(&[&["chaos", "--faults", "--json"], &sizes[..]].concat()).ok().json();
+    let faults: Vec<&str> =
+        report["faults"].as_array().unwrap().iter().map(|fault| fault["fault"].as_str().unwrap()).collect();
+    let stalls = faults.iter().filter(|fault| fault.contains("stalls")).count();
+    let stops = faults.iter().filter(|fault| fault.contains("stopped")).count();
+    assert_eq!((stalls, stops), (1, 2), "{report}");
+    assert!(server.is_none() || faults.len() == 5, "{report}");
+}
+
 #[test]
 fn chaos_has_no_server_to_restart_where_the_store_is_a_file() {
     let dir = TestDir::new();

@@ -77,7 +77,7 @@ fn every_outcome_has_its_end() {
     assert_eq!((snoozed.state, snoozed.sort_key, snoozed.attempt), (Scheduled, NOW + secs(5), 0));
     let interrupted = end(&Outcome::Interrupted);
     assert_eq!((interrupted.state, interrupted.attempt), (Ready, 0));
-    let old_sort_key = Priority::NORMAL.rank(unit.created_at);
+    let old_sort_key = Priority::NORMAL.rank(unit.ready_at);
     assert_eq!(interrupted.sort_key, old_sort_key, "it did not have its turn");
     assert_eq!(step(&unit, &Event::Released).sort_key, old_sort_key);
     let retried = end(&retry(Some(secs(5))));

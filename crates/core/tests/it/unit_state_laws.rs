@@ -81,7 +81,7 @@ proptest! {
                         Event::Lost => !unit.started,
                         _ => false,
                     };
-                    let from = if back { unit.created_at } else { NOW };
+                    let from = if back { unit.ready_at } else { NOW };
                     prop_assert_eq!(step.sort_key, unit.priority.rank(from));
                 }
                 UnitState::Scheduled => prop_assert!(step.sort_key > NOW),

@@ -16,9 +16,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Follows tokio's clock, so that paused time moves the store too. Can jump.
-struct TokioClock {
+pub(crate) struct TokioClock {
     began: tokio::time::Instant,
     base: ManualClock,
+}
+
+impl TokioClock {
+    pub(crate) fn new() -> Self {
+        Self { began: tokio::time::Instant::now(), base: ManualClock::default() }
+    }
+
+    /// Moves the wall clock, but not the monotonic clock.
+    pub(crate) fn jump(&self, way: Jump) {
+        match way {
+            Jump::Ahead(by) => self.base.set(self.base.now() + by),
+            Jump::Back(by) => self.base.set(self.base.now() - by),
+        }
+    }
 }
 
 impl Clock for TokioClock {
@@ -196,8 +210,7 @@ impl Harness {
 
     /// A store that breaks call number `nth` of a method.
     pub(crate) fn with_faults(faults: &[(&'static str, u64, Fault)]) -> Self {
-        let began = tokio::time::Instant::now();
-        let clock = Arc::new(TokioClock { began, base: ManualClock::default() });
+        let clock = Arc::new(TokioClock::new());
         let memory = MemoryStore::new(Arc::clone(&clock) as _);
         let mut store = FaultyStore::new(Arc::new(memory));
         for (method, nth, fault) in faults {
@@ -215,11 +228,7 @@ impl Harness {
 
     /// Moves the wall clock, but not the monotonic clock.
     pub(crate) fn jump(&self, way: Jump) {
-        let base = &self.clock.base;
-        match way {
-            Jump::Ahead(by) => base.set(base.now() + by),
-            Jump::Back(by) => base.set(base.now() - by),
-        }
+        self.clock.jump(way);
     }
 
     /// A worker with the scripted handler.

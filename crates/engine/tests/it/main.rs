@@ -21,6 +21,7 @@ mod schedules;
 mod services;
 mod shutdown;
 mod signals;
+mod simulation;
 mod slots;
 mod store_outage;
 mod tenants;

@@ -1,5 +1,5 @@
-//! Submits a batch, kills the submitter and submits again; then kills workers until the batch has
-//! ended.
+//! Submits a batch, kills the submitter and submits again; then kills workers, and lets them and the
+//! store fail otherwise if requested, until the batch has ended.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,16 +8,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 use longshore::{Batch, BatchId, Scope, Store};
+use serde::Serialize;
 
 use super::handler::ChaosTask;
 use super::process::{BATCH, ChildProcess};
 use super::random::SplitMix64;
+use super::store_link::{StoreFault, StoreLink};
 use crate::args::chaos_bench::ChaosArgs;
 use crate::settings::Settings;
 use crate::store;
 
 /// Interval between two reads of the batch.
 const POLL_INTERVAL: Duration = Duration::from_millis(30);
+/// How long a worker is stopped: longer than its session lives, so that others take over its units.
+const PAUSE: Duration = Duration::from_secs(4);
 /// Without progress for this long the run fails.
 const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -34,12 +38,26 @@ pub struct ChaosRecord {
     pub kills: u32,
     /// Restarts of the database server.
     pub restarts: u32,
+    /// Faults other than kills and restarts, in order.
+    pub faults: Vec<FaultRecord>,
     /// Lines that were in the store when the submitter was killed.
     pub submitter_killed_at: u64,
     /// Exit statuses of workers that failed when they were told to drain.
     pub bad_ends: Vec<String>,
     /// The duration of the run.
     pub took: Duration,
+}
+
+/// A fault other than a kill or a restart.
+#[derive(Debug, Clone, Serialize)]
+pub struct FaultRecord {
+    /// What failed.
+    pub fault: &'static str,
+    /// How many workers may have to run their units again.
+    #[serde(skip)]
+    pub struck: u32,
+    /// How long after the fault's end a unit ended.
+    pub recovered_after_seconds: f64,
 }
 
 /// Runs the batch under faults.
@@ -54,16 +72,32 @@ pub async fn run(
     let bar = settings.output.bar("{spinner} {bar:40.green/dim} {pos}/{len}  {msg}");
     bar.set_length(typed.units);
     let random = SplitMix64::new(seed);
-    let (workers, restarts) = (Vec::new(), 0);
-    let mut chaos_run = ChaosRun { typed, dir, settings, store, random, workers, restarts, bar };
+    let (workers, restarts, faults) = (Vec::new(), 0, Vec::new());
+    let (link, worker_settings) = match typed.faults {
+        true => StoreLink::open(settings)?,
+        false => (StoreLink::Direct, settings.clone()),
+    };
+    let mut chaos_run = ChaosRun {
+        typed,
+        dir,
+        settings,
+        worker_settings,
+        link,
+        store,
+        random,
+        workers,
+        restarts,
+        faults,
+        bar,
+    };
     chaos_run.start_workers()?;
     let submitter_killed_at = chaos_run.submit().await?;
     let kills = chaos_run.inject_faults().await?;
     let bad_ends = chaos_run.drain_workers().await;
     chaos_run.bar.finish_and_clear();
     let ChaosArgs { units, slots, workers, .. } = *typed;
-    let (restarts, took) = (chaos_run.restarts, began.elapsed());
-    Ok(ChaosRecord { units, slots, workers, kills, restarts, submitter_killed_at, bad_ends, took })
+    let (restarts, faults, took) = (chaos_run.restarts, chaos_run.faults, began.elapsed());
+    Ok(ChaosRecord { units, slots, workers, kills, restarts, faults, submitter_killed_at, bad_ends, took })
 }
 
 /// A fault.
@@ -71,23 +105,30 @@ pub async fn run(
 enum ChaosFault {
     Kill,
     Restart,
+    /// Stops a worker for a while.
+    Pause,
+    Store(StoreFault),
 }
 
 struct ChaosRun<'a> {
     typed: &'a ChaosArgs,
     dir: &'a Path,
     settings: &'a Settings,
+    /// The settings by which workers reach the store.
+    worker_settings: Settings,
+    link: StoreLink,
     store: Arc<dyn Store>,
     random: SplitMix64,
     workers: Vec<ChildProcess>,
     restarts: u32,
+    faults: Vec<FaultRecord>,
     bar: ProgressBar,
 }
 
 impl ChaosRun<'_> {
     fn start_workers(&mut self) -> anyhow::Result<()> {
         for _ in 0..self.typed.workers {
-            self.workers.push(ChildProcess::worker(self.dir, self.settings, self.typed.slots)?);
+            self.workers.push(ChildProcess::worker(self.dir, &self.worker_settings, self.typed.slots)?);
         }
         Ok(())
     }
@@ -121,7 +162,8 @@ impl ChaosRun<'_> {
     /// The payloads: units take about as long as the kills need.
     fn lines(&mut self) -> Vec<String> {
         let slots = u64::from(self.typed.workers * self.typed.slots);
-        let wanted_ms = 3_000 + 250 * u64::from(self.typed.kills);
+        let store_faults = if self.typed.faults { self.link.faults().len() as u64 + 2 } else { 0 };
+        let wanted_ms = 3_000 + 250 * u64::from(self.typed.kills) + 2_000 * store_faults;
         let mean = (wanted_ms * slots / self.typed.units.max(1)).clamp(2, 400);
         let mut task = |n| ChaosTask { n, ms: self.random.below(2 * mean), abort: false };
         let line = |task: ChaosTask| format!("{{\"n\":{},\"ms\":{}}}\n", task.n, task.ms);
@@ -140,6 +182,12 @@ impl ChaosRun<'_> {
             tokio::time::sleep(Duration::from_millis(self.random.below(60))).await;
             match fault {
                 ChaosFault::Restart => self.restart().await?,
+                ChaosFault::Pause => self.pause_worker().await?,
+                ChaosFault::Store(fault) => {
+                    self.bar.println(format!("  ⚡ {}", fault.name()));
+                    self.link.inject(fault).await?;
+                    self.record_recovery(fault.name(), self.typed.workers).await?;
+                }
                 ChaosFault::Kill => {
                     self.kill_worker()?;
                     kills += 1;
@@ -160,8 +208,36 @@ impl ChaosRun<'_> {
         if self.typed.restart_command.is_some() {
             faults.push((units / 2, ChaosFault::Restart));
         }
+        if self.typed.faults {
+            let store = self.link.faults().iter().map(|fault| ChaosFault::Store(*fault));
+            let others: Vec<_> =
+                [ChaosFault::Pause].into_iter().chain(store).chain([ChaosFault::Pause]).collect();
+            let spread = |n: usize| units * (n as u64 + 1) / (others.len() as u64 + 2);
+            faults.extend(others.iter().enumerate().map(|(n, fault)| (spread(n), *fault)));
+        }
         faults.sort_by_key(|(point, _)| *point);
         faults
+    }
+
+    /// Stops a worker, and continues it after others have taken over its units.
+    async fn pause_worker(&mut self) -> anyhow::Result<()> {
+        let name = "worker stopped for 4 s";
+        self.bar.println(format!("  ⚡ {name}"));
+        let victim = usize::try_from(self.random.below(self.workers.len() as u64))?;
+        self.workers[victim].pause();
+        tokio::time::sleep(PAUSE).await;
+        self.workers[victim].resume();
+        self.record_recovery(name, 1).await
+    }
+
+    /// Waits until a unit ends, and records how long that took.
+    async fn record_recovery(&mut self, fault: &'static str, struck: u32) -> anyhow::Result<()> {
+        let healed = Instant::now();
+        let before = self.batch().await?.map_or(0, |batch| batch.counts.finished());
+        self.until(|batch| batch.counts.finished() > before).await?;
+        let recovered_after_seconds = healed.elapsed().as_secs_f64();
+        self.faults.push(FaultRecord { fault, struck, recovered_after_seconds });
+        Ok(())
     }
 
     /// Restarts the server with the user's command.
@@ -179,7 +255,7 @@ impl ChaosRun<'_> {
     fn kill_worker(&mut self) -> anyhow::Result<()> {
         let victim = usize::try_from(self.random.below(self.workers.len() as u64))?;
         self.workers[victim].kill();
-        self.workers[victim] = ChildProcess::worker(self.dir, self.settings, self.typed.slots)?;
+        self.workers[victim] = ChildProcess::worker(self.dir, &self.worker_settings, self.typed.slots)?;
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use longshore::store::Queues;
 use longshore::{BatchId, Scope, duration};
 use serde::Serialize;
 
-use super::fault_injection::ChaosRecord;
+use super::fault_injection::{ChaosRecord, FaultRecord};
 use super::process::BATCH;
 use super::run_log;
 use crate::commands::verify;
@@ -22,6 +22,7 @@ pub struct InvariantReport {
     units: u64,
     kills: u32,
     restarts: u32,
+    faults: Vec<FaultRecord>,
     repeats: u64,
     seconds: f64,
     checks: Vec<InvariantCheck>,
@@ -43,8 +44,10 @@ pub async fn check(record: &ChaosRecord, dir: &Path, settings: &Settings) -> any
     let (distinct, runs) = runs(dir)?;
     let repeats = runs - distinct;
     // A killed worker repeats at most the units that ran in it and the results it had not yet
-    // recorded; a restart of the server may cost every worker that much.
-    let struck = u64::from(record.kills) + u64::from(record.restarts) * u64::from(record.workers);
+    // recorded; a stopped worker as much; a restart or a fault of the store may cost every worker
+    // that much.
+    let by_faults: u64 = record.faults.iter().map(|fault| u64::from(fault.struck)).sum();
+    let struck = u64::from(record.kills) + u64::from(record.restarts) * u64::from(record.workers) + by_faults;
     let most = struck * u64::from(longshore::max_unrecorded_units(record.slots));
     let counts = &batch.counts;
     let checks = vec![
@@ -72,14 +75,19 @@ pub async fn check(record: &ChaosRecord, dir: &Path, settings: &Settings) -> any
     ];
     let ChaosRecord { units, kills, restarts, .. } = *record;
     let ok = checks.iter().all(|check| check.ok);
-    Ok(InvariantReport { ok, units, kills, restarts, repeats, seconds: record.took.as_secs_f64(), checks })
+    let (faults, seconds) = (record.faults.clone(), record.took.as_secs_f64());
+    Ok(InvariantReport { ok, units, kills, restarts, faults, repeats, seconds, checks })
 }
 
 fn faults(record: &ChaosRecord) -> String {
-    match record.restarts {
-        0 => format!("{} kills", record.kills),
-        restarts => format!("{} kills and {restarts} restart of the server", record.kills),
+    let mut words = format!("{} kills", record.kills);
+    if record.restarts > 0 {
+        words += &format!(" and {} restart of the server", record.restarts);
     }
+    if !record.faults.is_empty() {
+        words += &format!(" and {} other faults", record.faults.len());
+    }
+    words
 }
 
 fn check_that(name: &'static str, ok: bool, found: impl FnOnce() -> String) -> InvariantCheck {
@@ -106,12 +114,16 @@ impl InvariantReport {
                 let mark = if check.ok { "✓" } else { "✗" };
                 format!("{} {:<20} {}", output.paint(mark, mark), check.name, check.found)
             });
+            let recovered = self.faults.iter().map(|fault| {
+                let after = fault.recovered_after_seconds;
+                format!("  {}: work continued after {after:.1} s", fault.fault)
+            });
             let took = duration::format(std::time::Duration::from_secs_f64(self.seconds));
             let end = match self.ok {
                 true => format!("\n{} units survived {} kills in {took}.", self.units, self.kills),
                 false => "\nInvariants are violated.".to_owned(),
             };
-            lines.chain([end]).collect::<Vec<_>>().join("\n")
+            lines.chain(recovered).chain([end]).collect::<Vec<_>>().join("\n")
         })
     }
 }

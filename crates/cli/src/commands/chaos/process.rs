@@ -60,6 +60,16 @@ impl ChildProcess {
         signal_process(self.0.id(), Signal::TERM);
     }
 
+    /// Stops it with SIGSTOP, as a machine that swaps or a debugger does.
+    pub fn pause(&self) {
+        signal_process(self.0.id(), Signal::STOP);
+    }
+
+    /// Continues a stopped process.
+    pub fn resume(&self) {
+        signal_process(self.0.id(), Signal::CONT);
+    }
+
     /// The exit status, if it has exited.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().ok().flatten()

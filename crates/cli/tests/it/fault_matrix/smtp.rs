@@ -49,7 +49,7 @@ pub fn run(fault: Fault) -> CellReport {
     assert_eq!(sender.ends_within(TIMEOUT), 0, "{}", dir.read("stderr"));
     let stats = dir.run(&["mail", "stats", "--json"]).ok().json();
     assert_eq!((&stats["pending"], &stats["failed"]), (&0.into(), &0.into()), "{stats}");
-    // A message whose reply was lost arrives again, with the same Message-ID: at most one per connection.
+    // If a reply is lost, its message arrives again with the same Message-ID: at most one per connection.
     let repeats = server.messages().unwrap().len() - 3 * PART;
     assert!(repeats <= CONNECTIONS, "{repeats} messages arrived twice");
     assert!(matches!(fault, Fault::Cut | Fault::HalfOpen | Fault::Stall | Fault::Restart) || repeats == 0);
