@@ -394,6 +394,7 @@ CREATE TABLE longshore_session (
     heartbeat_at bigint NOT NULL,
     command text NOT NULL DEFAULT 'work'::text,
     cpu bigint,
+    process text,
     CONSTRAINT longshore_session_command_check CHECK ((command = ANY (ARRAY['work'::text, 'quiet'::text, 'drain'::text, 'stop'::text]))),
     CONSTRAINT longshore_session_id_key UNIQUE (id),
     CONSTRAINT longshore_session_pkey PRIMARY KEY (num)
@@ -614,7 +615,7 @@ CREATE INDEX longshore_reply_queue_session ON public.longshore_reply_queue USING
 CREATE INDEX longshore_schedule_due ON public.longshore_schedule USING btree (next_fire) WHERE ((NOT paused) AND (next_fire IS NOT NULL));
 CREATE INDEX longshore_stream_batch ON public.longshore_stream USING btree (batch) WHERE (batch <> 0);
 CREATE INDEX longshore_unit_alone ON public.longshore_unit USING btree (stream, sort_key) WHERE (state = 8);
-CREATE INDEX longshore_unit_cap ON public.longshore_unit USING btree (cap_key, state, sort_key) WHERE ((cap_key IS NOT NULL) AND (state = ANY (ARRAY[3, 7])));
+CREATE INDEX longshore_unit_cap ON public.longshore_unit USING btree (cap_key, state, stream, sort_key) WHERE ((cap_key IS NOT NULL) AND (state = ANY (ARRAY[3, 7])));
 CREATE INDEX longshore_unit_deadline ON public.longshore_unit USING btree (deadline) WHERE ((deadline IS NOT NULL) AND (state = ANY (ARRAY[0, 1, 2, 7, 8])));
 CREATE UNIQUE INDEX longshore_unit_dedup ON public.longshore_unit USING btree (dedup_key) WHERE (dedup_key IS NOT NULL);
 CREATE INDEX longshore_unit_due ON public.longshore_unit USING btree (sort_key) WHERE (state = 1);

@@ -299,7 +299,8 @@ CREATE TABLE longshore_session (
     opened_at    INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
     command      TEXT NOT NULL DEFAULT 'work', -- of an operator: work, quiet, drain or stop
-    cpu          INTEGER                       -- microseconds of the worker and its children; NULL: not reported
+    cpu          INTEGER,                      -- microseconds of the worker and its children; NULL: not reported
+    process      TEXT                          -- its identity for processes of the same host; NULL: not known
 );
 
 CREATE TABLE longshore_stream (
@@ -414,7 +415,7 @@ CREATE INDEX longshore_stream_live ON longshore_stream (lane) WHERE blocked + sc
 
 CREATE INDEX longshore_stream_ready ON longshore_stream (lane) WHERE ready > 0;
 
-CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, sort_key)
+CREATE INDEX longshore_unit_cap ON longshore_unit (cap_key, state, stream, sort_key)
     WHERE cap_key IS NOT NULL AND state IN (3, 7);
 
 CREATE INDEX longshore_unit_deadline ON longshore_unit (deadline)
