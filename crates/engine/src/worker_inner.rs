@@ -37,8 +37,21 @@ pub(crate) struct WorkerInner {
     /// Notified when a unit was scheduled and may be due soon.
     pub(crate) scheduled: Arc<Notify>,
     store_unavailable: AtomicBool,
+    outage: std::sync::Mutex<StoreOutage>,
     claim_failed_at: std::sync::Mutex<Option<Instant>>,
 }
+
+/// The current outage of the store and the end of the one before, for the log.
+#[derive(Debug, Default)]
+struct StoreOutage {
+    began: Option<Instant>,
+    warned: bool,
+    ended: Option<Instant>,
+}
+
+/// An outage that begins sooner after another one is logged only if it lasts as long as this: on a full disk, some calls
+/// succeed and others fail.
+const MIN_CALM: Duration = Duration::from_secs(5);
 
 /// For how long after a failed claim the store may still lease units to it.
 const LOST_CLAIM_TIME: Duration = Duration::from_secs(60);
@@ -58,6 +71,7 @@ impl WorkerInner {
             session_ended: Notify::new(),
             scheduled: Arc::default(),
             store_unavailable: AtomicBool::new(false),
+            outage: std::sync::Mutex::default(),
             claim_failed_at: std::sync::Mutex::default(),
         }
     }
@@ -84,9 +98,14 @@ impl WorkerInner {
         self.settings.immediate_takeover.then(ProcessIdentity::current).flatten()
     }
 
-    /// Marks the store as unavailable. Logs a warning once per outage.
+    /// Records a failed call to the store. Logs a warning once per outage.
     pub(crate) fn store_failed(&self, error: &Error) {
-        if !self.store_unavailable.swap(true, Ordering::Relaxed) {
+        self.store_unavailable.store(true, Ordering::Relaxed);
+        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        let began = *outage.began.get_or_insert_with(Instant::now);
+        let flaps = outage.ended.is_some_and(|ended| began - ended < MIN_CALM);
+        if !outage.warned && (!flaps || began.elapsed() >= MIN_CALM) {
+            outage.warned = true;
             // The error tells whether the store is unavailable or slow.
             tracing::warn!(%error, "a call to the store failed; keeping leases and retrying");
         } else {
@@ -94,13 +113,18 @@ impl WorkerInner {
         }
     }
 
-    /// Marks the store as available. Logs the end of an outage.
+    /// Records an answer of the store. Logs the end of an outage.
     pub(crate) fn store_answered(&self) {
-        if self.store_unavailable.load(Ordering::Relaxed)
-            && self.store_unavailable.swap(false, Ordering::Relaxed)
-        {
+        // Read first: every call to the store ends here.
+        if !self.store_unavailable.load(Ordering::Relaxed) {
+            return;
+        }
+        self.store_unavailable.store(false, Ordering::Relaxed);
+        let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::take(&mut outage.warned) {
             tracing::info!("the store is available again");
         }
+        (outage.began, outage.ended) = (None, Some(Instant::now()));
     }
 
     /// Records that a claim failed: the store may have leased units that the unit table does not have.

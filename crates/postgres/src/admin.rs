@@ -336,8 +336,7 @@ pub(crate) async fn settings(
 async fn queue(tx: &mut Tx<'_>, scope: &Scope, name: &QueueName, change: QueueChange) -> Result<()> {
     let owner = scope.check_queue_change(name)?;
     // Create a lane as well, so that the queue is listed before its first unit.
-    streams::lane(tx, name, &owner).await?;
-    let num = streams::queue(tx, name).await?;
+    let (_, num) = streams::lane(tx, name, &owner).await?;
     advisory_lock::acquire(tx, &[AdvisoryLock::QueueCapacity(num)]).await?;
     set(tx, "longshore_queue", num, change.paused, change.capacity).await?;
     // Only the tenants with a lane may learn the queue's name.
@@ -356,7 +355,7 @@ async fn lane(
     change: LaneChange,
 ) -> Result<()> {
     scope.check_lane_change(name, tenant, &change)?;
-    let num = streams::lane(tx, name, tenant).await?;
+    let (num, _) = streams::lane(tx, name, tenant).await?;
     // Transactions that count under the old limits must commit before the limits change.
     advisory_lock::acquire(tx, &[AdvisoryLock::LaneCapacity(num), AdvisoryLock::LaneCap(num)]).await?;
     set(tx, "longshore_lane", num, change.paused, change.capacity).await?;

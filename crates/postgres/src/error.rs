@@ -94,7 +94,7 @@ pub(crate) fn is_conflict(error: &Error) -> bool {
 
 /// Whether a lock was not acquired in time.
 pub(crate) fn is_lock_timeout(error: &Error) -> bool {
-    let Error::Unavailable { source: Some(source), .. } = error else { return false };
+    let Error::TimedOut { source: Some(source), .. } = error else { return false };
     let code = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
     code == Some(&SqlState::LOCK_NOT_AVAILABLE)
 }

@@ -196,15 +196,18 @@ impl StreamCache {
     /// Creates a stream with its lane and queue. Its rows persist only if `tx` commits, so until then
     /// only `tx` knows the new stream.
     pub(crate) async fn create(&self, tx: &mut Tx<'_>, key: &StreamKey) -> Result<Arc<Stream>> {
-        let lane = lane(tx, &key.queue, &key.tenant).await?;
-        tx.execute(
-            "INSERT INTO longshore_stream (lane, kind, batch) VALUES ($1, $2, $3)
-             ON CONFLICT DO NOTHING",
-            &[&lane, &key.kind.as_str(), &key.batch],
-        )
-        .await?;
-        let created = find(tx, key).await?.ok_or_else(|| damaged("a stream that cannot be found"))?;
-        let created = Arc::new(Stream::read(&created)?);
+        let (lane, queue_num) = lane(tx, &key.queue, &key.tenant).await?;
+        let insert = "INSERT INTO longshore_stream (lane, kind, batch) VALUES ($1, $2, $3)
+            ON CONFLICT DO NOTHING RETURNING num";
+        let inserted = tx.query_opt(insert, &[&lane, &key.kind.as_str(), &key.batch]).await?;
+        let created = match inserted.filter(|_| key.batch == 0) {
+            Some(row) => Stream::without_batch(value(&row, 0)?, lane, queue_num, key.clone()),
+            None => {
+                let found = find(tx, key).await?.ok_or_else(|| damaged("a stream that cannot be found"))?;
+                Stream::read(&found)?
+            }
+        };
+        let created = Arc::new(created);
         tx.new_streams.push(Arc::clone(&created));
         Ok(created)
     }
@@ -316,7 +319,7 @@ pub(crate) async fn remove_unused(tx: &mut Tx<'_>) -> Result<()> {
 }
 
 /// A queue's number. A new queue is created. The pruner keeps it until `tx` ends.
-pub(crate) async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
+async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
     let insert = "INSERT INTO longshore_queue (name) VALUES ($1) ON CONFLICT DO NOTHING";
     let select = "SELECT num FROM longshore_queue WHERE name = $1 FOR KEY SHARE";
     loop {
@@ -327,14 +330,14 @@ pub(crate) async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
     }
 }
 
-/// A lane's number. A new lane is created. The pruner keeps it until `tx` ends.
-pub(crate) async fn lane(tx: &mut Tx<'_>, name: &QueueName, tenant: &TenantId) -> Result<i64> {
-    let select = "SELECT l.num FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
+/// The numbers of a lane and its queue. A new lane is created. The pruner keeps it until `tx` ends.
+pub(crate) async fn lane(tx: &mut Tx<'_>, name: &QueueName, tenant: &TenantId) -> Result<(i64, i64)> {
+    let select = "SELECT l.num, l.queue FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
         WHERE q.name = $1 AND l.tenant = $2 FOR KEY SHARE OF l";
     let insert = "INSERT INTO longshore_lane (queue, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING";
     loop {
         if let Some(row) = tx.query_opt(select, &[&name.as_str(), &tenant.as_str()]).await? {
-            return value(&row, 0);
+            return Ok((value(&row, 0)?, value(&row, 1)?));
         }
         let queue = queue(tx, name).await?;
         tx.execute(insert, &[&queue, &tenant.as_str()]).await?;
@@ -347,6 +350,12 @@ impl Stream {
         let StreamKey { queue, tenant, kind, batch: batch_num } = key;
         let rejection = Some(rejection);
         Self { num: 0, lane: 0, queue_num: 0, batch_num, tenant, queue, kind, batch: None, rejection }
+    }
+
+    /// A new stream of no batch.
+    fn without_batch(num: i64, lane: i64, queue_num: i64, key: StreamKey) -> Self {
+        let StreamKey { queue, tenant, kind, .. } = key;
+        Self { num, lane, queue_num, batch_num: 0, tenant, queue, kind, batch: None, rejection: None }
     }
 
     /// Whether it is [`Self::placeholder`].

@@ -31,8 +31,6 @@ enum CellStatus {
     Strict,
     /// The cell runs; until this title lands, a broken promise is printed.
     Open(&'static str),
-    /// A known defect: the cell runs in a soak, and a broken promise is printed.
-    Fails(&'static str),
     /// The fault cannot happen to this part, or needs what no test has.
     Absent,
 }
@@ -42,7 +40,6 @@ impl CellStatus {
         match self {
             Self::Strict => "yes".to_owned(),
             Self::Open(title) => format!("open: {title}"),
-            Self::Fails(defect) => format!("fails: {defect}"),
             Self::Absent => "–".to_owned(),
         }
     }
@@ -58,14 +55,11 @@ struct MatrixRow {
     cells: [CellStatus; FAULTS.len()],
 }
 
-use CellStatus::{Absent, Fails, Open, Strict};
+use CellStatus::{Absent, Open, Strict};
 
 const TITLE_15: CellStatus = Open("title 15");
 const TITLE_16: CellStatus = Open("title 16");
 const TITLE_17: CellStatus = Open("title 17");
-
-/// Statements that need no new page succeed on a full disk, and each ends the outage in the log.
-const FLAPPING_LOG: CellStatus = Fails("the log repeats the outage");
 
 /// Columns: latency, stall, cut, half-open, restart, full, slow.
 const MATRIX: [MatrixRow; 11] = [
@@ -79,7 +73,7 @@ const MATRIX: [MatrixRow; 11] = [
         name: "store PostgreSQL",
         run: stores::postgres,
         quick: Fault::Cut,
-        cells: [Strict, Strict, Strict, Strict, Strict, FLAPPING_LOG, Strict],
+        cells: [Strict, Strict, Strict, Strict, Strict, Strict, Strict],
     },
     MatrixRow {
         name: "rows' database",
@@ -145,7 +139,6 @@ fn run_row(name: &str) {
     for (fault, status) in FAULTS.into_iter().zip(row.cells) {
         let chosen = match status {
             Absent => false,
-            Fails(_) => soak,
             Strict | Open(_) => soak || fault == row.quick,
         };
         if chosen && !run_cell(row, fault, status) && matches!(status, Strict) {

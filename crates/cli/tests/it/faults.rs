@@ -33,13 +33,15 @@ fn attempts_by_id(units: Vec<Value>) -> BTreeMap<String, (u64, u64)> {
 }
 
 /// Starts a worker, waits until it has aborted, and returns the units it held: unit → (attempt,
-/// lost).
-fn run_until_abort(dir: &TestDir) -> BTreeMap<String, (u64, u64)> {
+/// lost). The watcher is stopped meanwhile: it would take them over at once.
+fn run_until_abort(dir: &TestDir, watcher: &ChildGuard) -> BTreeMap<String, (u64, u64)> {
+    watcher.signal("STOP");
     let args = ["worker", "--slots", "2", "--ttl", "6s", "--chaos-log", "runs"];
     let mut worker: ChildGuard = dir.start(&args);
     assert_eq!(worker.ends_within(TIMEOUT), SIGABRT_EXIT);
     let held = attempts_by_id(dir.units("leased"));
     assert!(!held.is_empty(), "its units were rescued before the test read them");
+    watcher.signal("CONT");
     held
 }
 
@@ -53,7 +55,7 @@ fn a_handler_that_aborts_its_worker_is_found_out_and_its_neighbours_are_not_blam
     const ABORTING_UNIT: u64 = 1000;
     let dir = TestDir::new();
     // Reaps dead workers' sessions, and claims none of their units.
-    let _watcher = dir.start(&["worker", "--slots", "1", "--kind", "exec", "--ttl", "2s"]);
+    let watcher = dir.start(&["worker", "--slots", "1", "--kind", "exec", "--ttl", "2s"]);
     let workers = || dir.run(&["workers", "--json"]).ok().json();
     eventually(TIMEOUT, || workers().as_array().filter(|all| !all.is_empty()).map(|_| ()));
     let culprit = format!("{{\"n\":{ABORTING_UNIT},\"ms\":60,\"abort\":true}}\n");
@@ -61,7 +63,7 @@ fn a_handler_that_aborts_its_worker_is_found_out_and_its_neighbours_are_not_blam
     submit(&dir, "b", lines.collect());
 
     // First death: the worker had prefetched units that it had not started.
-    let held = run_until_abort(&dir);
+    let held = run_until_abort(&dir, &watcher);
     let buffered: Vec<&String> =
         held.iter().filter(|(_, (attempt, _))| *attempt == 0).map(|(id, _)| id).collect();
     assert!(!buffered.is_empty(), "nothing was prefetched: {held:?}");
@@ -72,14 +74,14 @@ fn a_handler_that_aborts_its_worker_is_found_out_and_its_neighbours_are_not_blam
     }
 
     // Second death. The culprit is now the last unit, so more units are added that it could harm.
-    run_until_abort(&dir);
+    run_until_abort(&dir, &watcher);
     wait_for_rescue(&dir);
     submit(&dir, "late", (0..300).map(|n| unit_line(UNITS + n, 0)).collect());
 
     // From now on the suspect runs alone, whatever the backlog, until it has been lost too often.
     let mut seen = Vec::new();
     for lost in 2..5 {
-        let held = run_until_abort(&dir);
+        let held = run_until_abort(&dir, &watcher);
         assert_eq!(held.len(), 1, "alone: {held:?}");
         let (id, (_, times)) = held.into_iter().next().unwrap();
         assert_eq!(times, lost);
