@@ -93,7 +93,7 @@ async fn run_one(command: CliCommand, settings: &Settings) -> anyhow::Result<Exi
         CliCommand::Key(DeferredArgs(typed)) => key::run(typed, settings).await,
         CliCommand::Profile(DeferredArgs(typed)) => profile::run(typed, settings).await,
         CliCommand::Usage(DeferredArgs(typed)) => usage::run(*typed, settings).await,
-        CliCommand::Serve(DeferredArgs(typed)) => serve::run(typed, settings).await,
+        CliCommand::Serve(DeferredArgs(typed)) => Box::pin(serve::run(typed, settings)).await,
         CliCommand::Supervise(_) => supervise::run(settings).await,
         CliCommand::Token(DeferredArgs(typed)) => token::run(typed, settings).await,
         CliCommand::Top(DeferredArgs(typed)) => top::run(&typed, settings).await,

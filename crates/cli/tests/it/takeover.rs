@@ -66,7 +66,7 @@ fn reaper_of(worker: &ChildGuard) -> Option<u32> {
 }
 
 /// The first run of the unit sleeps; the second ends.
-const ONE_AT_A_TIME: &str = "exec 9> lock; flock -n 9 || echo overlap >> runs; echo run >> runs; \
+const ONE_AT_A_TIME: &str = "echo $$ > leader; exec 9> lock; flock -n 9 || echo overlap >> runs; echo run >> runs; \
      test $(grep -c run runs) = 2 || sleep 600";
 
 fn start_worker(dir: &TestDir, more: &[&str]) -> ChildGuard {
@@ -79,14 +79,17 @@ fn units_of_a_killed_worker_run_again_once_its_child_processes_have_ended() {
     let id = dir.submit_script(ONE_AT_A_TIME, &[]);
     let mut killed = start_worker(&dir, &[]);
     eventually(TIMEOUT, || dir.read("runs").contains("run").then_some(()));
-    // A reaper that makes no progress leaves the child process running.
+    let leader = dir.read("leader");
+    // Without its reaper, the killed worker leaves the child process running.
     let reaper = eventually(TIMEOUT, || reaper_of(&killed));
-    assert!(signal(reaper, "STOP"));
+    assert!(signal(reaper, "KILL"));
     killed.kill();
     let mut next = start_worker(&dir, &["--until-idle"]);
     eventually(TIMEOUT, || dir.read("stderr").contains("waiting for its child processes").then_some(()));
     assert_eq!((dir.unit(&id)["state"].as_str(), dir.read("runs").as_str()), (Some("leased"), "run\n"));
-    assert!(signal(reaper, "CONT"));
+    assert!(dir.is_running(ONE_AT_A_TIME, leader.trim()));
+    let group = format!("-{}", leader.trim());
+    assert!(Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success());
     assert_eq!(next.ends_within(LIMIT), 0);
     assert_eq!(dir.read("runs"), "run\nrun\n", "no overlap");
     assert_eq!(dir.unit(&id)["state"], "done");

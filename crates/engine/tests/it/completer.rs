@@ -99,5 +99,9 @@ async fn what_was_paid_for_is_written_although_the_run_came_to_nothing() {
     let refused = Verdict::fail("bad", "no").with_effects([effect]).with_calls([paid_call(7)]);
     assert_eq!(costs_after(refused).await, [7], "the effect is refused, the call is not");
     let senseless = Verdict::fail("bad", "no").with_calls([paid_call(8), paid_call(-1)]);
-    assert_eq!(costs_after(senseless).await, [0, 8], "a cost that the ledger rejects becomes the nearest one");
+    assert_eq!(
+        costs_after(senseless).await,
+        [0, 8],
+        "a cost that the ledger rejects becomes the nearest one"
+    );
 }

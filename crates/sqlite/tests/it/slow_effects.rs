@@ -18,7 +18,7 @@ const ENDLESS: &str = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 
     INSERT INTO note SELECT count(*) FROM n";
 
 fn is_slow(index: usize) -> bool {
-    index % 7 == 0
+    index.is_multiple_of(7)
 }
 
 #[tokio::test]
