@@ -159,7 +159,7 @@ impl ProcessStat {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use std::process::Command;
 

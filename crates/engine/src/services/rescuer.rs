@@ -44,7 +44,8 @@ impl Rescuer {
         self
     }
 
-    /// Ends the sessions that have been silent for their ttl, and those whose processes have ended. Returns how many of their units moved.
+    /// Ends sessions that have been silent for their ttl, and sessions of processes that have ended.
+    /// Returns how many of their units moved.
     async fn reclaim_stalled(&mut self, sessions: &[SessionBeats], asked: Instant) -> Result<u64> {
         let mut dead = self.detector.poll(sessions, asked.into_std(), Instant::now().into_std());
         dead.extend(LocalDeaths::among(sessions).await.ended.iter().map(ProcessSession::stalled));
