@@ -30,7 +30,7 @@ mod tokens;
 mod usage;
 
 pub use audit_log::{AuditEntry, AuditLog, NewAuditEntry};
-pub use budget::{Budget, BudgetState};
+pub use budget::{Budget, BudgetDecision, BudgetState};
 pub use calls::{
     Call, CallAdmission, CallEnd, CallMode, CallRecord, CallStatus, Calls, CostCorrection, NewCall,
 };

@@ -34,12 +34,12 @@ pub mod worker;
 pub use chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 pub use http::{Http, retry_after};
 pub use inference::{
-    BatchProfile, Inference, InferenceOutcome, InferenceRequest, ProfileDocument, ProfileDocumentError,
-    TENANT_SETTINGS, TenantSettings,
+    BatchProfile, Deferral, Inference, InferenceOutcome, InferenceRequest, ProfileDocument,
+    ProfileDocumentError, TENANT_SETTINGS, TenantSettings,
 };
 pub use model_api::{
     Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,
-    Retryability,
+    Retryability, SentFlag,
 };
 pub use passthrough::PassthroughRequest;
 pub use pricing::{

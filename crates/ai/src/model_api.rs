@@ -2,7 +2,9 @@
 //!
 //! Owns the contract's codes and finish reasons. Knows no provider.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -40,6 +42,8 @@ pub struct Question {
     pub raw: Option<Arc<PassthroughRequest>>,
     /// The deadline, for waits, retries and the call itself.
     pub until: Instant,
+    /// Whether it was sent, and may have been billed.
+    pub sent: SentFlag,
 }
 
 impl Question {
@@ -56,7 +60,21 @@ impl Question {
             chat: None,
             raw: None,
             until,
+            sent: SentFlag::default(),
         }
+    }
+
+    /// A hash of what is asked: the same for the same request of different callers and attempts.
+    pub(crate) fn content_hash(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (&self.system, &self.prompt, &self.model, self.max_tokens).hash(&mut hasher);
+        self.temperature.to_bits().hash(&mut hasher);
+        match &self.raw {
+            Some(raw) => raw.body.hash(&mut hasher),
+            // Parts without a hash of their own, by their text.
+            None => format!("{:?}", (&self.schema, &self.chat)).hash(&mut hasher),
+        }
+        hasher.finish()
     }
 
     /// The prompt, or the last user text of the conversation.
@@ -72,6 +90,34 @@ impl Question {
         let system = self.system.as_deref().map_or(0, estimate_tokens);
         let asked = self.chat.as_ref().map_or_else(|| estimate_tokens(&self.prompt), |c| c.estimate());
         system + asked
+    }
+}
+
+/// Whether a question was sent to its provider: only then can it have been billed. Reset when the
+/// provider rejects it. A clone of a question has a flag of its own.
+#[derive(Debug, Default)]
+pub struct SentFlag(Arc<AtomicBool>);
+
+impl SentFlag {
+    /// The same flag.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+
+    pub(crate) fn set(&self, sent: bool) {
+        self.0.store(sent, Ordering::Relaxed);
+    }
+
+    /// Whether some of the question was written to a connection.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Clone for SentFlag {
+    fn clone(&self) -> Self {
+        Self::default()
     }
 }
 
@@ -273,6 +319,11 @@ impl AskError {
             headroom: None,
             billing: BillingStatus::Nothing,
         }
+    }
+
+    /// The question was not sent, and may be sent later. Not a timeout: that may have been billed.
+    pub(crate) fn not_sent(message: impl Into<String>) -> Self {
+        Self { retry: Retryability::NotSent, ..Self::new(Code::ProviderError, message) }
     }
 
     /// The tenant is suspended. Unlike a suspended profile, this has a retry time: queued requests

@@ -139,6 +139,9 @@ pub struct ProfileLimits {
     pub in_flight: Option<u32>,
     /// What happens to a question at the limit.
     pub when_full: WhenPoolFull,
+    /// How long a question waits while its provider fails, in seconds. By default 2.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_wait: Option<f64>,
 }
 
 /// What happens to a question at a limit.

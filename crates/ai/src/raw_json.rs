@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -24,6 +25,12 @@ pub struct RawObject {
 struct FieldPosition {
     name: Range<usize>,
     value: Range<usize>,
+}
+
+impl Hash for RawObject {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
 }
 
 impl RawObject {

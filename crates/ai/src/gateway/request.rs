@@ -21,7 +21,7 @@ use super::response::{ApiFormat, ResponseMeta, answer, finish, json_response};
 use super::server::GatewayState;
 use crate::chat::Chat;
 use crate::inference::InferenceRequest;
-use crate::model_api::Question;
+use crate::model_api::{Question, SentFlag};
 use crate::passthrough::PassthroughRequest;
 use crate::profile::MAX_MODEL_NAME;
 
@@ -121,6 +121,7 @@ async fn prepare<B: IncomingBody>(
         chat: Some(Arc::new(parsed.chat)),
         raw: Some(Arc::new(raw)),
         until,
+        sent: SentFlag::default(),
     };
     let streams = parsed.delivery != Delivery::Complete;
     let meta = ResponseMeta {

@@ -11,7 +11,6 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,6 +23,8 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use connect::Connector;
 pub use rate_limit_headers::retry_after;
 pub(crate) use rate_limit_headers::{duration, headroom};
+
+use crate::model_api::SentFlag;
 
 /// Longest answer, and longest part of an error response that is read.
 pub(crate) const MAX_ANSWER_BYTES: usize = 32 << 20;
@@ -77,7 +78,7 @@ impl Http {
         if let (Some(why), Some("https")) = (&self.no_roots, request.uri().scheme_str()) {
             return Err(HttpError::NotSent(format!("TLS certificates cannot be verified: {why}")));
         }
-        let request = request.map(|body| FlaggedBody { body, sent: sent.clone() });
+        let request = request.map(|body| FlaggedBody { body, sent: sent.share() });
         let answer = self.client.request(request).await.map_err(|error| request_error(&error))?;
         let (head, body) = answer.into_parts();
         Ok(HttpResponse { status: head.status, headers: head.headers, body, read: 0 })
@@ -96,18 +97,6 @@ impl std::fmt::Debug for Http {
     }
 }
 
-/// Whether a request was sent: only then can it have been billed. Shared by the caller and the
-/// request's body.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct SentFlag(Arc<AtomicBool>);
-
-impl SentFlag {
-    /// Whether some of the request was written to a connection.
-    pub(crate) fn is_sent(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 /// A body that sets the flag when it is first read, which happens once there is a connection.
 struct FlaggedBody {
     body: Full<Bytes>,
@@ -122,7 +111,7 @@ impl Body for FlaggedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.sent.0.store(true, Ordering::Relaxed);
+        self.sent.set(true);
         Pin::new(&mut self.body).poll_frame(cx)
     }
 

@@ -1,11 +1,10 @@
 //! Admission: what a call acquires before it is sent. The order is the body of
 //! [`ProfileCall::admit`]; each step is in a file of its own.
 //!
-//! What every call may have to wait for comes first, so that a waiting call holds as little as
-//! possible. If a step fails, or the caller drops the call, the steps before it are undone, the
-//! last one first.
+//! A call that waits for a breaker holds nothing; a call that waits for a limit holds no money. If a
+//! step fails, or the caller drops the call, the steps before it are undone, the last one first.
 
-pub(super) mod breaker;
+mod breaker;
 pub(super) mod budget;
 mod limits;
 mod permit;
@@ -20,11 +19,11 @@ use scopeguard::{ScopeGuard, guard};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use self::breaker::InFlight;
 use super::billing::OpenCall;
 use super::call::ProfileCall;
 use super::call_bound::CallBound;
-use crate::model_api::{AskError, Code, Question};
+use super::upstream_health::InFlight;
+use crate::model_api::{AskError, Code, Question, Retryability};
 use crate::resilience::{BucketCharge, TokenReservation};
 
 /// What an admitted call holds.
@@ -33,7 +32,7 @@ pub(super) struct AdmissionGuard<'c> {
     pub(super) reservation: TokenReservation,
     pub(super) charges: Arc<[BucketCharge]>,
     pub(super) permit: Option<Permit>,
-    pub(super) in_flight: InFlight<'c>,
+    pub(super) in_flight: InFlight,
     pub(super) call: OpenCall<'c>,
 }
 
@@ -43,7 +42,7 @@ pub(super) enum AdmissionError {
     Yielded,
     /// Another unit asked the same request before.
     Duplicate(Box<Call>),
-    /// It cannot be admitted before its deadline, or its budget is used up.
+    /// The provider is unavailable, a limit does not admit it in time, or its budget is used up.
     Rejected(AskError),
 }
 
@@ -64,22 +63,25 @@ impl ProfileCall<'_> {
         run: Option<&Context>,
     ) -> Result<AdmissionGuard<'_>, AdmissionError> {
         let wait = YieldingWait { run, until: question.until };
-        self.wait_while_open(wait, tokens).await?;
-        let concurrency = self.concurrency_slot(wait).await?;
-        let charges = self.charges(tokens).await?;
-        let reservation = self.reserve_tokens(wait, &charges).await?;
-        let reservation = guard(reservation, TokenReservation::release);
-        let permit = self.pool_permit(wait).await?;
-        let in_flight = guard(self.pass_breaker(wait, tokens).await?, InFlight::cancel);
-        let call = self.reserve_budget(question, bound).await?;
-        Ok(AdmissionGuard {
-            _concurrency: concurrency,
-            reservation: ScopeGuard::into_inner(reservation),
-            charges,
-            permit,
-            in_flight: ScopeGuard::into_inner(in_flight),
-            call,
-        })
+        // Authentication comes before: the profile is one of the tenant's own, and both are active.
+        self.require_budget(bound).await?;
+        loop {
+            let in_flight = self.pass_breaker(question, tokens, wait).await?;
+            let concurrency = self.concurrency_slot(wait).await?;
+            let charges = self.charges(tokens).await?;
+            let reservation = self.reserve_tokens(wait, &charges).await?;
+            let reservation = guard(reservation, TokenReservation::release);
+            let permit = self.pool_permit(wait).await?;
+            if !in_flight.is_valid() {
+                // The breaker opened while the call waited for a limit.
+                continue;
+            }
+            // The call is sent next: only now it is journalled, and its cost reserved.
+            let call = self.reserve_budget(question, bound).await?;
+            let reservation = ScopeGuard::into_inner(reservation);
+            let _concurrency = concurrency;
+            return Ok(AdmissionGuard { _concurrency, reservation, charges, permit, in_flight, call });
+        }
     }
 }
 
@@ -126,6 +128,7 @@ impl YieldingWait<'_> {
     }
 }
 
+/// The error of a question that a limit rejects. It was not sent.
 fn rate_limited(why: &str) -> AskError {
-    AskError::new(Code::RateLimited, why)
+    AskError { retry: Retryability::Later, ..AskError::new(Code::RateLimited, why) }
 }

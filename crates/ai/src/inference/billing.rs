@@ -16,7 +16,7 @@ use super::call::ProfileCall;
 use super::call_bound::CallBound;
 use super::profile_cache::ResolvedProfile;
 use super::{Inference, InferenceRequest, Inner};
-use crate::model_api::{Answer, AskError, BillingStatus, Question, Retryability};
+use crate::model_api::{Answer, AskError, BillingStatus, Question, Retryability, SentFlag};
 use crate::pricing::PriceMode;
 use crate::profile::MAX_MODEL_NAME;
 use crate::resilience::TokenReservation;
@@ -161,22 +161,23 @@ impl CallBound<'_> {
     }
 }
 
-/// A call in flight. Dropped without an end, it is recorded as "maybe billed".
+/// An admitted call. Dropped without an end, it is recorded as "maybe billed" if its question was
+/// sent, or else at zero.
 pub(super) struct OpenCall<'d> {
     inner: &'d Inner,
     call: Option<NewCall>,
-    /// Whether the question was sent to a provider. If not, nothing can have been billed.
-    sent: bool,
+    /// The question's flag, once its attempts have begun.
+    sent: Option<SentFlag>,
 }
 
 impl<'d> OpenCall<'d> {
     pub(super) fn new(inner: &'d Inner, call: NewCall) -> Self {
-        Self { inner, call: Some(call), sent: false }
+        Self { inner, call: Some(call), sent: None }
     }
 
-    /// Marks the question as sent.
-    pub(super) fn mark_sent(&mut self) {
-        self.sent = true;
+    /// Begins the attempts to send a question.
+    pub(super) fn begin(&mut self, question: &Question) {
+        self.sent = Some(question.sent.share());
         self.call.iter().for_each(log_start);
     }
 
@@ -197,11 +198,13 @@ impl Drop for OpenCall<'_> {
     fn drop(&mut self) {
         let Some(call) = self.call.take() else { return };
         let code = Some("ABANDONED".to_owned());
-        let mut end = CallEnd { code, attempts: u32::from(self.sent), ..call.lost_end() };
-        if self.sent {
-            log_end(&call, &end);
-        } else {
+        let sent = self.sent.as_ref().is_some_and(SentFlag::is_set);
+        let mut end = CallEnd { code, attempts: u32::from(sent), ..call.lost_end() };
+        if !sent {
             (end.status, end.tokens_in, end.cost_picos) = (CallStatus::Error, 0, 0);
+        }
+        if self.sent.is_some() {
+            log_end(&call, &end);
         }
         self.inner.journal.append(CallRecord { call, end: Some(end) });
     }

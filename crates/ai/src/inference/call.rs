@@ -2,14 +2,16 @@
 //! admitted, attempted and billed.
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::accounts::{CallRecord, ProfileRecord};
 use longshore::{CallOutcome, ProfileName, Scope, TenantId, trace};
 use scopeguard::{ScopeGuard, guard};
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
@@ -19,7 +21,7 @@ use super::retry_loop::RetryLoop;
 use super::{Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocument, TENANT_SETTINGS};
 use crate::chat::AnswerPiece;
 use crate::gateway::{InferenceBackend, ProfileSettings};
-use crate::model_api::{Answer, AskError, Code, Question};
+use crate::model_api::{Answer, AskError, Code, Question, Retryability};
 use crate::pricing::PriceMode;
 use crate::profile::Profile;
 
@@ -61,10 +63,12 @@ impl Inference {
             }
         };
         let inner = &*self.inner;
-        ProfileCall { inner, entry: &first, request }.make(pieces, &mut outcome).await;
-        if !outcome.is_final() {
+        let fallbacks = self.fallbacks(request, &first).await;
+        let has_fallback = !fallbacks.is_empty();
+        ProfileCall { inner, entry: &first, request, has_fallback }.make(pieces, &mut outcome).await;
+        if has_fallback && !outcome.is_final() {
             // Boxed: fallbacks are rare, and every call's future would carry the space.
-            Box::pin(self.ask_others(&first, request, pieces, &mut outcome)).await;
+            Box::pin(self.ask_others(fallbacks, request, pieces, &mut outcome)).await;
         }
         ScopeGuard::into_inner(outcome)
     }
@@ -72,40 +76,44 @@ impl Inference {
     /// Asks the fallback profiles in turn.
     async fn ask_others(
         &self,
-        first: &ResolvedProfile,
+        fallbacks: Vec<ProfileName>,
         request: &InferenceRequest,
         pieces: Option<&mpsc::Sender<AnswerPiece>>,
         outcome: &mut InferenceOutcome,
     ) {
         let inner = &*self.inner;
-        let mut asked = vec![first.name.clone()];
         // The requested model belongs to the first profile; fallbacks use their own.
-        let question = Question { model: None, ..request.question.clone() };
+        let sent = request.question.sent.share();
+        let question = Question { model: None, sent, ..request.question.clone() };
         let elsewhere = InferenceRequest { question, ..request.clone() };
-        for name in self.fallbacks(request, first).await {
-            if asked.contains(&name) {
-                continue;
-            }
+        let mut left = fallbacks.into_iter();
+        while let Some(name) = left.next() {
             match inner.profile_cache.find(&request.tenant, Some(&name)).await {
                 Ok(entry) => {
-                    let call = ProfileCall { inner, entry: &entry, request: &elsewhere };
+                    let has_fallback = left.len() > 0;
+                    let call = ProfileCall { inner, entry: &entry, request: &elsewhere, has_fallback };
                     call.make(pieces, outcome).await;
                 }
                 Err(error) => self.reject(request, Some(&name), error, outcome),
             }
-            asked.push(name);
             if outcome.is_final() {
                 break;
             }
         }
     }
 
-    /// The profile's fallbacks, then the tenant's.
+    /// The profile's fallbacks, then the tenant's, without repeats.
     async fn fallbacks(&self, request: &InferenceRequest, entry: &ResolvedProfile) -> Vec<ProfileName> {
         let own = entry.profile.fallback.iter().filter_map(|name| ProfileName::new(name).ok());
         let tenants = self.inner.profile_cache.tenant(&request.tenant).await.ok();
         let tenants = tenants.and_then(|owner| owner.sheet.fallback.clone());
-        own.chain(tenants).collect()
+        let mut names: Vec<ProfileName> = Vec::new();
+        for name in own.chain(tenants) {
+            if name != entry.name && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 
     /// Handles a profile that could not be resolved. The first one is recorded as a failed call; a
@@ -131,6 +139,8 @@ pub(super) struct ProfileCall<'d> {
     pub(super) inner: &'d Inner,
     pub(super) entry: &'d ResolvedProfile,
     pub(super) request: &'d InferenceRequest,
+    /// Another profile is asked if this one cannot be: it is not waited for.
+    pub(super) has_fallback: bool,
 }
 
 impl ProfileCall<'_> {
@@ -152,9 +162,11 @@ impl ProfileCall<'_> {
             Err(error) => return self.reject(&question, error, started, outcome),
         };
         let tokens = self.expected_tokens(&question);
-        // Once a provider was asked, the unit keeps its slot: a requeued unit would ask again.
-        let run = self.request.run.as_ref().filter(|_| outcome.is_pending());
-        let admission = match self.admit(&question, tokens, &bound, run).await {
+        // Once a question was sent, the unit keeps its slot: a requeued unit would ask again.
+        let run = self.request.run.as_ref().filter(|_| !outcome.sent);
+        let admitting = pin!(self.admit(&question, tokens, &bound, run));
+        let admitted = timeout_at(question.until + ADMISSION_GRACE, admitting).await;
+        let admission = match admitted.unwrap_or_else(|_| Err(ledger_timeout().into())) {
             Ok(admission) => admission,
             Err(AdmissionError::Yielded) => return outcome.yields = true,
             Err(AdmissionError::Duplicate(other)) => {
@@ -168,10 +180,8 @@ impl ProfileCall<'_> {
         };
         let AdmissionGuard { _concurrency, reservation, charges, mut permit, in_flight, mut call } =
             admission;
-        call.mark_sent();
-        let (attempts, streamed, in_flight) = (0, false, Some(in_flight));
-        let mut attempts_loop =
-            RetryLoop { call: &self, pieces, tokens, charges, in_flight, attempts, streamed };
+        call.begin(&question);
+        let mut attempts_loop = RetryLoop::new(&self, pieces, tokens, charges, in_flight);
         let span = self.span(&question);
         let result = attempts_loop.run(&question).instrument(span.clone()).await;
         record_result(&span, &result);
@@ -181,6 +191,8 @@ impl ProfileCall<'_> {
         let end = bound.bill(reservation, &result, attempts_loop.attempts, started);
         outcome.result = result.map(|answer| Answer { latency_ms: end.latency_ms, ..answer });
         outcome.add(call.finish(end));
+        outcome.sent |= attempts_loop.sent;
+        outcome.blocked = attempts_loop.blocked;
         outcome.streamed |= attempts_loop.streamed;
         if !attempts_loop.streamed {
             self.repair(&question, &mut attempts_loop, outcome).instrument(span).await;
@@ -217,7 +229,7 @@ impl ProfileCall<'_> {
         let (own, asked) = (&self.entry.profile.system, &self.request.question);
         match own {
             Some(_) if asked.system.is_none() => {
-                Cow::Owned(Question { system: own.clone(), ..asked.clone() })
+                Cow::Owned(Question { system: own.clone(), sent: asked.sent.share(), ..asked.clone() })
             }
             _ => Cow::Borrowed(asked),
         }
@@ -229,6 +241,15 @@ impl ProfileCall<'_> {
         let record = self.inner.rejected_record(self.new_call(question), &error, latency_ms);
         outcome.reject(record, error);
     }
+}
+
+/// How long after the deadline an admission is dropped: all waits but those for the ledger end by
+/// themselves, and know why.
+const ADMISSION_GRACE: Duration = Duration::from_millis(100);
+
+fn ledger_timeout() -> AskError {
+    let message = "the ledger did not answer before the deadline; the question was not sent";
+    AskError { retry: Retryability::NotSent, ..AskError::new(Code::Internal, message) }
 }
 
 /// What an adaptive pool learns from the result.

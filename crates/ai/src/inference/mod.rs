@@ -18,6 +18,7 @@ mod profile_resolution;
 mod repair;
 mod retry_loop;
 mod session_heartbeat;
+mod upstream_health;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -26,7 +27,7 @@ use longshore::accounts::{Call, CallRecord, Ledger};
 use longshore::store::Topic;
 use longshore::{
     BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
-    UnitId,
+    UnitId, Verdict,
 };
 use tokio::time::Instant;
 
@@ -44,6 +45,10 @@ use crate::vault::Vault;
 pub use self::batch_api::BatchProfile;
 pub use self::profile_document::{ProfileDocument, TENANT_SETTINGS, TenantSettings};
 pub use self::profile_resolution::ProfileDocumentError;
+
+/// How long a unit is put off if the error has no retry time, and how long at least.
+const DEFERRAL_DELAY: Duration = Duration::from_secs(1);
+const MIN_DEFERRAL_DELAY: Duration = Duration::from_millis(100);
 
 /// Longest wait of one poll of the change feed.
 const CHANGE_POLL: Duration = Duration::from_secs(30);
@@ -199,9 +204,9 @@ pub struct InferenceRequest {
     pub batch: Option<BatchId>,
     /// The session that asks. If it dies, the call becomes "maybe billed".
     pub session: Option<SessionId>,
-    /// The unit's run. While the question waits for a limit, the run reports that it waits, and the
-    /// unit gives its slot back if another unit needs it ([`InferenceOutcome::yields`]). Without a run the
-    /// question keeps waiting.
+    /// The unit's run. While the question waits, the run reports that it waits, and the unit gives its
+    /// slot back if another unit needs it ([`InferenceOutcome::deferral`]). Without a run the question
+    /// keeps waiting.
     pub run: Option<Context>,
 }
 
@@ -225,9 +230,12 @@ pub struct InferenceOutcome {
     pub records: Vec<CallRecord>,
     /// Another unit asked the same request before.
     pub duplicate: Option<Box<Call>>,
-    /// No provider was asked and nothing was recorded: the worker needed the slot while the
-    /// question waited for a limit. The unit has to be requeued.
-    pub yields: bool,
+    /// The worker needed the unit's slot while the question waited.
+    yields: bool,
+    /// A question reached a provider.
+    sent: bool,
+    /// It was not sent again because the provider's breaker is open.
+    blocked: bool,
     /// Part of the answer was streamed to the caller: no other profile may be asked.
     streamed: bool,
     /// A profile was tried.
@@ -243,6 +251,8 @@ impl Default for InferenceOutcome {
             records: Vec::new(),
             duplicate: None,
             yields: false,
+            sent: false,
+            blocked: false,
             streamed: false,
             tried: false,
         }
@@ -252,7 +262,51 @@ impl Default for InferenceOutcome {
 impl InferenceOutcome {
     /// The outcome of a question that is not recorded, or that another process records.
     pub fn unrecorded(result: Result<Answer, AskError>, cost_picos: i64) -> Self {
-        Self { result, cost_picos, ..Self::default() }
+        Self { result, cost_picos, sent: true, ..Self::default() }
+    }
+
+    /// The outcome of a question that was not sent.
+    pub(crate) fn not_sent(error: AskError) -> Self {
+        Self { result: Err(error), ..Self::default() }
+    }
+
+    /// How the unit is put off if its question was not sent and may be sent later: the provider is
+    /// unavailable, a limit did not admit it in time, or the store did not answer. The unit uses no
+    /// attempt. [`InferenceOutcome::admitted_records`] have to be written all the same.
+    pub fn deferral(&self) -> Option<Deferral> {
+        if self.yields {
+            return Some(Deferral::Yield);
+        }
+        self.deferrable_error().filter(|_| !self.sent).map(defer)
+    }
+
+    /// How the unit is put off if its question was rejected, and the provider's breaker is open: other
+    /// requests failed as well. A caller without a deadline has to bound how often it does that,
+    /// because the provider may fail on the unit's own question.
+    pub fn blocked_deferral(&self) -> Option<Deferral> {
+        self.deferrable_error().filter(|_| self.blocked).map(defer)
+    }
+
+    /// How a request with an absolute deadline is put off. Not if it would run again after its
+    /// deadline, and not by a limit, which was waited for already.
+    pub(crate) fn deferral_before(&self, deadline: Instant) -> Option<Deferral> {
+        let is_limited = self.result.as_ref().is_err_and(|error| error.code == Code::RateLimited);
+        match self.deferral().or_else(|| self.blocked_deferral())? {
+            Deferral::After(after) if is_limited || deadline <= Instant::now() + after => None,
+            deferral => Some(deferral),
+        }
+    }
+
+    /// The error of a question that may be sent later, and was not billed.
+    fn deferrable_error(&self) -> Option<&AskError> {
+        let error = self.result.as_ref().err().filter(|_| self.duplicate.is_none() && !self.streamed)?;
+        let later = matches!(error.retry, Retryability::Later | Retryability::NotSent);
+        (later && error.billing == BillingStatus::Nothing).then_some(error)
+    }
+
+    /// Records of calls that the ledger admitted. A unit that is put off leaves no others.
+    pub fn admitted_records(self) -> Vec<CallRecord> {
+        self.records.into_iter().filter(|record| record.call.reserve_tokens > 0).collect()
     }
 
     /// Adds an ended call.
@@ -283,6 +337,28 @@ impl InferenceOutcome {
         let ended = self.streamed || self.yields || self.duplicate.is_some();
         ended || self.result.as_ref().err().is_none_or(hopeless)
     }
+}
+
+/// How a unit is put off, without an attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deferral {
+    /// It is requeued at its old position: another unit needs the slot.
+    Yield,
+    /// It runs again after this time.
+    After(Duration),
+}
+
+impl From<Deferral> for Verdict {
+    fn from(deferral: Deferral) -> Self {
+        match deferral {
+            Deferral::Yield => Self::Yield,
+            Deferral::After(after) => Self::Snooze(after),
+        }
+    }
+}
+
+fn defer(error: &AskError) -> Deferral {
+    Deferral::After(error.retry_after.unwrap_or(DEFERRAL_DELAY).max(MIN_DEFERRAL_DELAY))
 }
 
 /// Whether a fallback profile may succeed: not if the question is invalid, and not if it may have

@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use foldhash::HashMap;
-use longshore::accounts::{Ledger, ProfileRecord};
+use longshore::accounts::{BudgetDecision, Ledger, ProfileRecord};
 use longshore::{Error, ProfileName, Scope, TenantId};
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::admission::breaker::{UpstreamHealth, UpstreamKey, Upstreams};
 use super::profile_document::{ProfileDocument, ScopedLimits, TENANT_SETTINGS, TenantSettings};
 use super::profile_resolution::ProfileDocumentError;
+use super::upstream_health::{UpstreamKey, Upstreams};
 use crate::batches::{self, BatchProvider};
 use crate::http::Http;
 use crate::model_api::{AskError, Code, Provider, Retryability};
@@ -33,7 +33,7 @@ pub(super) struct ProfileCache {
     ledger: Arc<dyn Ledger>,
     vault: Arc<Vault>,
     http: Http,
-    upstreams: Upstreams,
+    pub(super) upstreams: Upstreams,
     cached: Mutex<CachedProfiles>,
 }
 
@@ -59,6 +59,8 @@ pub(super) struct TenantContext {
     pub(super) has_budget: bool,
     /// That budget bounds the cost, and not only tokens.
     pub(super) has_cost_budget: bool,
+    /// Its budget was nearly used up when it was read.
+    pub(super) is_near_budget: bool,
     /// An operator suspended the tenant: none of its profiles can be used.
     suspended: bool,
 }
@@ -72,8 +74,8 @@ pub(super) struct ResolvedProfile {
     pub(super) provider: Arc<dyn Provider>,
     /// The provider's batch API, if it has one.
     pub(super) batches: Option<Arc<dyn BatchProvider>>,
-    /// Health of the endpoint, key and model, shared with other profiles.
-    pub(super) upstream: UpstreamHealth,
+    /// Identifies its upstream, with the profile's own model.
+    pub(super) upstream: UpstreamKey,
     /// What a question takes from the profile's token buckets and from those of its templates.
     pub(super) charges: Vec<BucketCharge>,
     /// Another tenant pays, because a template lends its key or its endpoint.
@@ -184,13 +186,22 @@ impl ProfileCache {
             Err(error) => return Err(ledger_error(&error)),
         };
         let month = self.ledger.budget(&scope(tenant), tenant).await;
-        let budget = month.map_err(|error| ledger_error(&error))?.budget;
+        let month = month.map_err(|error| ledger_error(&error))?;
+        let is_near_budget = month.admit(0, 0) != BudgetDecision::Within;
+        let budget = month.budget;
         let has_budget = budget.is_some();
         let has_cost_budget = budget.is_some_and(|budget| budget.cost_picos.is_some());
         let suspended = self.ledger.is_suspended(&scope(tenant), tenant).await;
         let suspended = suspended.map_err(|error| ledger_error(&error))?;
         let charges = BucketCharge::of_tenant(tenant, &sheet.limits);
-        let owner = Arc::new(TenantContext { sheet, charges, has_budget, has_cost_budget, suspended });
+        let owner = Arc::new(TenantContext {
+            sheet,
+            charges,
+            has_budget,
+            has_cost_budget,
+            is_near_budget,
+            suspended,
+        });
         self.cached().tenants.insert(tenant.clone(), (Arc::clone(&owner), now + CACHE_TTL));
         Ok(owner)
     }
@@ -251,7 +262,7 @@ impl ProfileCache {
         let provider = provider.map_err(|error| {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be opened: {error}"))
         })?;
-        let upstream = self.upstreams.find(&upstream_key(&profile, owner));
+        let upstream = upstream_key(&profile, owner);
         let concurrency = profile.limits.in_flight.map(|most| self.concurrency_limit(tenant, &name, most));
         let charges = BucketCharge::of_profile(tenant, &name, &profile.limits);
         let (batches, lent) = (many, false);
@@ -292,7 +303,7 @@ fn upstream_key(profile: &Profile, owner: &TenantId) -> UpstreamKey {
     let key = profile.key.as_deref().unwrap_or_default();
     UpstreamKey {
         endpoint: format!("{} {end}", profile.provider),
-        key: format!("{owner} {key}"),
+        credential: format!("{owner} {key}"),
         model: profile.model.clone(),
     }
 }

@@ -46,12 +46,13 @@ impl ProfileCall<'_> {
     ) -> Result<(), AdmissionError> {
         let started = Instant::now();
         let bound = self.inner.bound(self.entry, &self.request.tenant, again, PriceMode::Direct).await?;
-        let charges = self.charges(self.expected_tokens(again)).await?;
-        let wait = YieldingWait { run: None, until: again.until };
+        let (tokens, wait) = (self.expected_tokens(again), YieldingWait { run: None, until: again.until });
+        let in_flight = self.pass_breaker(again, tokens, wait).await?;
+        let charges = self.charges(tokens).await?;
         let reservation = guard(self.reserve_tokens(wait, &charges).await?, TokenReservation::release);
         let mut call = self.reserve_budget(again, &bound).await?;
-        call.mark_sent();
-        retries.attempts = 0;
+        call.begin(again);
+        (retries.attempts, retries.in_flight) = (0, Some(in_flight));
         let result = retries.run(again).await;
         let end = bound.bill(ScopeGuard::into_inner(reservation), &result, retries.attempts, started);
         outcome.result = Ok(with_tokens(result.unwrap_or_else(|_| first.clone()), first, &end));

@@ -7,10 +7,11 @@ use longshore::Context;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::admission::breaker::InFlight;
+use super::admission::{AdmissionError, YieldingWait};
 use super::call::ProfileCall;
+use super::upstream_health::InFlight;
 use crate::chat::AnswerPiece;
-use crate::model_api::{Answer, AskError, BillingStatus, Code, Question};
+use crate::model_api::{Answer, AskError, BillingStatus, Code, Question, Retryability};
 use crate::profile::WhenPoolFull;
 use crate::resilience::{BucketCharge, Measure, RetryDecision};
 
@@ -23,45 +24,90 @@ pub(super) struct RetryLoop<'c, 'd> {
     /// What the first attempt took from the token buckets.
     pub(super) charges: Arc<[BucketCharge]>,
     /// Admission of the first attempt.
-    pub(super) in_flight: Option<InFlight<'c>>,
+    pub(super) in_flight: Option<InFlight>,
     pub(super) attempts: u32,
+    /// An attempt reached the provider.
+    pub(super) sent: bool,
+    /// It was not sent again because the provider's breaker is open.
+    pub(super) blocked: bool,
     /// Part of the answer was forwarded: no retry is possible.
     pub(super) streamed: bool,
 }
 
-impl RetryLoop<'_, '_> {
+impl<'c, 'd> RetryLoop<'c, 'd> {
+    /// The attempts of an admitted call.
+    pub(super) fn new(
+        call: &'c ProfileCall<'d>,
+        pieces: Option<&'c mpsc::Sender<AnswerPiece>>,
+        tokens: u64,
+        charges: Arc<[BucketCharge]>,
+        in_flight: InFlight,
+    ) -> Self {
+        let (in_flight, attempts) = (Some(in_flight), 0);
+        let (sent, blocked, streamed) = (false, false, false);
+        Self { call, pieces, tokens, charges, in_flight, attempts, sent, blocked, streamed }
+    }
+
     /// Asks until an answer arrives or a retry cannot help.
     pub(super) async fn run(&mut self, question: &Question) -> Result<Answer, AskError> {
-        let (inner, upstream) = (self.call.inner, &self.call.entry.upstream);
-        let (mut attempt, mut before) = (0, None);
+        let mut attempt = 0;
+        let mut admitted = self.in_flight.take();
         loop {
-            // If it cannot be sent again, the previous error says more.
-            let in_flight = match self.in_flight.take() {
-                Some(in_flight) => Ok(in_flight),
-                None => upstream.send(self.tokens, question.until).await,
+            let in_flight = match admitted.take() {
+                Some(in_flight) if Instant::now() < question.until => in_flight,
+                _ => return Err(AskError::not_sent("the deadline passed before the question was sent")),
             };
-            let in_flight = in_flight.map_err(|error| before.take().unwrap_or(error))?;
             attempt += 1;
             self.attempts += 1;
+            // A provider that does not know better has sent it.
+            question.sent.set(true);
             let result = self.attempt(question).await;
-            in_flight.record(&result);
             let error = match result {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
+                Err(error) if error.retry == Retryability::NotSent && question.until <= Instant::now() => {
+                    // Our own deadline says nothing about the provider.
+                    return Err(error);
+                }
+                result => {
+                    in_flight.record(question, &result);
+                    self.sent |= !matches!(&result, Err(error) if error.retry == Retryability::NotSent);
+                    match result {
+                        Ok(answer) => return Ok(answer),
+                        Err(error) => error,
+                    }
+                }
             };
+            // While it waits, it is not in flight.
+            question.sent.set(error.billing != BillingStatus::Nothing);
             let (now, jitter) = (Instant::now(), jitter(&question.request_id, attempt));
-            match inner.retry_policy.decide(attempt, &error, now, question.until, jitter) {
+            match self.call.inner.retry_policy.decide(attempt, &error, now, question.until, jitter) {
                 RetryDecision::Retry { after } if !self.streamed => self.back_off(after).await,
                 _ => return Err(error),
             }
-            let reservation =
-                inner.limiter.take(self.retry_charges(), question.until, WhenPoolFull::Wait).await;
-            match reservation {
-                // Every attempt counts against the request limit, whatever its result.
-                Ok(reservation) => drop(reservation),
+            // If it cannot be sent again, the previous error says more, and the breaker knows when.
+            match self.readmit(question).await {
+                Ok(in_flight) => admitted = Some(in_flight),
+                Err(AdmissionError::Rejected(blocked)) => {
+                    self.blocked = blocked.code == Code::ProviderError;
+                    let retry_after = error.retry_after.max(blocked.retry_after);
+                    return Err(AskError { retry_after, ..error });
+                }
                 Err(_) => return Err(error),
             }
-            before = Some(error);
+        }
+    }
+
+    /// Admits a retry: the breaker, then one request of the limits.
+    async fn readmit(&self, question: &Question) -> Result<InFlight, AdmissionError> {
+        let wait = YieldingWait { run: None, until: question.until };
+        loop {
+            let in_flight = self.call.pass_breaker(question, self.tokens, wait).await?;
+            // Every attempt counts against the request limit, whatever its result.
+            let taking =
+                self.call.inner.limiter.take(self.retry_charges(), question.until, WhenPoolFull::Wait);
+            drop(taking.await.map_err(|error| AskError::new(Code::RateLimited, error.to_string()))?);
+            if in_flight.is_valid() {
+                return Ok(in_flight);
+            }
         }
     }
 

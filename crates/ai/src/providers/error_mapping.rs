@@ -111,15 +111,14 @@ pub(crate) fn deadline_exceeded() -> AskError {
 
 /// The deadline passed before the question was sent.
 pub(crate) fn deadline_before_send() -> AskError {
-    AskError::new(Code::Timeout, "no connection before the deadline; the question was not sent")
+    AskError::not_sent("no connection before the deadline; the question was not sent")
 }
 
 impl From<HttpError> for AskError {
     fn from(broken: HttpError) -> Self {
         let message = match broken {
             HttpError::NotSent(why) => {
-                let unsent = Self::new(Code::ProviderError, format!("no connection: {why}"));
-                return Self { retry: Retryability::NotSent, ..unsent };
+                return Self::not_sent(format!("no connection: {why}"));
             }
             HttpError::Lost(why) => format!("the connection broke: {why}"),
             HttpError::TooLarge(max) => format!("the answer is larger than {} MB", max >> 20),

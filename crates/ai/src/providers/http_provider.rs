@@ -17,8 +17,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::error_mapping::{self, Redactor};
 use super::provider_adapter::{Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser};
 use crate::chat::AnswerPiece;
-use crate::http::{Http, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, SentFlag, headroom};
-use crate::model_api::{Answer, AskError, BillingStatus, Code, Headroom, Provider, Question};
+use crate::http::{Http, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, headroom};
+use crate::model_api::{Answer, AskError, BillingStatus, Code, Headroom, Provider, Question, SentFlag};
 use crate::sse::{DecodedEvent, EventDecoder, Framing};
 
 /// How long to wait for the body of an error response.
@@ -41,9 +41,10 @@ pub(crate) struct HttpProvider<D> {
 #[async_trait]
 impl<D: ProviderAdapter> Provider for HttpProvider<D> {
     async fn ask(&self, question: &Question) -> Result<Answer, AskError> {
-        let sent = SentFlag::default();
-        let asking = pin!(self.ask_complete(question, &sent));
-        within(question.until, &sent, asking).await
+        let sent = &question.sent;
+        sent.set(false);
+        let asking = pin!(self.ask_complete(question));
+        within(question.until, sent, asking).await
     }
 
     async fn stream(
@@ -51,19 +52,20 @@ impl<D: ProviderAdapter> Provider for HttpProvider<D> {
         question: &Question,
         pieces: &mpsc::Sender<AnswerPiece>,
     ) -> Result<Answer, AskError> {
-        let (began, sent) = (Instant::now(), SentFlag::default());
-        let sending = pin!(self.send(question, ResponseMode::Stream, &sent));
-        let response = within(question.until, &sent, sending).await?;
+        let (began, sent) = (Instant::now(), &question.sent);
+        sent.set(false);
+        let sending = pin!(self.send(question, ResponseMode::Stream));
+        let response = within(question.until, sent, sending).await?;
         let headroom = headroom(&response.headers);
         if is_complete::<D>(&response.headers) {
             let reading = pin!(self.read_as_pieces(response, pieces));
-            let draft = within(question.until, &sent, reading).await?;
+            let draft = within(question.until, sent, reading).await?;
             return self.finish(question, draft, began, headroom);
         }
         let mut stream =
             AnswerReader::new(self.piece_format(question), D::FRAMING, self.adapter.stream_parser());
         let reading = Box::pin(self.read_stream(response, &mut stream, pieces));
-        let ended = within(question.until, &sent, reading).await;
+        let ended = within(question.until, sent, reading).await;
         let draft = stream.draft;
         let error = match ended {
             Ok(StreamEnd::Closed(why)) if draft.finish.is_none() => {
@@ -96,23 +98,18 @@ async fn within<T>(
     work: impl Future<Output = Result<T, AskError>>,
 ) -> Result<T, AskError> {
     if Instant::now() >= until {
-        let message = "the deadline passed before the question was sent";
-        return Err(AskError::new(Code::Timeout, message));
+        return Err(error_mapping::deadline_before_send());
     }
     let late = || {
-        if sent.is_sent() {
-            error_mapping::deadline_exceeded()
-        } else {
-            error_mapping::deadline_before_send()
-        }
+        if sent.is_set() { error_mapping::deadline_exceeded() } else { error_mapping::deadline_before_send() }
     };
     timeout_at(until, work).await.unwrap_or_else(|_| Err(late()))
 }
 
 impl<D: ProviderAdapter> HttpProvider<D> {
-    async fn ask_complete(&self, question: &Question, sent: &SentFlag) -> Result<Answer, AskError> {
+    async fn ask_complete(&self, question: &Question) -> Result<Answer, AskError> {
         let began = Instant::now();
-        let response = self.send(question, ResponseMode::Complete, sent).await?;
+        let response = self.send(question, ResponseMode::Complete).await?;
         let headroom = headroom(&response.headers);
         let (draft, body) = self.read(response).await?;
         let answer = self.finish(question, draft, began, headroom)?;
@@ -207,12 +204,7 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         Ok(self.adapter.health(&self.model, &status))
     }
 
-    async fn send(
-        &self,
-        question: &Question,
-        mode: ResponseMode,
-        sent: &SentFlag,
-    ) -> Result<HttpResponse, AskError> {
+    async fn send(&self, question: &Question, mode: ResponseMode) -> Result<HttpResponse, AskError> {
         let model = self.model(question);
         if model.is_empty() {
             return Err(AskError::new(
@@ -223,7 +215,7 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         let path = self.adapter.path(model, question, mode)?;
         let body = self.body(model, question, mode)?;
         let request = self.request(Method::POST, &path, body)?;
-        self.require_success(self.http.send_with_flag(request, sent).await?).await
+        self.require_success(self.http.send_with_flag(request, &question.sent).await?).await
     }
 
     /// The request body: the client's original, or a translation that loses nothing.

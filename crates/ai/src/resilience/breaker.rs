@@ -1,132 +1,168 @@
-//! Circuit breakers: stop sending to an endpoint or with a key while that cannot succeed.
+//! Circuit breakers: stop sending while that cannot succeed.
 //!
-//! Pure: results and times come in, decisions go out. A [`Breaker`] guards an endpoint and opens
-//! when the provider fails repeatedly; a [`CreditBreaker`] guards a key and opens when its credit is
-//! exhausted. When its time is over, one question is sent as a probe, and its result decides.
+//! Pure: results and times come in, decisions go out. A [`Breaker`] guards a model behind an
+//! endpoint and a credential, and opens when the provider fails repeatedly; a [`CreditBreaker`]
+//! guards a key and opens when its credit is exhausted. When its time is over, probes are sent, and
+//! their results decide.
 
 use std::time::Duration;
 
-use longshore::exponential_delay;
+use longshore::{exponential_delay, half_jitter};
 use tokio::time::Instant;
 
 use crate::model_api::{AskError, Code, Retryability};
 
-/// Whether a question may be sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Allow {
-    /// Yes.
-    Yes,
-    /// Yes, as the only one: others wait for its result.
-    Probe,
-    /// Not before this time. Then check again.
-    WaitUntil(Instant),
-}
-
 /// Consecutive failures that open a [`Breaker`].
 const MAX_FAILURES: u32 = 5;
 
-/// How long a [`Breaker`] stays open at first; doubled after each failed probe.
-const OPEN_TIME: Duration = Duration::from_secs(5);
+/// Different requests that have to fail before a [`Breaker`] opens, or opens again: one request that
+/// always fails says nothing about others.
+const MIN_REQUESTS: usize = 3;
 
-/// Longest time that a [`Breaker`] stays open.
-const MAX_OPEN_TIME: Duration = Duration::from_secs(120);
+/// How long a [`Breaker`] stays open at first; doubled after each failed round of probes.
+const OPEN_TIME: Duration = Duration::from_millis(500);
 
-/// How often an open [`CreditBreaker`] admits a probe: shows whether the key has credit again.
-const CREDIT_PROBE_INTERVAL: Duration = Duration::from_secs(15 * 60);
+/// Longest time that a [`Breaker`] stays open: after an outage, work continues within this time.
+const MAX_OPEN_TIME: Duration = Duration::from_secs(30);
 
-/// How long to wait for a probe's result. After that, a probe without a result (its caller was
-/// dropped) no longer blocks. Also how soon another probe follows an inconclusive one of a
-/// [`CreditBreaker`].
-const PROBE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Probes of a half-open [`Breaker`] in flight.
+const MAX_PROBES: usize = 3;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
-    #[default]
-    Closed,
+/// How long further questions wait for the results of probes. Models may take minutes to answer.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a question passed a [`Breaker`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// The breaker was closed.
+    Free,
+    /// As a probe of this round.
+    Probe(u32),
+}
+
+/// Why a [`Breaker`] admits no question now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BreakerWait {
     /// Nothing is sent before this time.
     Open(Instant),
-    /// A probe is in flight; without a result, another one is sent at this time.
+    /// Probes are in flight. Without their results, others are sent at this time.
     Probing(Instant),
 }
 
-impl State {
-    /// Admits a probe when it is due.
-    fn allow(&mut self, now: Instant) -> Allow {
-        match *self {
-            Self::Closed => Allow::Yes,
-            Self::Open(until) | Self::Probing(until) if now < until => Allow::WaitUntil(until),
-            Self::Open(_) | Self::Probing(_) => {
-                *self = Self::Probing(now + PROBE_TIMEOUT);
-                Allow::Probe
-            }
-        }
-    }
-
-    /// A probe was admitted and not sent: the next question may be one.
-    fn cancel_probe(&mut self, now: Instant) {
-        if matches!(self, Self::Probing(_)) {
-            *self = Self::Open(now);
-        }
-    }
-
-    fn open_until(self) -> Option<Instant> {
-        match self {
-            Self::Closed => None,
-            Self::Open(until) | Self::Probing(until) => Some(until),
-        }
-    }
-}
-
-/// Guards an endpoint.
-#[derive(Debug, Clone, Default)]
+/// Guards a model behind an endpoint and a credential.
+#[derive(Debug, Default)]
 pub(crate) struct Breaker {
-    state: State,
-    /// Consecutive failures.
-    failures: u32,
+    state: BreakerState,
+    /// Rounds of probes so far.
+    round: u32,
     /// How often it opened without closing in between.
     opened: u32,
 }
 
+#[derive(Debug)]
+enum BreakerState {
+    /// Counts consecutive failures, and the hashes of the requests that failed.
+    Closed { failures: u32, requests: Vec<u64> },
+    /// Nothing is sent before this time.
+    Open(Instant),
+    /// Probes are sent: how many are in flight, and the hashes of the requests that failed.
+    HalfOpen { since: Instant, in_flight: usize, failed: Vec<u64> },
+}
+
+impl Default for BreakerState {
+    fn default() -> Self {
+        Self::Closed { failures: 0, requests: Vec::new() }
+    }
+}
+
 impl Breaker {
-    /// Whether a question may be sent now.
-    pub(crate) fn allow(&mut self, now: Instant) -> Allow {
-        self.state.allow(now)
-    }
-
-    /// An admitted question was not sent.
-    pub(crate) fn cancel_probe(&mut self, now: Instant) {
-        self.state.cancel_probe(now);
-    }
-
-    /// Records a question's result. Any response shows that the provider works, unless it reports a
-    /// failure. Our own timeout says nothing about the provider, except for a probe.
-    pub(crate) fn record<T>(&mut self, result: Result<T, &AskError>, now: Instant) {
-        let failed = result.as_ref().err().is_some_and(|error| provider_failed(error));
-        let silent = result.as_ref().err().is_some_and(|error| error.code == Code::Timeout);
-        match self.state {
-            State::Closed if failed => {
-                self.failures += 1;
-                if self.failures >= MAX_FAILURES {
-                    self.open(now);
-                }
+    /// Admits a question. Each admitted question ends by [`Breaker::record`] or
+    /// [`Breaker::release`].
+    pub(crate) fn admit(&mut self, now: Instant) -> Result<Pass, BreakerWait> {
+        match &mut self.state {
+            BreakerState::Closed { .. } => return Ok(Pass::Free),
+            BreakerState::Open(until) if now < *until => return Err(BreakerWait::Open(*until)),
+            BreakerState::HalfOpen { in_flight, failed, .. } if *in_flight + failed.len() < MAX_PROBES => {
+                *in_flight += 1;
+                return Ok(Pass::Probe(self.round));
             }
-            State::Closed if silent => {}
-            State::Probing(_) if failed || silent => self.open(now),
-            // Sent before it opened: no new information.
-            State::Open(_) if failed || silent => {}
-            _ => (self.state, self.failures, self.opened) = (State::Closed, 0, 0),
+            BreakerState::HalfOpen { since, .. } if now < *since + PROBE_TIMEOUT => {
+                return Err(BreakerWait::Probing(*since + PROBE_TIMEOUT));
+            }
+            BreakerState::Open(_) | BreakerState::HalfOpen { .. } => {}
+        }
+        self.round = self.round.wrapping_add(1);
+        self.state = BreakerState::HalfOpen { since: now, in_flight: 1, failed: Vec::new() };
+        Ok(Pass::Probe(self.round))
+    }
+
+    /// A question ended without a result that says something about the provider: it was not sent,
+    /// or its caller left. Another question may be the probe.
+    pub(crate) fn release(&mut self, pass: Pass) {
+        if let (BreakerState::HalfOpen { in_flight, .. }, Pass::Probe(round)) = (&mut self.state, pass)
+            && round == self.round
+        {
+            *in_flight = in_flight.saturating_sub(1);
         }
     }
 
-    /// Until when nothing is sent; `None` if it is closed.
-    pub(crate) fn open_until(&self) -> Option<Instant> {
-        self.state.open_until()
+    /// Records the result of a question, of which `request` is a hash. Any response shows that the
+    /// provider works, unless it reports a failure. Our own deadline says nothing about the
+    /// provider, except for a probe.
+    pub(crate) fn record<T>(&mut self, pass: Pass, request: u64, result: Result<T, &AskError>, now: Instant) {
+        self.release(pass);
+        let error = match result {
+            Err(error) if provider_failed(error) || error.provider_status.is_none() => error,
+            _ => return (self.state, self.opened) = (BreakerState::default(), 0),
+        };
+        let failed = provider_failed(error);
+        match &mut self.state {
+            BreakerState::Closed { failures, requests } if failed => {
+                *failures = failures.saturating_add(1);
+                add_distinct(requests, request);
+                if *failures >= MAX_FAILURES && requests.len() >= MIN_REQUESTS {
+                    self.open(now, request);
+                }
+            }
+            BreakerState::HalfOpen { failed: requests, .. }
+                if pass == Pass::Probe(self.round) && (failed || error.code == Code::Timeout) =>
+            {
+                add_distinct(requests, request);
+                if requests.len() >= MIN_REQUESTS {
+                    self.open(now, request);
+                }
+            }
+            // Sent before it opened, or in an earlier round: no new information.
+            _ => {}
+        }
     }
 
-    fn open(&mut self, now: Instant) {
-        let rest = exponential_delay(OPEN_TIME, MAX_OPEN_TIME, self.opened);
+    /// Whether an admitted question may still be sent: it may have waited for something else
+    /// meanwhile.
+    pub(crate) fn is_valid(&self, pass: Pass) -> bool {
+        match self.state {
+            BreakerState::Closed { .. } => true,
+            BreakerState::Open(_) => false,
+            BreakerState::HalfOpen { .. } => pass == Pass::Probe(self.round),
+        }
+    }
+
+    /// Whether questions pass without conditions.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.state, BreakerState::Closed { .. })
+    }
+
+    /// Opens for a time with jitter, so that several processes do not send their probes together.
+    fn open(&mut self, now: Instant, request: u64) {
+        let delay = exponential_delay(OPEN_TIME, MAX_OPEN_TIME, self.opened);
         self.opened = self.opened.saturating_add(1);
-        self.state = State::Open(now + rest);
+        self.state = BreakerState::Open(now + half_jitter(delay, request as f64 / u64::MAX as f64));
+    }
+}
+
+fn add_distinct(requests: &mut Vec<u64>, request: u64) {
+    if requests.len() < MIN_REQUESTS && !requests.contains(&request) {
+        requests.push(request);
     }
 }
 
@@ -136,41 +172,72 @@ fn provider_failed(error: &AskError) -> bool {
     error.code == Code::ProviderError && error.retry != Retryability::AfterTopUp && !ours
 }
 
+/// How often an open [`CreditBreaker`] admits a probe: shows whether the key has credit again.
+const CREDIT_PROBE_INTERVAL: Duration = Duration::from_secs(15 * 60);
+
+/// How soon another probe of a [`CreditBreaker`] follows one without a conclusive result.
+const CREDIT_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
+
 /// Guards a key.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct CreditBreaker {
-    state: State,
+    state: CreditState,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+enum CreditState {
+    #[default]
+    Closed,
+    /// Nothing is sent before this time.
+    Open(Instant),
+    /// A probe is in flight; without a result, another one is sent at this time.
+    Probing(Instant),
 }
 
 impl CreditBreaker {
-    /// Whether a question may be sent with the key now.
-    pub(crate) fn allow(&mut self, now: Instant) -> Allow {
-        self.state.allow(now)
+    /// Admits a question, or returns when to try again.
+    pub(crate) fn admit(&mut self, now: Instant) -> Result<CreditPass, Instant> {
+        match self.state {
+            CreditState::Closed => Ok(CreditPass { is_probe: false }),
+            CreditState::Open(until) | CreditState::Probing(until) if now < until => Err(until),
+            CreditState::Open(_) | CreditState::Probing(_) => {
+                self.state = CreditState::Probing(now + CREDIT_PROBE_TIMEOUT);
+                Ok(CreditPass { is_probe: true })
+            }
+        }
     }
 
-    /// An admitted question was not sent.
-    pub(crate) fn cancel_probe(&mut self, now: Instant) {
-        self.state.cancel_probe(now);
+    /// A question ended without a result. If it was the probe, the next one may be it.
+    pub(crate) fn release(&mut self, pass: CreditPass, now: Instant) {
+        if pass.is_probe && matches!(self.state, CreditState::Probing(_)) {
+            self.state = CreditState::Open(now);
+        }
     }
 
     /// Records a question's result. Only an answer shows that there is credit again.
     pub(crate) fn record<T>(&mut self, result: Result<T, &AskError>, now: Instant) {
         match (result, self.state) {
             (Err(error), _) if error.retry == Retryability::AfterTopUp => {
-                self.state = State::Open(now + CREDIT_PROBE_INTERVAL);
+                self.state = CreditState::Open(now + CREDIT_PROBE_INTERVAL);
             }
-            (Err(_), State::Probing(_)) => {
-                self.state = State::Open(now + PROBE_TIMEOUT);
+            (Err(_), CreditState::Probing(_)) => {
+                self.state = CreditState::Open(now + CREDIT_PROBE_TIMEOUT);
             }
             (Err(_), _) => {}
-            (Ok(_), _) => self.state = State::Closed,
+            (Ok(_), _) => self.state = CreditState::Closed,
         }
     }
 
-    /// Until when nothing is sent; `None` if it is closed.
-    pub(crate) fn open_until(&self) -> Option<Instant> {
-        self.state.open_until()
+    /// Whether the key has credit, as far as is known.
+    pub(crate) fn is_closed(&self) -> bool {
+        matches!(self.state, CreditState::Closed)
     }
+}
+
+/// How a question passed a [`CreditBreaker`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct CreditPass {
+    is_probe: bool,
 }
 
 #[cfg(test)]
@@ -189,31 +256,45 @@ mod tests {
         error(Code::ProviderError, Retryability::Later, 529)
     }
 
+    /// Hashes at the end of the range, so that the open times have no jitter.
+    fn request(number: u64) -> u64 {
+        u64::MAX - number
+    }
+
+    fn fail(breaker: &mut Breaker, number: u64, now: Instant) {
+        let pass = breaker.admit(now).unwrap();
+        breaker.record::<()>(pass, request(number), Err(&down()), now);
+    }
+
+    /// Until when it is open. It may not be closed.
+    fn open_until(breaker: &Breaker) -> Instant {
+        let BreakerState::Open(until) = breaker.state else { panic!("{breaker:?}") };
+        until
+    }
+
     fn broken(now: Instant) -> Breaker {
         let mut breaker = Breaker::default();
-        for _ in 0..5 {
-            assert_eq!(breaker.allow(now), Allow::Yes);
-            breaker.record::<()>(Err(&down()), now);
-        }
+        (0..5).for_each(|number| fail(&mut breaker, number, now));
+        open_until(&breaker);
         breaker
     }
 
     #[test]
-    fn it_opens_after_failures_in_a_row_and_not_before() {
+    fn it_opens_after_five_failures_in_a_row_of_three_requests() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         for _ in 0..20 {
-            for _ in 0..4 {
-                breaker.record::<()>(Err(&down()), now);
-            }
-            breaker.record(Ok(()), now);
+            (0..4).for_each(|number| fail(&mut breaker, number, now));
+            breaker.record(Pass::Free, 0, Ok(()), now);
         }
-        assert_eq!((breaker.allow(now), breaker.open_until()), (Allow::Yes, None));
-        assert_eq!(broken(now).allow(now), Allow::WaitUntil(now + seconds(5)));
+        (0..50).for_each(|number| fail(&mut breaker, number % 2, now));
+        assert!(breaker.is_closed(), "two requests that always fail do not open it");
+        fail(&mut breaker, 2, now);
+        assert!(breaker.admit(now).is_err());
     }
 
     #[test]
-    fn what_is_our_own_fault_or_a_limit_or_our_deadline_never_opens_it() {
+    fn an_invalid_request_or_a_limit_or_a_deadline_never_opens_it() {
         let now = Instant::now();
         let mut breaker = Breaker::default();
         for error in [
@@ -223,104 +304,121 @@ mod tests {
             error(Code::ProviderError, Retryability::Later, 409),
             error(Code::RateLimited, Retryability::AfterTopUp, 429),
             AskError::new(Code::Timeout, ""),
+            AskError::new(Code::Internal, ""),
         ] {
-            (0..50).for_each(|_| breaker.record::<()>(Err(&error), now));
-            assert_eq!(breaker.allow(now), Allow::Yes, "{error}");
+            (0..50).for_each(|number| breaker.record::<()>(Pass::Free, number, Err(&error), now));
+            assert!(breaker.is_closed(), "{error}");
         }
         let unreachable = AskError { retry: Retryability::NotSent, provider_status: None, ..down() };
-        (0..5).for_each(|_| breaker.record::<()>(Err(&unreachable), now));
-        assert!(breaker.open_until().is_some(), "a provider that cannot be reached has failed");
+        (0..5).for_each(|number| breaker.record::<()>(Pass::Free, number, Err(&unreachable), now));
+        assert!(!breaker.is_closed(), "a provider that cannot be reached has failed");
     }
 
     #[test]
-    fn one_probe_decides_and_the_rest_grows_until_one_succeeds() {
+    fn three_probes_decide_and_the_open_time_grows_until_one_succeeds() {
         let mut now = Instant::now();
         let mut breaker = broken(now);
-        for rest in [5, 10, 20, 40, 80, 120, 120] {
-            assert_eq!(breaker.allow(now), Allow::WaitUntil(now + seconds(rest)));
-            now += seconds(rest);
-            assert_eq!(breaker.allow(now), Allow::Probe);
-            assert!(matches!(breaker.allow(now), Allow::WaitUntil(_)), "one at a time");
-            breaker.record::<()>(Err(&down()), now);
+        for millis in [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000] {
+            let until = open_until(&breaker);
+            let open_time = until - now;
+            assert!(open_time.abs_diff(Duration::from_millis(millis)) < Duration::from_micros(1));
+            assert_eq!(breaker.admit(now), Err(BreakerWait::Open(until)));
+            now = until;
+            let probes = [0; 3].map(|_| breaker.admit(now).unwrap());
+            assert!(probes.iter().all(|pass| matches!(pass, Pass::Probe(_))));
+            assert_eq!(breaker.admit(now), Err(BreakerWait::Probing(now + PROBE_TIMEOUT)));
+            for (number, pass) in probes.into_iter().enumerate() {
+                breaker.record::<()>(pass, request(number as u64), Err(&down()), now);
+            }
         }
-        now += seconds(120);
-        assert_eq!(breaker.allow(now), Allow::Probe);
-        breaker.record(Ok(()), now);
-        assert_eq!(breaker.allow(now), Allow::Yes);
-        assert_eq!(broken(now).open_until(), Some(now + seconds(5)), "and it begins anew");
+        now = open_until(&breaker);
+        let probes = [0; 2].map(|_| breaker.admit(now).unwrap());
+        breaker.record::<()>(probes[0], request(0), Err(&down()), now);
+        breaker.record(probes[1], request(1), Ok(()), now);
+        assert_eq!(breaker.admit(now), Ok(Pass::Free), "one success outweighs a failure");
+        assert!(breaker.is_valid(probes[0]));
     }
 
     #[test]
-    fn a_probe_that_is_refused_for_another_reason_shows_that_the_provider_lives() {
+    fn one_request_that_always_fails_does_not_open_it_again() {
         let now = Instant::now();
-        for (error, lives) in [
+        let mut breaker = broken(now);
+        let now = open_until(&breaker);
+        (0..20).for_each(|_| fail(&mut breaker, 7, now));
+        let pass = breaker.admit(now).unwrap();
+        breaker.record(pass, request(8), Ok(()), now);
+        assert!(breaker.is_closed());
+    }
+
+    #[test]
+    fn a_probe_that_is_rejected_for_another_reason_shows_that_the_provider_works() {
+        let now = Instant::now();
+        for (error, works) in [
             (error(Code::RateLimited, Retryability::Later, 429), true),
             (error(Code::InvalidRequest, Retryability::Never, 400), true),
             (AskError::new(Code::Timeout, ""), false),
+            (AskError::new(Code::Internal, ""), false),
         ] {
             let mut breaker = broken(now);
-            assert_eq!(breaker.allow(now + seconds(5)), Allow::Probe);
-            breaker.record::<()>(Err(&error), now + seconds(6));
-            assert_eq!(breaker.allow(now + seconds(6)) == Allow::Yes, lives, "{error}");
+            let pass = breaker.admit(now + seconds(1)).unwrap();
+            breaker.record::<()>(pass, 1, Err(&error), now + seconds(1));
+            assert_eq!(breaker.is_closed(), works, "{error}");
         }
     }
 
     #[test]
-    fn a_probe_whose_caller_left_blocks_nobody_for_ever() {
+    fn a_dropped_probe_frees_its_place_and_slow_probes_block_nothing_for_long() {
         let now = Instant::now();
         let mut breaker = broken(now);
-        assert_eq!(breaker.allow(now + seconds(5)), Allow::Probe);
-        assert_eq!(breaker.allow(now + seconds(64)), Allow::WaitUntil(now + seconds(65)));
-        assert_eq!(breaker.allow(now + seconds(65)), Allow::Probe);
+        assert!(!breaker.is_valid(Pass::Free));
+        let now = now + seconds(1);
+        let probes = [0; 3].map(|_| breaker.admit(now).unwrap());
+        assert!(breaker.admit(now).is_err());
+        breaker.release(probes[0]);
+        let Ok(Pass::Probe(round)) = breaker.admit(now) else { panic!("{breaker:?}") };
+        assert!(breaker.is_valid(probes[0]) && !breaker.is_valid(Pass::Free));
+        let later = now + PROBE_TIMEOUT;
+        assert_eq!(breaker.admit(later), Ok(Pass::Probe(round + 1)));
+        breaker.release(probes[1]);
+        (0..2).for_each(|_| assert!(breaker.admit(later).is_ok()));
+        assert!(breaker.admit(later).is_err(), "a probe of the last round frees no place of this one");
+        breaker.record::<()>(probes[2], 0, Err(&down()), later);
+        breaker.record(probes[1], 1, Ok(()), later);
+        assert!(breaker.is_closed(), "a late answer is an answer");
     }
 
     #[test]
-    fn a_probe_that_was_not_sent_blocks_nobody() {
-        let (now, mut money) = (Instant::now(), CreditBreaker::default());
-        let mut breaker = broken(now);
-        breaker.cancel_probe(now);
-        assert_eq!(breaker.open_until(), Some(now + seconds(5)), "it was none");
-        assert_eq!(breaker.allow(now + seconds(5)), Allow::Probe);
-        breaker.cancel_probe(now + seconds(6));
-        assert_eq!(breaker.allow(now + seconds(6)), Allow::Probe);
-        money.record::<()>(Err(&error(Code::RateLimited, Retryability::AfterTopUp, 429)), now);
-        assert_eq!(money.allow(now + seconds(900)), Allow::Probe);
-        money.cancel_probe(now + seconds(900));
-        assert_eq!(money.allow(now + seconds(900)), Allow::Probe);
-    }
-
-    #[test]
-    fn failures_of_questions_that_were_out_when_it_opened_change_nothing() {
+    fn failures_of_questions_that_were_in_flight_when_it_opened_change_nothing() {
         let now = Instant::now();
         let mut breaker = broken(now);
-        (0..30).for_each(|_| breaker.record::<()>(Err(&down()), now + seconds(1)));
-        assert_eq!(breaker.open_until(), Some(now + seconds(5)));
-        breaker.record(Ok(()), now + seconds(2));
-        assert_eq!(breaker.allow(now + seconds(2)), Allow::Yes, "but an answer is an answer");
+        let until = open_until(&breaker);
+        (0..30).for_each(|number| breaker.record::<()>(Pass::Free, number, Err(&down()), now));
+        assert_eq!(open_until(&breaker), until);
+        breaker.record(Pass::Free, 0, Ok(()), now);
+        assert!(breaker.is_closed(), "but an answer is an answer");
     }
 
     #[test]
-    fn a_key_without_money_is_tried_seldom_until_somebody_has_paid() {
+    fn a_key_without_credit_is_probed_rarely_until_it_is_topped_up() {
         let now = Instant::now();
         let mut breaker = CreditBreaker::default();
         (0..50).for_each(|_| breaker.record::<()>(Err(&down()), now));
-        assert_eq!(breaker.allow(now), Allow::Yes, "only money counts");
+        assert!(breaker.is_closed(), "only credit counts");
 
         let unpaid = error(Code::RateLimited, Retryability::AfterTopUp, 429);
         breaker.record::<()>(Err(&unpaid), now);
-        assert_eq!(breaker.allow(now), Allow::WaitUntil(now + seconds(900)));
-        assert_eq!(breaker.allow(now + seconds(900)), Allow::Probe);
+        assert_eq!(breaker.admit(now), Err(now + seconds(900)));
+        let probe = breaker.admit(now + seconds(900)).unwrap();
+        breaker.release(probe, now + seconds(900));
+        assert_eq!(breaker.admit(now + seconds(900)), Ok(probe), "the first one was not sent");
         breaker.record::<()>(Err(&down()), now + seconds(901));
-        assert_eq!(
-            breaker.open_until(),
-            Some(now + seconds(961)),
-            "the answer did not say that credit is exhausted"
-        );
-        assert_eq!(breaker.allow(now + seconds(961)), Allow::Probe);
+        let inconclusive = Err(now + seconds(961));
+        assert_eq!(breaker.admit(now + seconds(901)), inconclusive, "it did not mention credit");
+        assert_eq!(breaker.admit(now + seconds(961)), Ok(probe));
         breaker.record::<()>(Err(&unpaid), now + seconds(962));
-        assert_eq!(breaker.open_until(), Some(now + seconds(1862)));
-        assert_eq!(breaker.allow(now + seconds(1862)), Allow::Probe);
+        assert_eq!(breaker.admit(now + seconds(962)), Err(now + seconds(1862)));
+        assert_eq!(breaker.admit(now + seconds(1862)), Ok(probe));
         breaker.record(Ok(()), now + seconds(1863));
-        assert_eq!(breaker.allow(now + seconds(1863)), Allow::Yes);
+        assert!(breaker.is_closed());
     }
 }

@@ -8,9 +8,9 @@ mod retry_policy;
 mod token_lease;
 
 pub use adaptive_concurrency::{AdaptiveConcurrency, Gauge, GaugeGuard};
-pub(crate) use breaker::{Allow, Breaker, CreditBreaker};
+pub(crate) use breaker::{Breaker, BreakerWait, CreditBreaker, CreditPass, Pass};
 pub use limiter::{LimitError, Limiter, TokenReservation};
-pub(crate) use provider_quota::ProviderQuota;
+pub(crate) use provider_quota::{Allow, ProviderQuota};
 pub use retry_policy::{CallRetryPolicy, RetryDecision};
 pub use token_lease::{BucketCharge, Measure};
 pub(crate) use token_lease::{LeasePart, TokenLease};

@@ -9,7 +9,15 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::model_api::{Headroom, RemainingLimit};
-use crate::resilience::Allow;
+
+/// Whether a question may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Allow {
+    /// Yes.
+    Yes,
+    /// Not before this time. Then check again.
+    WaitUntil(Instant),
+}
 
 /// Below this part of a limit, questions are spread over the time until the reset.
 const SPREAD_BELOW: f64 = 0.1;
@@ -53,6 +61,13 @@ impl ProviderQuota {
     pub(crate) fn allow(&self, now: Instant, tokens: u64) -> Allow {
         let waits = [self.requests.wait(now, 1.0), self.tokens.wait(now, tokens as f64)];
         waits.into_iter().flatten().max().map_or(Allow::Yes, Allow::WaitUntil)
+    }
+
+    /// Whether nothing is in flight and no report is valid.
+    pub(crate) fn is_idle(&self, now: Instant) -> bool {
+        [self.requests, self.tokens]
+            .iter()
+            .all(|state| state.out <= 0.0 && state.report.is_none_or(|report| report.full <= now))
     }
 
     /// Records that a question was sent. The caller has to record its end: [`ProviderQuota::record_end`].

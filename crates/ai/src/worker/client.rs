@@ -48,7 +48,7 @@ impl RequestClient {
         self.client.send(unit).await
     }
 
-    /// Enqueues a request and waits for its reply. At the deadline it returns a timeout error. A
+    /// Enqueues a request and waits for its reply. At the deadline it returns an error. A
     /// reply that arrives later is discarded.
     pub async fn ask(&self, request: &Request, clock: &dyn Clock) -> Reply {
         let id = match self.submit(request, clock.now()).await {
@@ -68,8 +68,10 @@ impl RequestClient {
                 }
             },
             Err(WaitError::TimedOut(_)) => {
-                let why = "no reply before the deadline; it may have been billed";
-                Reply::error(request.header(), &AskError::new(Code::Timeout, why), 0)
+                // A worker that starts it now finds that its deadline has passed.
+                let unit = self.client.store().unit(self.client.scope(), id).await;
+                let was_started = !unit.is_ok_and(|unit| unit.attempt == 0 && unit.lost == 0);
+                Reply::error(request.header(), &timed_out("no reply before the deadline", was_started), 0)
             }
             Err(error) => {
                 Reply::error(request.header(), &AskError::new(Code::Internal, error.to_string()), 0)
@@ -120,14 +122,18 @@ fn not_sent(error: &SendError) -> AskError {
     AskError::new(code, message)
 }
 
-/// The error of a unit that ended without a reply. If its deadline passed after it was started, the
-/// question may have been sent.
-fn ended(state: UnitState, why: &str, started: bool) -> AskError {
+/// The error of a request after its deadline. If it was started, its question may have been sent.
+fn timed_out(why: &str, was_started: bool) -> AskError {
+    match was_started {
+        true => AskError::new(Code::Timeout, format!("{why}; it may have been billed")),
+        false => AskError::not_sent(format!("{why}; the question was not sent")),
+    }
+}
+
+/// The error of a unit that ended without a reply.
+fn ended(state: UnitState, why: &str, was_started: bool) -> AskError {
     let code = match state {
-        UnitState::Failed if why.starts_with("deadline") && started => {
-            return AskError::new(Code::Timeout, format!("{why}; it may have been billed"));
-        }
-        UnitState::Failed if why.starts_with("deadline") => Code::Timeout,
+        UnitState::Failed if why.starts_with("deadline") => return timed_out(why, was_started),
         UnitState::Failed if why.starts_with("INVALID_REQUEST") => Code::InvalidRequest,
         _ => Code::Internal,
     };

@@ -85,8 +85,8 @@ impl RequestHandler {
             return self.deliver(context, to, &reply, calls).await;
         }
         let (outcome, parts) = self.ask(context, &request, to.as_ref(), &call).await?;
-        if outcome.yields {
-            return Err(Verdict::Yield);
+        if let Some(deferral) = outcome.deferral_before(call.question.until) {
+            return Err(Verdict::from(deferral).with_calls(outcome.admitted_records()));
         }
         let (reply, calls) = conclude(request.header(), outcome, &call.question).await?;
         let reply = if parts > 0 { reply.numbered_after(parts) } else { reply };
@@ -127,9 +127,7 @@ impl RequestHandler {
         // A little before the unit's own deadline, so that the timeout can still be reported.
         let end = unit.deadline.map_or(end, |deadline| end.min(deadline - REPLY_MARGIN));
         match end.since(self.clock.now()) {
-            Duration::ZERO => {
-                Err(AskError::new(Code::Timeout, "the deadline passed before the question was asked"))
-            }
+            Duration::ZERO => Err(AskError::not_sent("the deadline passed before the question was sent")),
             left => Ok(Instant::now() + left),
         }
     }
@@ -159,7 +157,7 @@ impl RequestHandler {
             biased;
             asked = asking => {
                 let result = asked.0.result.as_ref();
-                if !asked.0.yields {
+                if asked.0.deferral_before(call.question.until).is_none() {
                     out.finish(result.map(drop).map_err(|error| error.code.as_str()));
                 }
                 Ok(asked)

@@ -49,7 +49,10 @@ impl QueuedProvider {
                 let cost = success.cost_picos.unwrap_or_default();
                 InferenceOutcome::unrecorded(Ok(success.into()), cost)
             }
-            ReplyBody::Error(failure) => InferenceOutcome::unrecorded(Err(failure.into()), 0),
+            ReplyBody::Error(failure) => match failure.attempts {
+                0 => InferenceOutcome::not_sent(failure.into()),
+                _ => InferenceOutcome::unrecorded(Err(failure.into()), 0),
+            },
             ReplyBody::Partial(_) => {
                 let why = "received a partial reply instead of the whole";
                 InferenceOutcome::unrecorded(Err(AskError::new(Code::Internal, why)), 0)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore::{AcquireError, CancelReason, OnLost, Permit, Verdict};
-use longshore_ai::{Answer, AskError, Code, Cost, InferenceOutcome, Question, Retryability};
+use longshore_ai::{Answer, AskError, Code, Cost, Deferral, InferenceOutcome, Question, Retryability};
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -18,6 +18,10 @@ const DEFAULT_RESUME_DELAY: Duration = Duration::from_secs(60);
 
 /// How long a row waits after it got no permit of its batch's pool.
 pub(super) const NO_PERMIT_DELAY: Duration = Duration::from_secs(1);
+
+/// How many questions of a row an unavailable provider may reject before they use attempts. A row
+/// that the provider always fails on ends some minutes later, when no other row is left.
+const MAX_REJECTED_QUESTIONS: u32 = 20;
 
 /// An answer and its cost, or the error for POST.
 pub(super) type AskResult = Result<(Answer, Cost), ReplyError>;
@@ -112,9 +116,11 @@ impl<'a> RowExecution<'a> {
         let settled = tokio::select! {
             biased;
             settled = self.ask_past_stale_timeout(step, prompt) => settled,
-            () = stop.cancelled() => return self.on_interrupted(),
+            () = stop.cancelled() => return self.on_interrupted(step),
         };
-        out.finish(settled.result.as_ref().map(drop).map_err(|error| error.code.as_str()));
+        if self.deferral(&settled).is_none() {
+            out.finish(settled.result.as_ref().map(drop).map_err(|error| error.code.as_str()));
+        }
         self.interpret(settled)
     }
 
@@ -162,6 +168,9 @@ impl<'a> RowExecution<'a> {
 
     /// Maps a call's outcome to the row's. Its call records are written in any case.
     pub(super) fn interpret(&mut self, settled: InferenceOutcome) -> Result<AskResult, Verdict> {
+        if let Some(deferral) = self.deferral(&settled) {
+            return Err(self.put_off(deferral, settled));
+        }
         let InferenceOutcome { result, cost_picos, records, duplicate, .. } = settled;
         self.calls.extend(records);
         if let Some(other) = duplicate {
@@ -170,27 +179,49 @@ impl<'a> RowExecution<'a> {
         match result {
             Ok(answer) => Ok(Ok((answer, Cost(cost_picos)))),
             Err(error) if matches!(error.retry, Retryability::AfterTopUp | Retryability::AfterResume) => {
-                Err(self.snooze_until_resumed(&error))
+                // The provider account has no credit, or the tenant was suspended while the row ran:
+                // the row waits until the account is topped up or the tenant resumed.
+                tracing::warn!(unit = %self.row.unit, %error, "a row waits for credit or its tenant");
+                Err(self.snooze(error.retry_after.unwrap_or(DEFAULT_RESUME_DELAY)))
             }
             Err(error) => Ok(Err(error.into())),
         }
     }
 
-    /// The provider account has no credit, or the tenant was suspended while the row ran: the row
-    /// waits until the account is topped up or the tenant resumed, and uses no attempt. The call
-    /// was settled, so the next one has another request id.
-    fn snooze_until_resumed(&self, error: &AskError) -> Verdict {
-        tracing::warn!(unit = %self.row.unit, %error, "a row waits for credit or its tenant");
-        let snooze = Verdict::Snooze(error.retry_after.unwrap_or(DEFAULT_RESUME_DELAY));
+    /// How the row is put off, without an attempt: its question was not sent, or was rejected by a
+    /// provider that is unavailable.
+    fn deferral(&self, settled: &InferenceOutcome) -> Option<Deferral> {
+        let rejected = self.checkpoint.asked + self.unanswered;
+        let blocked = || settled.blocked_deferral().filter(|_| rejected < MAX_REJECTED_QUESTIONS);
+        settled.deferral().or_else(blocked)
+    }
+
+    /// Puts the row off. Only calls that the ledger admitted are written.
+    fn put_off(&mut self, deferral: Deferral, settled: InferenceOutcome) -> Verdict {
+        let Deferral::After(after) = deferral else { return deferral.into() };
+        if let Err(error) = &settled.result {
+            tracing::warn!(unit = %self.row.unit, %error, ?after, "a row is put off");
+        }
+        self.calls.extend(settled.admitted_records());
+        self.snooze(after)
+    }
+
+    /// Runs the row again later, without an attempt. The question has another request id then,
+    /// because its call was settled.
+    fn snooze(&self, after: Duration) -> Verdict {
+        let snooze = Verdict::Snooze(after);
         match self.checkpoint.for_retry(self.unanswered + 1).to_payload() {
             Ok(next) => snooze.with_checkpoint(next),
             Err(why) => Verdict::fail("checkpoint", why),
         }
     }
 
-    /// The run was cancelled with its call in flight. If a repeated call is not wanted (`on_lost =
+    /// The run was cancelled. If its call was in flight and a repeated call is not wanted (`on_lost =
     /// "fail"`), the row ends here.
-    fn on_interrupted(&self) -> Result<AskResult, Verdict> {
+    fn on_interrupted(&self, step: &AiStep) -> Result<AskResult, Verdict> {
+        if step.model_client.reports_sending() && !self.sent.is_set() {
+            return Err(verdict::interrupted());
+        }
         let unit = self.context.unit().id;
         tracing::warn!(%unit, "maybe billed: the run was cancelled with its call in flight");
         let stopping = self.context.cancel_reason() == Some(CancelReason::Stopping);
@@ -208,6 +239,7 @@ impl<'a> RowExecution<'a> {
 
     pub(super) fn question_for(&self, step: &AiStep, prompt: String) -> Question {
         let AiStep { ai, request_schema, .. } = step;
-        ai.question(self.request_id(), prompt, request_schema.clone(), self.deadline)
+        let question = ai.question(self.request_id(), prompt, request_schema.clone(), self.deadline);
+        Question { sent: self.sent.share(), ..question }
     }
 }

@@ -161,6 +161,11 @@ impl ModelClient {
         }
     }
 
+    /// Whether the question's flag says whether it was sent.
+    pub(super) fn reports_sending(&self) -> bool {
+        matches!(self, Self::Local { .. })
+    }
+
     /// Whether a timeout reported `left` before the deadline may be an earlier run's. A repeated
     /// request through the queue is deduplicated and returns the reply of the first.
     pub(super) fn may_be_stale(&self, left: Duration) -> bool {
@@ -178,6 +183,7 @@ fn inference_request(
         unit: Some(unit.id),
         batch: unit.batch.clone(),
         session: Some(context.session()),
+        run: Some(context.clone()),
         ..InferenceRequest::new(unit.tenant.clone(), profile, question)
     }
 }

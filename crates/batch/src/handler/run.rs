@@ -10,7 +10,7 @@ use longshore::{
     Backoff, BatchId, CheckpointError, Clock, Context, Error, HandlerResult, OnLost, SqlValue, Timestamp,
     Verdict,
 };
-use longshore_ai::{Answer, Cost, Gauge, PriceMode, Profile};
+use longshore_ai::{Answer, Cost, Gauge, PriceMode, Profile, SentFlag};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -31,6 +31,8 @@ pub(super) struct RowExecution<'a> {
     pub(super) checkpoint: Checkpoint,
     /// Calls of this run that returned no answer.
     pub(super) unanswered: u32,
+    /// Whether the current question was sent.
+    pub(super) sent: SentFlag,
     /// Outcomes of calls that are not written yet.
     pub(super) calls: Vec<CallRecord>,
     /// When the run stops waiting for an answer.
@@ -63,6 +65,7 @@ impl<'a> RowExecution<'a> {
             clock,
             checkpoint: Checkpoint::from_unit(context.unit()).map_err(checkpoint_error)?,
             unanswered: 0,
+            sent: SentFlag::default(),
             calls: Vec::new(),
             deadline: run_deadline(compiled, now),
             past_deadline: compiled.definition.deadline.is_some_and(|deadline| deadline <= now),

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use longshore::TenantId;
-use longshore::accounts::{CallAdmission, CallRecord, NewCall};
+use longshore::accounts::{BudgetDecision, BudgetState, CallAdmission, CallRecord, NewCall};
+use longshore::{Scope, TenantId};
 
 use super::{AdmissionError, ProfileCall};
 use crate::inference::Inner;
@@ -14,6 +14,24 @@ use crate::inference::profile_cache::ledger_error;
 use crate::model_api::{AskError, Code, Question, Retryability};
 
 impl ProfileCall<'_> {
+    /// Rejects a call that the month's budget cannot pay, before it waits for anything. Reserves
+    /// nothing: what waits must not hold money. Reads the budget only if it was nearly used up when
+    /// the tenant's settings were read.
+    pub(super) async fn require_budget(&self, bound: &CallBound<'_>) -> Result<(), AdmissionError> {
+        let tenant = &self.request.tenant;
+        if !self.inner.profile_cache.tenant(tenant).await?.is_near_budget {
+            return Ok(());
+        }
+        let month = self.inner.ledger.budget(&Scope::Tenant(tenant.clone()), tenant).await;
+        let month = month.map_err(|error| ledger_error(&error))?;
+        // What is reserved may become free again.
+        let spent = BudgetState { reserved_tokens: 0, reserved_picos: 0, ..month };
+        match spent.admit(bound.tokens_in + bound.tokens_out, bound.cost_picos) {
+            BudgetDecision::Exceeded => Err(over_budget(&spent).into()),
+            BudgetDecision::Within | BudgetDecision::NearLimit(_) => Ok(()),
+        }
+    }
+
     /// Journals the call and reserves its tokens and cost. Without a budget and without a unit, the
     /// caller does not wait for the write.
     pub(in crate::inference) async fn reserve_budget(
@@ -60,14 +78,15 @@ impl Inner {
                 Ok(())
             }
             Some(CallAdmission::Duplicate(other)) => Err(AdmissionError::Duplicate(other)),
-            Some(CallAdmission::OverBudget(month)) => {
-                let (tenant, month) = (&month.tenant, &month.month);
-                let message = format!("the budget of tenant `{tenant}` for {month} is used up");
-                Err(AskError::new(Code::OverBudget, message).into())
-            }
+            Some(CallAdmission::OverBudget(month)) => Err(over_budget(&month).into()),
             None => Err(AskError::new(Code::Internal, "the ledger did not answer").into()),
         }
     }
+}
+
+fn over_budget(month: &BudgetState) -> AskError {
+    let BudgetState { tenant, month, .. } = month;
+    AskError::new(Code::OverBudget, format!("the budget of tenant `{tenant}` for {month} is used up"))
 }
 
 /// Usage that has to be added before the next warning, in percent.

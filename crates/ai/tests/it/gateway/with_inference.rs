@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::{ANTHROPIC, GatewayFixture, OPENAI, TOKEN};
 use crate::inference::fixture::{InferenceFixture, tenant};
+use crate::inference::outages::{Mode, SwitchedProvider};
 
 const FINE: &str = "[[answer]]\nreply = 'fine'";
 
@@ -101,6 +102,34 @@ async fn a_limit_that_is_reached_is_told_with_when_to_come_again() {
         let wait: f64 = reply.header("retry-after").unwrap().parse().unwrap();
         assert!(wait > 0.0 && wait <= 61.0, "{wait}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_answered_within_two_seconds_with_when_to_retry() {
+    let setup = InferenceFixture::new();
+    let provider = SwitchedProvider::install(&setup, &["default"], &json!({})).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    let ask = async |path: &str, number: usize| {
+        let mut body = hello("p");
+        body["messages"][0]["content"] = json!(format!("question {number}"));
+        fixture.post(path, body).await
+    };
+    provider.set(Mode::Fail);
+    let mut asked = usize::MAX;
+    while provider.asked() != asked {
+        asked = provider.asked();
+        futures_util::future::join_all((0..10).map(|number| ask(OPENAI, number))).await;
+    }
+    for path in [OPENAI, ANTHROPIC] {
+        let started = tokio::time::Instant::now();
+        let reply = ask(path, 11).await;
+        assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE, "{}", reply.body);
+        assert!(started.elapsed() <= std::time::Duration::from_secs(2));
+        let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+        assert!((1..=30).contains(&wait), "{wait}");
+        assert_eq!(reply.header("x-should-retry"), Some("true"));
+    }
+    assert_eq!(provider.asked(), asked, "the breaker is open");
 }
 
 #[tokio::test]

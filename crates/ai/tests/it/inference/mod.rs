@@ -7,6 +7,7 @@ mod events;
 mod fallbacks;
 pub(crate) mod fixture;
 mod limits;
+pub(crate) mod outages;
 mod passthrough;
 mod profiles;
 mod retries;

@@ -139,9 +139,10 @@ pub(super) async fn a_question_that_is_too_late_is_not_sent(fixture: ProviderFix
     let mut late = question("hi");
     late.until = Instant::now();
     let error = fixture.provider.ask(&late).await.unwrap_err();
-    assert_eq!((error.code, error.billing), (Code::Timeout, BillingStatus::Nothing));
-    assert_eq!(stream(&*fixture.provider, &late).await.0.unwrap_err().code, Code::Timeout);
-    assert_eq!(fixture.provider.health(late.until).await.unwrap_err().code, Code::Timeout);
+    assert_eq!((error.code, error.billing), (Code::ProviderError, BillingStatus::Nothing));
+    assert_eq!(error.retry, Retryability::NotSent);
+    assert_eq!(stream(&*fixture.provider, &late).await.0.unwrap_err().code, Code::ProviderError);
+    assert_eq!(fixture.provider.health(late.until).await.unwrap_err().code, Code::ProviderError);
     assert!(fixture.fake.requests().is_empty());
 }
 

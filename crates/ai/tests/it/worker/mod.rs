@@ -8,6 +8,7 @@ mod errors;
 mod fixture;
 mod invalid_requests;
 mod no_credit;
+mod outages;
 mod prompts;
 mod rate_limit_waits;
 mod replies;
