@@ -25,6 +25,7 @@ pub(crate) async fn run(worker: Arc<WorkerInner>) {
     let mut wait = every;
     loop {
         tokio::select! {
+            biased;
             () = tokio::time::sleep(wait) => {}
             () = heartbeat.worker.session_ended.notified() => {}
         }

@@ -30,6 +30,7 @@ pub(crate) async fn run(worker: Worker) -> Result<WorkerReport, WorkerError> {
     let mut tasks = WorkerTasks::default();
     tasks.start(&worker);
     let ended = tokio::select! {
+        biased;
         () = shut_down(&worker) => Ok(()),
         name = tasks.first_exit() => Err(WorkerError::TaskEnded(name)),
     };
@@ -66,6 +67,7 @@ async fn shut_down(worker: &WorkerInner) {
     let WorkerInner { control, table, settings, .. } = worker;
     control.wait_for_order(WorkerCommand::Drain).await;
     tokio::select! {
+        biased;
         () = table.wait_idle() => return,
         () = control.wait_for_order(WorkerCommand::Stop) => {}
     }
@@ -172,6 +174,7 @@ impl WorkerTasks {
             }
         };
         tokio::select! {
+            biased;
             ended = tasks.join_next() => match ended {
                 Some(Ok(name)) => name,
                 Some(Err(error)) => {
