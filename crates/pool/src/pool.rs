@@ -123,6 +123,19 @@ impl WorkerPool {
         self.inner.shared.registry.list()
     }
 
+    /// Waits until more than `known` workers have died without being told to end. Returns how many have.
+    pub async fn wait_for_deaths(&self, known: u64) -> u64 {
+        let shared = &self.inner.shared;
+        loop {
+            let changed = shared.changed.notified();
+            let deaths = shared.counters.ended().get(EndCause::Died.name()).copied().unwrap_or(0);
+            if deaths > known {
+                return deaths;
+            }
+            changed.await;
+        }
+    }
+
     /// A snapshot of the pool's statistics.
     pub fn stats(&self) -> WorkerPoolStats {
         let shared = &self.inner.shared;
