@@ -111,7 +111,8 @@ impl ExternalWorkers {
                 loop {
                     deaths = pool.wait_for_deaths(deaths).await;
                     let name = pool.name();
-                    let message = format!("a process of [workers.{name}] died: the units that it ran run again");
+                    let message =
+                        format!("a process of [workers.{name}] died: the units that it ran run again");
                     sink.send_service_alert(&ServiceAlert { service: "worker-process", message }).await;
                     tokio::time::sleep(ALERT_INTERVAL).await;
                 }

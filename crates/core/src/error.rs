@@ -179,7 +179,9 @@ impl Error {
             Self::TimedOut { message, .. } => Self::TimedOut { message: message.clone(), source },
             Self::DiskFull { .. } => Self::DiskFull { source },
             Self::SessionGone(session) => Self::SessionGone(*session),
-            Self::PermissionDenied { message, .. } => Self::PermissionDenied { message: message.clone(), source },
+            Self::PermissionDenied { message, .. } => {
+                Self::PermissionDenied { message: message.clone(), source }
+            }
             Self::NotFound { what, name } => Self::NotFound { what, name: name.clone() },
             Self::Invalid(message) => Self::Invalid(message.clone()),
             Self::TooLarge { what, bytes, limit } => {

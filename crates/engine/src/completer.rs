@@ -140,10 +140,12 @@ impl LoneHistory {
         let (unit, spent) = (completion.lease.unit, LONE_RETRY_TIME.as_secs() / 60);
         let is_cause = worker.stats.recorded() > self.recorded && !completion.is_replacement;
         let then = if is_cause { "it fails with `finish-timeout`" } else { "it runs again" };
-        let message = format!("the store could not record the outcome of unit {unit} for {spent} minutes: {then}");
+        let message =
+            format!("the store could not record the outcome of unit {unit} for {spent} minutes: {then}");
         alerts.raise(ServiceAlert { service: "completer", message });
         if is_cause {
-            let failure = Failure::new("finish-timeout", "the store could not record the unit's outcome in time");
+            let failure =
+                Failure::new("finish-timeout", "the store could not record the unit's outcome in time");
             let outcome = Outcome::Retry { failure, after: None };
             let commit = calls_only(completion.commit);
             let completion = Completion { outcome, commit, is_replacement: true, ..completion };

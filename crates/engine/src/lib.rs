@@ -82,9 +82,9 @@ pub use heartbeat_thread::HeartbeatPlacement;
 pub use longshore_accounts::{self as accounts, Ledger};
 pub use longshore_core::*;
 pub use memory::{MemoryPermits, MemoryStore};
-pub use services::Services;
-pub use slot_yield::SlotWait;
 #[doc(hidden)]
 pub use randomness::seed_randomness;
+pub use services::Services;
+pub use slot_yield::SlotWait;
 pub use stats::{WorkerReport, WorkerStats};
 pub use worker::{BuildError, Prefetch, Worker, WorkerBuilder, WorkerError, max_unrecorded_units};

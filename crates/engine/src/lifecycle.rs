@@ -4,8 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_core::worker_session::WorkerCommand;
 use longshore_core::Error;
+use longshore_core::worker_session::WorkerCommand;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;

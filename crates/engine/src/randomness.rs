@@ -24,7 +24,8 @@ pub(crate) fn random() -> u64 {
 
 /// An id for a new session.
 pub(crate) fn new_session_id() -> SessionId {
-    next_seeded().map_or_else(SessionId::new, |number| SessionId::from_bytes(u128::from(number).to_be_bytes()))
+    next_seeded()
+        .map_or_else(SessionId::new, |number| SessionId::from_bytes(u128::from(number).to_be_bytes()))
 }
 
 fn next_seeded() -> Option<u64> {

@@ -19,7 +19,7 @@ use crate::health::Health;
 use crate::job::call_error;
 use crate::metrics::PUBLISH_INTERVAL;
 use crate::operation::{Operation, OperationSet};
-use crate::scheduler::{MAX_MAINTENANCE_INTERVAL, PoolCounts};
+use crate::scheduler::{EndCause, MAX_MAINTENANCE_INTERVAL, PoolCounts};
 use crate::settings::PoolSettings;
 use crate::shared::{Shared, start_failed};
 use crate::stats::WorkerPoolStats;

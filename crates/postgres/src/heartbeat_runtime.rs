@@ -102,7 +102,10 @@ impl StoreInner {
 }
 
 fn task_failed(error: JoinError) -> Error {
-    Error::Unavailable { message: "a task on the thread of heartbeats failed".to_owned(), source: Some(Box::new(error)) }
+    Error::Unavailable {
+        message: "a task on the thread of heartbeats failed".to_owned(),
+        source: Some(Box::new(error)),
+    }
 }
 
 /// Begins transactions on the connection of heartbeats.

@@ -168,7 +168,8 @@ impl Process {
                 let mut shell = Command::new("/bin/sh");
                 shell.args(["-c", EXEC_SCRIPT, "longshore-reaper"]).arg(&program).args(arguments);
                 // A container may have no shell.
-                Self::detached(&mut shell).or_else(|_| Self::detached(Command::new(&program).args(arguments)))?
+                Self::detached(&mut shell)
+                    .or_else(|_| Self::detached(Command::new(&program).args(arguments)))?
             }
             false => Self::detached(Command::new("/bin/sh").args(["-c", SCRIPT, "longshore-reaper", mark]))?,
         };

@@ -70,7 +70,10 @@ const LONG: Duration = Duration::from_secs(16 * 60);
 
 #[tokio::test(start_paused = true)]
 async fn an_outcome_that_is_too_slow_while_others_are_recorded_is_replaced_by_a_failure() {
-    let (harness, log, allow) = (Harness::new(), Arc::new(AlertLog::default()), Arc::new(AtomicBool::new(false)));
+    let (harness, log, allow) =
+        (Harness::new(), Arc::new(AlertLog::default()), Arc::new(AtomicBool::new(false)));
+    // No retry of the slow outcome comes between.
+    longshore::seed_randomness(1);
     let source = Arc::clone(&allow);
     harness.store.set_fault_source(Some(Box::new(move |method| {
         let refused = method == "finish" && !source.swap(false, Ordering::Relaxed);
@@ -109,7 +112,11 @@ async fn the_lease_of_an_outcome_that_is_never_recorded_is_given_up_and_the_unit
         tokio::time::sleep(LONG).await;
         let alerts = log.take();
         assert!(alerts.len() == 1 && alerts[0].contains("it runs again"), "{alerts:?}");
-        assert_eq!(harness.unit(id).await.state, UnitState::Leased, "the store cannot record its return either");
+        assert_eq!(
+            harness.unit(id).await.state,
+            UnitState::Leased,
+            "the store cannot record its return either"
+        );
         // The heartbeat's next try to return the lease succeeds.
         harness.store.set_default_fault("finish", None);
         harness.until(async || harness.unit(id).await.state == UnitState::Done).await;

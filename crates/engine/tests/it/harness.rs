@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use longshore::store::Queries;
 use longshore::{
-    AlertSink, Client, Clock, Context, Effect, Handler, HandlerReply, HandlerResult, HeartbeatPlacement, Kind,
-    MemoryStore, NewUnit, Payload, Policy, PoolAlert, RetryPolicy, Scope, ServiceAlert, Timestamp, Unit, UnitId, Verdict, Worker,
-    WorkerBuilder,
+    AlertSink, Client, Clock, Context, Effect, Handler, HandlerReply, HandlerResult, HeartbeatPlacement,
+    Kind, MemoryStore, NewUnit, Payload, Policy, PoolAlert, RetryPolicy, Scope, ServiceAlert, Timestamp,
+    Unit, UnitId, Verdict, Worker, WorkerBuilder,
 };
 use longshore_testkit::{Fault, FaultyStore, ManualClock};
 use serde::{Deserialize, Serialize};

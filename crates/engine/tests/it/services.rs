@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use longshore::services::{Promoter, Pruner, Rescuer, Service, ServiceReport};
 use longshore::store::{Queries, Retention, WorkerApi};
-use longshore::{
-    Scope, Services, SessionId, UnitState, worker_session::NewSession,
-};
+use longshore::{Scope, Services, SessionId, UnitState, worker_session::NewSession};
 use longshore_process::ProcessIdentity;
 use longshore_testkit::Fault;
 use serde_json::json;

@@ -32,9 +32,13 @@ pub fn run(fault: Fault) -> CellReport {
     dir.run_with(&["submit", "exec", "--lines", "-", "--batch", "b", "--max-attempts", "1"], lines).ok();
     let shim = (fault == Fault::Clock).then(|| Shim::build(&dir, "none"));
     let args = ["worker", "--slots", "2"];
-    let mut workers: Vec<ChildGuard> = (0..2).map(|_| dir.start_with(&args, |command| {
-        shim.iter().for_each(|shim| shim.load(command));
-    })).collect();
+    let mut workers: Vec<ChildGuard> = (0..2)
+        .map(|_| {
+            dir.start_with(&args, |command| {
+                shim.iter().for_each(|shim| shim.load(command));
+            })
+        })
+        .collect();
     let done = || dir.read("done").lines().count();
     eventually(TIMEOUT, || (done() >= UNITS / 10).then_some(()));
     let bystanders = Bystanders::new(&workers);

@@ -27,7 +27,8 @@ impl Shim {
     pub fn build(dir: &TestDir, files: &str) -> Self {
         let (library, source) =
             (dir.path("shim.so"), concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fault_matrix/shim.c"));
-        let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
+        let built =
+            Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
         assert!(built.unwrap().success(), "the shim does not compile");
         let path = dir.write("shim-control", [0; 16]);
         let control = File::options().write(true).open(&path).unwrap();

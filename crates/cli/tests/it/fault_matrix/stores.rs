@@ -176,10 +176,8 @@ impl<'a> StoreCell<'a> {
 
     /// An outage is one line and one alert of each worker, and its end another line.
     fn check_log(&self, fault: Fault) -> String {
-        let outage = matches!(
-            fault,
-            Fault::Cut | Fault::Restart | Fault::Full | Fault::ReadOnly | Fault::IoError
-        );
+        let outage =
+            matches!(fault, Fault::Cut | Fault::Restart | Fault::Full | Fault::ReadOnly | Fault::IoError);
         let mut notes = Vec::new();
         let mut outages = 0;
         for n in 0..WORKERS {
