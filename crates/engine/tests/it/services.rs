@@ -1,6 +1,6 @@
 //! Maintenance services: one leader, tolerance of outages, punctuality.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::services::{Promoter, Pruner, Rescuer, Service, ServiceReport};
@@ -11,7 +11,7 @@ use longshore_testkit::Fault;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::harness::{Harness, Script, unit};
+use crate::harness::{AlertLog, Harness, Script, unit};
 
 async fn silent_session(harness: &Harness) {
     let session = NewSession::new(SessionId::new(), "silent");
