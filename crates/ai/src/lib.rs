@@ -38,6 +38,7 @@ pub use inference::{
     TENANT_SETTINGS, TenantSettings,
 };
 pub use model_api::{
+    ProviderErrorId,
     Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,
     Retryability,
 };

@@ -71,9 +71,10 @@ pub struct Profile {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiOptions {
-    /// The model takes `temperature` and the like. Newer ones reject them, so they are sent only if
-    /// this is set.
-    pub sampling: bool,
+    /// Whether the model takes `temperature` and the like; by default decided by its name, because
+    /// newer ones reject them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<bool>,
     /// `anthropic`: the API version; by default `2023-06-01`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

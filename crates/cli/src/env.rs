@@ -106,6 +106,7 @@ pub const VARS: [EnvVar; 38] = [
     EnvVar { name: "LONGSHORE_PROMPTS_DB", key: "ai.prompts_db" },
     EnvVar { name: "LONGSHORE_PROMPTS_SQL", key: "ai.prompts_sql" },
     EnvVar { name: "LONGSHORE_LIBRARY_SUFFIXES", key: "ai.library_suffixes" },
+    EnvVar { name: "LONGSHORE_QUOTE_PROMPTS", key: "ai.quote_prompts" },
     EnvVar { name: "LONGSHORE_SPOOL", key: "mail.spool" },
     EnvVar { name: "LONGSHORE_LISTEN", key: "web.listen" },
     EnvVar { name: "LONGSHORE_TLS_CERT", key: "web.tls_cert" },

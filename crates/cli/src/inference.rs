@@ -15,7 +15,8 @@ use crate::settings::Settings;
 /// Opens inference on the ledger, with the vault of the settings.
 pub fn open_inference(ledger: &Arc<dyn Ledger>, settings: &Settings) -> anyhow::Result<Inference> {
     let vault = Arc::new(keyring::open(Arc::clone(ledger), settings)?);
-    Ok(Inference::new(Arc::clone(ledger), vault, Http::new(), label()))
+    let inference = Inference::new(Arc::clone(ledger), vault, Http::new(), label());
+    Ok(inference.with_prompt_quotes(settings.ai.quote_prompts))
 }
 
 /// The tenant that makes requests: the settings' only one, or the default one.

@@ -55,6 +55,10 @@ impl ApiFormat for Anthropic {
     }
 }
 
+/// Error types that clients of the API know.
+const ERROR_TYPES: [&str; 5] =
+    ["invalid_request_error", "not_found_error", "request_too_large", "rate_limit_error", "overloaded_error"];
+
 /// HTTP status and error type.
 fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str) {
     match kind {
@@ -76,6 +80,8 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str) {
 
 fn error_body(error: &GatewayError, request_id: &str) -> Value {
     let (_, kind) = status_of(error.kind);
+    let own = error.provider_error.kind.as_deref().filter(|own| ERROR_TYPES.contains(own));
+    let kind = own.unwrap_or(kind);
     let error = json!({"type": kind, "message": error.message});
     json!({"type": "error", "error": error, "request_id": request_id})
 }

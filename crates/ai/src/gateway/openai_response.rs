@@ -83,7 +83,9 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str, Option<&'stat
 
 fn error_body(error: &GatewayError) -> Value {
     let (_, kind, code) = status_of(error.kind);
-    let GatewayError { message, param, .. } = error;
+    let GatewayError { message, param, provider_error, .. } = error;
+    let kind = provider_error.kind.as_deref().unwrap_or(kind);
+    let code = provider_error.code.as_deref().or(code);
     json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
 }
 

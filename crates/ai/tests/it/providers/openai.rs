@@ -39,7 +39,7 @@ async fn a_plain_question_says_no_more_than_it_must() {
 
 #[tokio::test]
 async fn older_servers_are_told_in_their_words() {
-    let wire = ApiOptions { old_max_tokens: true, sampling: true, no_schema: true, ..ApiOptions::default() };
+    let wire = ApiOptions { old_max_tokens: true, sampling: Some(true), no_schema: true, ..ApiOptions::default() };
     let mut asked = question("hi");
     asked.schema = Some(Arc::new(json!({ "type": "integer" })));
     let sent = fixture(wire).await.sent(&asked).await;

@@ -10,7 +10,7 @@ use longshore::{
     Scope, Store, Timestamp, Unit, UnitId, Worker, WorkerBuilder,
 };
 use longshore_ai::contract::{Libraries, Reply, ReplyBody};
-use longshore_ai::worker::{Inbox, KIND, QUEUE, RequestHandler};
+use longshore_ai::worker::{Inbox, KIND, QUEUE, REPLY_QUEUE_TTL, RequestHandler};
 use longshore_ai::{NoPrompts, Prompts};
 use longshore_testkit::ManualClock;
 use longshore_testkit::crash_points::{CrashPoint, CrashPointLedger, CrashPointStore};
@@ -108,7 +108,8 @@ impl WorkerFixture {
     /// Opens a reply queue.
     pub(super) async fn inbox(&self, owner: &str, name: &str) -> Inbox {
         let store = &self.setup.store;
-        Inbox::open(Arc::clone(store) as _, Arc::clone(store) as _, tenant(owner), name).await.unwrap()
+        let (store, ledger) = (Arc::clone(store) as _, Arc::clone(store) as _);
+        Inbox::open(store, ledger, tenant(owner), name, REPLY_QUEUE_TTL).await.unwrap()
     }
 
     /// Enqueues any payload as a request.
