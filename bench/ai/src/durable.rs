@@ -81,7 +81,8 @@ impl Way {
                 Self::Many => many(&house, &caller, requests, None).await,
                 Self::Replies => {
                     let (store, ledger) = (Arc::clone(&house.store), Arc::clone(&house.ledger));
-                    let inbox = Inbox::open(store, ledger, TenantId::default(), REPLIES, REPLY_QUEUE_TTL).await?;
+                    let inbox =
+                        Inbox::open(store, ledger, TenantId::default(), REPLIES, REPLY_QUEUE_TTL).await?;
                     let rate = many(&house, &caller, requests, Some(REPLIES)).await?;
                     ensure!(inbox.receive(Duration::ZERO).await?.is_some(), "no reply came");
                     Ok(rate)

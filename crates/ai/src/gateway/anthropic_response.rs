@@ -66,7 +66,9 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str) {
         GatewayErrorKind::Unauthenticated => (StatusCode::UNAUTHORIZED, "authentication_error"),
         GatewayErrorKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"),
         GatewayErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found_error"),
-        GatewayErrorKind::Disabled => (StatusCode::FORBIDDEN, "permission_error"),
+        GatewayErrorKind::Forbidden | GatewayErrorKind::Disabled => {
+            (StatusCode::FORBIDDEN, "permission_error")
+        }
         GatewayErrorKind::RateLimited => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),
         GatewayErrorKind::OverBudget => (StatusCode::PAYMENT_REQUIRED, "billing_error"),
         GatewayErrorKind::ProviderAuth | GatewayErrorKind::ProviderFailed => {

@@ -28,6 +28,8 @@ pub(crate) enum GatewayErrorKind {
     InvalidRequest,
     /// The token is missing or not valid.
     Unauthenticated,
+    /// The token may not do this.
+    Forbidden,
     /// The body is too large.
     TooLarge,
     /// There is no such profile.
@@ -61,6 +63,7 @@ impl GatewayErrorKind {
             }
             Self::InvalidRequest
             | Self::Unauthenticated
+            | Self::Forbidden
             | Self::TooLarge
             | Self::NotFound
             | Self::Disabled => None,

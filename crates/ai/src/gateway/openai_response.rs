@@ -64,6 +64,7 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str, Option<&'stat
     match kind {
         GatewayErrorKind::InvalidRequest => (StatusCode::BAD_REQUEST, INVALID, None),
         GatewayErrorKind::Unauthenticated => (StatusCode::UNAUTHORIZED, INVALID, Some("invalid_api_key")),
+        GatewayErrorKind::Forbidden => (StatusCode::FORBIDDEN, INVALID, Some("insufficient_permissions")),
         GatewayErrorKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, Some("request_too_large")),
         GatewayErrorKind::NotFound => (StatusCode::NOT_FOUND, INVALID, Some("model_not_found")),
         GatewayErrorKind::Disabled => (StatusCode::FORBIDDEN, INVALID, Some("profile_disabled")),

@@ -307,6 +307,10 @@ impl InferenceBackend for Inference {
         Inference::ask(self, request, pieces).await
     }
 
+    fn budget_used(&self, tenant: &TenantId) -> Option<f64> {
+        self.inner.warnings.share(tenant)
+    }
+
     fn record(&self, records: Vec<CallRecord>) {
         records.into_iter().for_each(|record| self.inner.journal.append(record));
     }

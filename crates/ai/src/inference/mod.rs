@@ -27,8 +27,8 @@ use std::time::Duration;
 use longshore::accounts::{Call, CallRecord, Ledger};
 use longshore::store::Topic;
 use longshore::{
-    BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
-    UnitId,
+    AlertSink, BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock,
+    TenantId, UnitId,
 };
 use tokio::time::Instant;
 
@@ -103,6 +103,24 @@ impl Inference {
         // A second call is ignored.
         let _ = self.inner.pools.set(pools);
         self
+    }
+
+    /// Sets the receiver of alerts: of budgets that are nearly used up. [`Inference::run_alerts`]
+    /// delivers them. Without a receiver they are logged.
+    #[must_use]
+    pub fn with_alert_sink(self, sink: Arc<dyn AlertSink>) -> Self {
+        self.inner.warnings.set_sink(sink);
+        self
+    }
+
+    /// Delivers alerts, until dropped.
+    pub async fn run_alerts(&self) {
+        self.inner.warnings.run().await;
+    }
+
+    /// Delivers the alerts that wait.
+    pub async fn flush_alerts(&self) {
+        self.inner.warnings.deliver().await;
     }
 
     /// Allows or forbids error messages that quote prompts; by default they are forbidden.

@@ -136,7 +136,8 @@ fn provider_error(status: u16, parsed: &ErrorBody, text: String, redactor: &Reda
     let kind = match (id.kind, id.code) {
         (Some(kind), Some(code)) if kind != code => format!(" ({kind}, {code})"),
         (Some(word), _) | (None, Some(word)) => format!(" ({word})"),
-        (None, None) => String::new(),
+        // A number.
+        (None, None) => parsed.codes.first().map(|code| format!(" ({code})")).unwrap_or_default(),
     };
     let message = match text.as_str() {
         "" => format!("the provider said {status}{kind}"),

@@ -38,12 +38,23 @@ struct CachedSecret {
     until: Instant,
 }
 
+impl State {
+    /// Evicts, and so wipes, keys that may not be used any more.
+    fn evict_expired(&mut self, now: Instant) {
+        self.secrets.retain(|_, cached| now < cached.until);
+    }
+}
+
 impl Cache {
     /// A cached key that has not expired.
     pub(super) fn find(&self, key: &CacheKey) -> Option<SecretString> {
-        let state = self.state();
-        let cached = state.secrets.get(key).filter(|cached| Instant::now() < cached.until)?;
-        Some(cached.secret.clone())
+        let (mut state, now) = (self.state(), Instant::now());
+        let cached = state.secrets.get(key)?;
+        if now < cached.until {
+            return Some(cached.secret.clone());
+        }
+        state.evict_expired(now);
+        None
     }
 
     /// The epoch to pass to [`Self::insert`].
@@ -58,9 +69,7 @@ impl Cache {
         if state.epoch != epoch {
             return;
         }
-        if state.secrets.len() >= MAX_CACHED {
-            state.secrets.retain(|_, cached| now < cached.until);
-        }
+        state.evict_expired(now);
         if state.secrets.len() < MAX_CACHED {
             let until = now + ttl.min(CACHE_TTL);
             state.secrets.insert(key, CachedSecret { secret: secret.clone(), until });

@@ -8,13 +8,15 @@ use super::server::ServerArgs;
 
 /// Reply queues.
 #[derive(Debug, Args)]
-#[command(after_help = "A request names the queue of its reply in `reply_queue` (docs/ai-contract.md). A reply is
+#[command(
+    after_help = "A request names the queue of its reply in `reply_queue` (docs/ai-contract.md). A reply is
 read again until it is acknowledged.
 
 Examples:
   longshore ai replies open r-1
   longshore ai replies read r-1 --wait 30s --ack
-  longshore ai replies close r-1")]
+  longshore ai replies close r-1"
+)]
 pub struct RepliesArgs {
     #[command(subcommand)]
     pub command: RepliesCommand,

@@ -259,8 +259,17 @@ async fn nothing_leaks(mut site: TestSite) {
     assert_eq!(inventory(&site, &zebra).await, before, "another tenant changed something");
     // The same requests find the tenant's own data, so they would have found the other's.
     let own = site.token("zebra", Role::Operate).await;
-    for asked in ["/queues", "/batches", "/units", "/cron", "/tenants", "/profiles", "/budgets", "/pools", "/reply-queues"]
-    {
+    for asked in [
+        "/queues",
+        "/batches",
+        "/units",
+        "/cron",
+        "/tenants",
+        "/profiles",
+        "/budgets",
+        "/pools",
+        "/reply-queues",
+    ] {
         assert!(site.get(asked, Some(&own)).await.to_string().contains("zebra"), "{asked}");
     }
     for page in ["/", "/units/{unit}", "/batches/{batch}", "/v1/models"] {

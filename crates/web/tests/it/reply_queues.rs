@@ -71,7 +71,8 @@ async fn a_reader_waits_for_the_first_reply() {
 async fn a_queue_without_a_name_gets_a_new_one_and_a_name_is_open_once() {
     let site = TestSite::in_memory(AuthMode::TokenRequired);
     let token = site.token("acme", Role::Submit).await;
-    let (one, two) = (open(&site, json!({}), &token).await.good(), open(&site, json!({}), &token).await.good());
+    let (one, two) =
+        (open(&site, json!({}), &token).await.good(), open(&site, json!({}), &token).await.good());
     assert_ne!(one["queue"], two["queue"]);
     let again = open(&site, json!({ "queue": one["queue"] }), &token).await;
     assert_eq!(again.status.as_u16(), 409, "{}", again.text);

@@ -44,8 +44,10 @@ async fn the_newer_version_takes_a_bearer_and_no_sampling() {
 
 #[tokio::test]
 async fn sampling_is_sent_where_the_profile_says_so() {
-    let sent =
-        fixture(ApiOptions { sampling: Some(true), ..ApiOptions::default() }).await.sent(&conversation()).await;
+    let sent = fixture(ApiOptions { sampling: Some(true), ..ApiOptions::default() })
+        .await
+        .sent(&conversation())
+        .await;
     assert_eq!((&sent.body["temperature"], &sent.body["top_p"]), (&json!(0.0), &json!(0.9)));
 }
 

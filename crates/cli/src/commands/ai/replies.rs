@@ -72,9 +72,16 @@ pub async fn run(typed: RepliesArgs, settings: &Settings) -> anyhow::Result<Exit
 
 /// Reply queues of a tenant, on the store or through a server.
 enum ReplyQueueAccess<'s> {
-    Store { store: Arc<dyn Store>, ledger: Arc<dyn Ledger>, tenant: TenantId },
+    Store {
+        store: Arc<dyn Store>,
+        ledger: Arc<dyn Ledger>,
+        tenant: TenantId,
+    },
     /// Without a tenant, the token's.
-    Server { server: &'s ApiClient, tenant: Option<&'s TenantId> },
+    Server {
+        server: &'s ApiClient,
+        tenant: Option<&'s TenantId>,
+    },
 }
 
 impl<'s> ReplyQueueAccess<'s> {
