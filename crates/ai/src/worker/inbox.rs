@@ -26,6 +26,9 @@ pub const MAX_REPLIES: u32 = 100;
 /// A read takes no further replies after this many bytes.
 const MAX_READ_BYTES: usize = 4 << 20;
 
+/// Names that other clients may take while a queue is opened without one.
+const MAX_NAME_CONFLICTS: usize = 10;
+
 /// Interval of heartbeats during a read that waits; shorter than every TTL.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
 
@@ -75,6 +78,31 @@ impl Inbox {
             return Err(error);
         }
         Ok(inbox)
+    }
+
+    /// Opens a reply queue by the first free name of `replies-1`, `replies-2` and so on. Names are
+    /// used again, because the number of a tenant's queues is limited.
+    pub async fn open_unnamed(
+        store: Arc<dyn Store>,
+        ledger: Arc<dyn Ledger>,
+        tenant: TenantId,
+        ttl: Duration,
+    ) -> longshore::Result<Self> {
+        let open = ledger.reply_queues(&Scope::Tenant(tenant.clone()), &tenant, None).await?;
+        let mut last = Err(Error::Invalid("other clients took all free names".to_owned()));
+        for n in 1..=open.len() + MAX_NAME_CONFLICTS {
+            let name = format!("replies-{n}");
+            let full = format!("{tenant}/{name}");
+            if open.iter().any(|open| open.queue.as_str() == full) {
+                continue;
+            }
+            last = Self::open(Arc::clone(&store), Arc::clone(&ledger), tenant.clone(), &name, ttl).await;
+            // If another client was faster, the next name is tried.
+            if !matches!(last, Err(Error::Invalid(_))) {
+                break;
+            }
+        }
+        last
     }
 
     /// Finds `tenant`'s reply queue `name`; [`Error::NotFound`] if it is not open.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::unit::Payload;
-use longshore::{Error, QueueName, Scope, TenantId, UnitId};
+use longshore::{QueueName, Scope, TenantId, UnitId};
 use longshore_ai::worker::{Inbox, MAX_REPLIES, QueuedReply};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,8 +21,8 @@ use crate::request_context::{RequestContext, json};
 const DEFAULT_TTL: u32 = 300;
 const MIN_TTL: u32 = 10;
 const MAX_TTL: u32 = 86_400;
-/// Most open reply queues of a tenant.
-const MAX_OPEN: usize = 1_000;
+/// Most open reply queues of a tenant, which may have 1,000 queues in all.
+const MAX_OPEN: usize = 500;
 
 /// The body of an open request.
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -114,22 +114,27 @@ pub(super) async fn open(mut ctx: RequestContext) -> ApiResult {
     if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
         return Err(Problem::bad_request(format!("`ttl_seconds` is from {MIN_TTL} to {MAX_TTL}")));
     }
-    let queue = queue.map_or_else(new_name, Ok)?;
-    let (tenant, name) = owner(&ctx, &queue)?;
+    let ttl = Duration::from_secs(ttl.into());
+    let (tenant, name) = match &queue {
+        Some(queue) => owner(&ctx, queue).map(|(tenant, name)| (tenant, Some(name)))?,
+        None => (ctx.caller.tenant_for_new(None)?, None),
+    };
     ctx.require_active(&tenant).await?;
     let (store, ledger) = (Arc::clone(&ctx.app.store), Arc::clone(&ctx.app.ledger));
     let open = ledger.reply_queues(&Scope::Tenant(tenant.clone()), &tenant, None).await?;
-    if open.iter().any(|open| own_name(&open.queue) == name) {
-        let detail = format!("reply queue `{queue}` is open: read it, or close it first");
-        return Err(Problem::conflict(detail));
-    }
     if open.len() >= MAX_OPEN {
         let detail = format!("tenant `{tenant}` has {MAX_OPEN} open reply queues: close some");
         return Err(Problem::too_many(detail, Duration::from_secs(60)));
     }
-    let ttl = Duration::from_secs(ttl.into());
-    let inbox = Inbox::open(store, ledger, tenant.clone(), name, ttl).await?;
-    json(&ReplyQueueView::new(&tenant, inbox.queue().clone()))
+    let inbox = match name {
+        Some(name) if open.iter().any(|open| own_name(&open.queue) == name) => {
+            let detail = format!("reply queue `{name}` is open: read it, or close it first");
+            return Err(Problem::conflict(detail));
+        }
+        Some(name) => Inbox::open(store, ledger, tenant, name, ttl).await?,
+        None => Inbox::open_unnamed(store, ledger, tenant, ttl).await?,
+    };
+    json(&ReplyQueueView::new(inbox.tenant(), inbox.queue().clone()))
 }
 
 pub(super) async fn read(ctx: RequestContext) -> ApiResult {
@@ -176,9 +181,4 @@ fn owner<'q>(ctx: &RequestContext, queue: &'q QueueName) -> Result<(TenantId, &'
 /// A queue's name without its owner.
 fn own_name(queue: &QueueName) -> &str {
     queue.as_str().rsplit('/').next().unwrap_or_default()
-}
-
-fn new_name() -> Result<QueueName, Problem> {
-    let name = QueueName::new(format!("replies-{}", UnitId::new()));
-    name.map_err(|error| Problem::from(Error::Invalid(error.to_string())))
 }

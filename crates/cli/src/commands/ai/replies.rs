@@ -108,12 +108,14 @@ impl<'s> ReplyQueueAccess<'s> {
         match self {
             Self::Server { server, .. } => Ok(server.open_reply_queue(queue, Some(ttl)).await?),
             Self::Store { store, ledger, tenant } => {
-                let name = match &queue {
-                    Some(queue) => own_name(queue, tenant)?.to_owned(),
-                    None => format!("replies-{}", UnitId::new()),
-                };
                 let (store, ledger) = (Arc::clone(store), Arc::clone(ledger));
-                let inbox = Inbox::open(store, ledger, tenant.clone(), &name, ttl).await?;
+                let inbox = match &queue {
+                    Some(queue) => {
+                        let name = own_name(queue, tenant)?;
+                        Inbox::open(store, ledger, tenant.clone(), name, ttl).await?
+                    }
+                    None => Inbox::open_unnamed(store, ledger, tenant.clone(), ttl).await?,
+                };
                 Ok(ReplyQueueView::new(tenant, inbox.queue().clone()))
             }
         }
