@@ -87,3 +87,23 @@ impl Cache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_expired_key_does_not_stay_in_memory() {
+        let cache = Cache::default();
+        let key = |name: &str| (TenantId::default(), name.parse::<KeyRef>().unwrap());
+        let secret = SecretString::from("sk-secret");
+        let count = || cache.state().secrets.len();
+        cache.insert(0, key("one"), &secret, CACHE_TTL);
+        tokio::time::advance(CACHE_TTL).await;
+        assert_eq!((cache.find(&key("one")).is_none(), count()), (true, 0), "evicted where it is missed");
+        cache.insert(0, key("two"), &secret, CACHE_TTL);
+        tokio::time::advance(CACHE_TTL).await;
+        cache.insert(0, key("three"), &secret, CACHE_TTL);
+        assert_eq!((cache.find(&key("three")).is_some(), count()), (true, 1), "evicted by the next one");
+    }
+}

@@ -148,8 +148,9 @@ impl Inbox {
         &self.queue
     }
 
-    /// Up to `limit` replies and parts, oldest first. Those that were read and not acknowledged come
-    /// first, alone. Waits up to `wait` for the first one. [`Error::NotFound`] if the queue is closed.
+    /// Up to `limit` replies and parts, oldest first. Replies of an earlier read that are not
+    /// acknowledged are returned first, without new ones. Waits up to `wait` for the first one.
+    /// [`Error::NotFound`] if the queue is closed.
     pub async fn read(&self, limit: u32, wait: Duration) -> longshore::Result<Vec<QueuedReply>> {
         self.read_open(limit.clamp(1, MAX_REPLIES) as usize, wait).await.map_err(|error| self.explain(error))
     }

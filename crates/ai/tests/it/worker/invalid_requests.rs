@@ -36,6 +36,19 @@ async fn what_cannot_be_parsed_is_answered_in_the_units_result_without_a_reply_q
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_schema_with_a_typing_error_is_refused_before_a_model_is_asked() {
+    let fixture = WorkerFixture::new();
+    fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
+    let schema = json!({ "response_schema": { "type": "objec" } });
+    let id = fixture.send("acme", request("r-1", "fast", &schema).to_string()).await;
+    fixture.work().await;
+    let (code, message) = fixture.error_reply(id).await;
+    assert_eq!(code, "INVALID_REQUEST");
+    assert!(message.starts_with("in `response_schema`, at /type: \"objec\" is no type"), "{message}");
+    assert!(fixture.call_records().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_tenants_library_is_refused_and_hears_nothing() {
     let fixture = WorkerFixture::new();
     fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
