@@ -75,7 +75,7 @@ pub const SECRETS: [&str; 10] = [
 ];
 
 /// All variables of keys. Lists are separated by commas.
-pub const VARS: [EnvVar; 38] = [
+pub const VARS: [EnvVar; 39] = [
     EnvVar { name: STORE, key: "store" },
     EnvVar { name: TENANT, key: "tenant" },
     EnvVar { name: "LONGSHORE_PATIENCE", key: "patience" },

@@ -67,7 +67,7 @@ fn mark_quotes(message: &str, text: &str, is_quoted: &mut [bool]) {
 }
 
 fn prefix(window: &[u8]) -> usize {
-    usize::from(window[0]) << 8 | usize::from(window[1])
+    (usize::from(window[0]) << 8) | usize::from(window[1])
 }
 
 #[cfg(test)]
