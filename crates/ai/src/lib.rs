@@ -43,11 +43,11 @@ pub use model_api::{
 };
 pub use passthrough::PassthroughRequest;
 pub use pricing::{
-    Cost, DatedRate, Price, PriceError, PriceMode, PriceShare, Prices, PricesError, Rate, Tier,
-    estimate_tokens,
+    Cost, DatedRate, MAX_TABLE_AGE, PRICE_TABLE, Price, PriceError, PriceMode, PriceShare, PriceTable,
+    PriceTableError, Prices, PricesError, Rate, Tier, estimate_tokens,
 };
 pub use profile::{
-    ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, WhenPoolFull,
+    ANY_MODEL, ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, WhenPoolFull,
     open_simulated,
 };
 pub use prompts::{NoPrompts, PromptFiles, Prompts};

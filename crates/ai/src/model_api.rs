@@ -311,7 +311,7 @@ pub trait Provider: Send + Sync + 'static {
     async fn ask(&self, question: &Question) -> Result<Answer, AskError>;
 
     /// Asks, and sends the answer's pieces as they arrive. A slow receiver slows the answer down;
-    /// if the receiver is dropped, the rest is not read.
+    /// if the receiver is dropped, the rest is not read, and the part that arrived is returned.
     async fn stream(
         &self,
         question: &Question,

@@ -14,6 +14,9 @@ use crate::simulated::{Echo, ScriptError, Scripted, SimulatorScript};
 /// Longest name of a model that a client may ask for, and that the ledger keeps, in bytes.
 pub(crate) const MAX_MODEL_NAME: usize = 256;
 
+/// Among a profile's further models: every model.
+pub const ANY_MODEL: &str = "*";
+
 /// A provider and its settings, complete: files that it names have been read into it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
@@ -25,11 +28,12 @@ pub struct Profile {
     /// The model. By default a simulated provider uses its own name.
     #[serde(default)]
     pub model: String,
-    /// Prices of tokens. Zero by default.
-    #[serde(default)]
+    /// Prices of tokens. By default those of the price table for a provider that is paid at its own
+    /// endpoint ([`crate::PriceTable::complete`]), and zero for all others.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub prices: Prices,
-    /// Further models that a question may name, with their prices. One without prices has those of
-    /// the profile.
+    /// Further models that a question may name, with their prices; [`ANY_MODEL`] is every model. One
+    /// without prices has those of the price table, or else of the profile.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<String, Prices>,
     /// Simulated providers: how long each answer takes, in seconds or as `4s`.
@@ -167,7 +171,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// The providers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ProviderName {
@@ -233,12 +237,19 @@ impl Profile {
         requested.unwrap_or_else(|| model(self))
     }
 
-    /// The prices of a model; `None` if the profile does not offer it.
+    /// The prices of a model; `None` if the profile does not offer it, or offers every model and the
+    /// price of this one is not known.
     pub fn prices_of(&self, model: &str) -> Option<&Prices> {
-        match self.models.get(model) {
-            Some(own) if *own != Prices::default() => Some(own),
+        let named = model == self.model || model == self.asked_model(None);
+        match self.models.get(model).filter(|_| model != ANY_MODEL) {
+            Some(own) if own.is_stated() => Some(own),
             Some(_) => Some(&self.prices),
-            None => (model == self.model || model == self.asked_model(None)).then_some(&self.prices),
+            None if named => Some(&self.prices),
+            None if model == ANY_MODEL => None,
+            None => match self.models.get(ANY_MODEL)? {
+                any if any.is_stated() => Some(any),
+                _ => (!self.is_billed()).then_some(&self.prices),
+            },
         }
     }
 

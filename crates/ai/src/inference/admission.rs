@@ -45,6 +45,8 @@ pub(super) enum AdmissionError {
     Duplicate(Box<Call>),
     /// It cannot be admitted before its deadline, or its budget is used up.
     Rejected(AskError),
+    /// Its budget is not used up, but the rest of it is reserved by other calls in flight.
+    Reserved(AskError),
 }
 
 impl From<AskError> for AdmissionError {

@@ -161,17 +161,47 @@ impl CallBound<'_> {
     }
 }
 
+/// What counts for a call that was dropped after it was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LostUsage {
+    tokens_in: u64,
+    tokens_out: u64,
+    cost_picos: i64,
+}
+
+impl CallBound<'_> {
+    /// What counts if the call is dropped before an answer arrives. Where the bound is a promise, and
+    /// for an answer that is not streamed and goes on without its caller, all that it reserved. A
+    /// provider stops a stream when its connection is closed: then the question counts.
+    pub(super) fn lost_usage(&self, streams: bool, estimate: impl FnOnce() -> u64) -> LostUsage {
+        let Self { tokens_in, tokens_out, cost_picos, .. } = *self;
+        if self.metered || !streams {
+            return LostUsage { tokens_in, tokens_out, cost_picos };
+        }
+        let question = Answer { tokens_in: estimate(), ..Answer::default() };
+        let cost_picos = self.prices.cost(&question, self.at, PriceMode::Direct).0;
+        LostUsage { tokens_in: question.tokens_in, tokens_out: 0, cost_picos }
+    }
+}
+
 /// A call in flight. Dropped without an end, it is recorded as "maybe billed".
 pub(super) struct OpenCall<'d> {
     inner: &'d Inner,
     call: Option<NewCall>,
+    /// The tokens and the cost that count if it is dropped; without it, all that it reserved.
+    lost_usage: Option<LostUsage>,
     /// Whether the question was sent to a provider. If not, nothing can have been billed.
     sent: bool,
 }
 
 impl<'d> OpenCall<'d> {
     pub(super) fn new(inner: &'d Inner, call: NewCall) -> Self {
-        Self { inner, call: Some(call), sent: false }
+        Self { inner, call: Some(call), lost_usage: None, sent: false }
+    }
+
+    /// Sets what counts if the call is dropped.
+    pub(super) fn set_lost_usage(&mut self, usage: LostUsage) {
+        self.lost_usage = Some(usage);
     }
 
     /// Marks the question as sent.
@@ -199,9 +229,13 @@ impl Drop for OpenCall<'_> {
         let code = Some("ABANDONED".to_owned());
         let mut end = CallEnd { code, attempts: u32::from(self.sent), ..call.lost_end() };
         if self.sent {
+            if let Some(LostUsage { tokens_in, tokens_out, cost_picos }) = self.lost_usage {
+                end = CallEnd { tokens_in, tokens_out, cost_picos, ..end };
+            }
             log_end(&call, &end);
         } else {
             (end.status, end.tokens_in, end.cost_picos) = (CallStatus::Error, 0, 0);
+            end.estimated = false;
         }
         self.inner.journal.append(CallRecord { call, end: Some(end) });
     }

@@ -18,7 +18,7 @@ use super::admission::{AdmissionError, AdmissionGuard};
 use super::profile_cache::{ResolvedProfile, ledger_error};
 use super::prompt_quotes::remove_quotes;
 use super::retry_loop::RetryLoop;
-use super::{Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocument, TENANT_SETTINGS};
+use super::{Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocument};
 use crate::chat::AnswerPiece;
 use crate::gateway::{InferenceBackend, ProfileSettings};
 use crate::model_api::{Answer, AskError, Code, Question};
@@ -65,6 +65,8 @@ impl Inference {
         let inner = &*self.inner;
         ProfileCall { inner, entry: &first, request }.make(pieces, &mut outcome).await;
         if !outcome.is_final() {
+            // Their reservations are free for the fallbacks.
+            self.record(outcome.records.clone());
             // Boxed: fallbacks are rare, and every call's future would carry the space.
             Box::pin(self.ask_others(&first, request, pieces, &mut outcome)).await;
         }
@@ -156,7 +158,7 @@ impl ProfileCall<'_> {
         let tokens = self.expected_tokens(&question);
         // Once a provider was asked, the unit keeps its slot: a requeued unit would ask again.
         let run = self.request.run.as_ref().filter(|_| outcome.is_pending());
-        let admission = match self.admit(&question, tokens, &bound, run).await {
+        let admission = match self.admit_in_turn(&question, tokens, &bound, run).await {
             Ok(admission) => admission,
             Err(AdmissionError::Yielded) => return outcome.yields = true,
             Err(AdmissionError::Duplicate(other)) => {
@@ -164,12 +166,14 @@ impl ProfileCall<'_> {
                 outcome.result = Err(AskError::new(Code::DuplicateRequest, message));
                 return outcome.duplicate = Some(other);
             }
-            Err(AdmissionError::Rejected(error)) => {
+            Err(AdmissionError::Rejected(error) | AdmissionError::Reserved(error)) => {
                 return self.reject(&question, error, started, outcome);
             }
         };
         let AdmissionGuard { _concurrency, reservation, charges, mut permit, in_flight, mut call } =
             admission;
+        let streams = pieces.is_some();
+        call.set_lost_usage(bound.lost_usage(streams, || self.entry.provider.estimate(&question)));
         call.mark_sent();
         let (attempts, streamed, in_flight) = (0, false, Some(in_flight));
         let mut attempts_loop =
@@ -325,7 +329,7 @@ impl InferenceBackend for Inference {
             let is_one =
                 |record: &ProfileRecord| !record.suspended && !ProfileDocument::is_template(&record.body);
             let usable = page.items.into_iter().filter(is_one);
-            names.extend(usable.map(|record| record.name).filter(|name| name.as_str() != TENANT_SETTINGS));
+            names.extend(usable.map(|record| record.name).filter(|name| !name.as_str().starts_with('.')));
             after = page.next;
             if after.is_none() {
                 return Ok(names);

@@ -247,6 +247,9 @@ impl InferenceRequest {
 pub struct InferenceOutcome {
     /// The answer, or the error.
     pub result: Result<Answer, AskError>,
+    /// Why the answer does not follow the question's JSON Schema, and what became of its
+    /// correction. An answer that was streamed, truncated or withheld is not checked.
+    pub schema_error: Option<String>,
     /// How often a provider was asked, over all profiles.
     pub attempts: u32,
     /// The cost of all calls.
@@ -268,6 +271,7 @@ impl Default for InferenceOutcome {
     fn default() -> Self {
         Self {
             result: Err(AskError::new(Code::Internal, "no provider was asked")),
+            schema_error: None,
             attempts: 0,
             cost_picos: 0,
             records: Vec::new(),
@@ -283,6 +287,17 @@ impl InferenceOutcome {
     /// The outcome of a question that is not recorded, or that another process records.
     pub fn unrecorded(result: Result<Answer, AskError>, cost_picos: i64) -> Self {
         Self { result, cost_picos, ..Self::default() }
+    }
+
+    /// The answer, if it follows its schema. An answer that does not was billed all the same.
+    pub fn into_valid(self) -> Result<Answer, AskError> {
+        match (self.result, self.schema_error) {
+            (Ok(answer), Some(why)) => {
+                let billing = BillingStatus::Partial(Box::new(answer));
+                Err(AskError { billing, ..AskError::new(Code::ProviderError, why) })
+            }
+            (result, _) => result,
+        }
     }
 
     /// Adds an ended call.

@@ -20,6 +20,7 @@ use super::profile_resolution::ProfileDocumentError;
 use crate::batches::{self, BatchProvider};
 use crate::http::Http;
 use crate::model_api::{AskError, Code, Provider, Retryability};
+use crate::pricing::PriceTable;
 use crate::profile::Profile;
 use crate::providers;
 use crate::resilience::BucketCharge;
@@ -240,14 +241,18 @@ impl ProfileCache {
         Ok(ResolvedProfile { charges, lent: sheet.is_lent(), ..entry })
     }
 
-    /// Opens a profile's key, which belongs to `owner`, and its provider.
+    /// Completes a profile's prices, and opens its key, which belongs to `owner`, and its provider.
     async fn entry(
         &self,
         tenant: &TenantId,
         name: ProfileName,
-        profile: Profile,
+        mut profile: Profile,
         owner: &TenantId,
     ) -> Result<ResolvedProfile, AskError> {
+        if profile.is_billed() {
+            let table = PriceTable::load(&*self.ledger).await;
+            table.map_err(|error| ledger_error(&error))?.complete(&mut profile);
+        }
         let key = self.key(&name, &profile, owner).await?;
         let many = batches::open(&profile, key.clone(), &self.http).ok();
         let overridden = self.cached().provider_overrides.get(&name).map(Arc::clone);

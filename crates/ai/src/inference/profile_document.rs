@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::profile_resolution::ProfileDocumentError;
-use crate::profile::{Profile, ProfileLimits};
+use crate::profile::{ANY_MODEL, Profile, ProfileLimits};
 
 /// The name under which a tenant's settings are stored among its profiles, so that they are read,
 /// cached and announced together.
@@ -138,7 +138,8 @@ impl ProfileDocument {
     /// it: its price is unknown.
     pub(super) fn unlisted_lent_model(&self) -> Option<&str> {
         let model = self.body.get(MODEL).and_then(Value::as_str).filter(|_| self.is_lent())?;
-        (!self.lent_models.contains(model)).then_some(model)
+        let listed = self.lent_models.contains(model) || self.lent_models.contains(ANY_MODEL);
+        (!listed).then_some(model)
     }
 
     /// The models that its templates lend.

@@ -100,8 +100,7 @@ impl RetryLoop<'_, '_> {
                 biased;
                 Some(piece) = pieces.recv() => {
                     if !self.forward(question, piece, out).await {
-                        // The provider notices the closed channel at its next piece, and returns
-                        // what it received.
+                        // The provider notices the closed channel, and returns what it received.
                         drop(pieces);
                         return disconnected(asking.await);
                     }
@@ -111,6 +110,10 @@ impl RetryLoop<'_, '_> {
                         self.forward(question, piece, out).await;
                     }
                     return answer;
+                }
+                () = out.closed() => {
+                    drop(pieces);
+                    return disconnected(asking.await);
                 }
             }
         }

@@ -176,7 +176,12 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         pieces: &mpsc::Sender<AnswerPiece>,
     ) -> Result<StreamEnd, AskError> {
         loop {
-            let (received, at_end) = match response.chunk(MAX_ANSWER_BYTES).await {
+            let chunk = tokio::select! {
+                biased;
+                chunk = response.chunk(MAX_ANSWER_BYTES) => chunk,
+                () = pieces.closed() => return Ok(StreamEnd::Abandoned),
+            };
+            let (received, at_end) = match chunk {
                 Ok(Some(bytes)) => (stream.push(&bytes, &self.redactor)?, None),
                 Ok(None) => (stream.last(&self.redactor)?, Some("the connection was closed".to_owned())),
                 Err(broken) => ((Vec::new(), Flow::More), Some(AskError::from(broken).message)),

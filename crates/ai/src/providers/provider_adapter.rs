@@ -172,7 +172,8 @@ impl Draft {
         format!("call_{}", self.tool_calls.len())
     }
 
-    /// The answer. Missing token counts are estimated.
+    /// The answer. Missing token counts are estimated, and so are counts of zero for what is not
+    /// empty: some servers report 0/0.
     pub(crate) fn answer(
         self,
         question: &Question,
@@ -181,6 +182,8 @@ impl Draft {
         headroom: Headroom,
     ) -> Answer {
         let Usage { input, output, cached, cache_write, cache_write_long } = self.usage;
+        let input = input.filter(|tokens| *tokens > 0);
+        let output = output.filter(|tokens| *tokens > 0 || self.is_empty());
         let call_tokens = || self.tool_calls.iter().map(|call| estimate_tokens(&call.input.to_string()));
         Answer {
             tokens_in: input.unwrap_or_else(|| question.estimate()),

@@ -52,12 +52,13 @@ pub struct ProfileArg {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The key is a reference: the name of one in the vault (`longshore key add`), env:NAME or file:PATH.
-Prices are dollars per million tokens. `--set` reaches every part of the document, as
---set wire.num_ctx=8192; docs/ai-profiles.md lists them all.
+Prices are dollars per million tokens; `longshore price list` shows the models that need none.
+`--set` reaches every part of the document, as --set wire.num_ctx=8192; docs/ai-profiles.md lists
+them all.
 
 Examples:
   longshore profile add fast --provider anthropic --model claude-haiku-5-5 --key claude \\
-      --price-input 0.1 --price-output 0.5 --rpm 1000 --tpm 2M --fallback local
+      --rpm 1000 --tpm 2M --fallback local
   longshore profile add local --provider ollama --model llama3 --in-flight 1
   longshore profile add house --template --provider openai --key gpt --model gpt-mini \\
       --price-input 1 --price-output 4 --also-model gpt-large=5/20
@@ -105,8 +106,8 @@ pub struct ProfileFields {
     /// Model to use
     #[arg(long, value_name = "M")]
     pub model: Option<String>,
-    /// Further model that requests may name, as large=5/25: dollars per million tokens in and out;
-    /// without prices it costs the same as --model; may be repeated
+    /// Further model that requests may name, as large=5/25: dollars per million tokens in and out
+    /// [default: those of `longshore price list`, else of --model]; * is every model; may be repeated
     #[arg(long, value_name = "M[=IN/OUT]")]
     pub also_model: Vec<FurtherModel>,
     /// Address of the provider, if not its own

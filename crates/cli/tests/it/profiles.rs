@@ -91,12 +91,11 @@ fn a_mistake_in_a_profile_is_refused_with_what_was_meant() {
 fn what_is_doubtful_is_done_with_a_warning() {
     let dir = TestDir::new();
     let add = |name: &str, more: &[&str]| {
-        dir.run(&[&["profile", "add", name, "--provider", "openai", "--model", "m"], more].concat()).ok()
+        dir.run(&[&["profile", "add", name, "--provider", "openai", "--model", "gpt-5"], more].concat()).ok()
     };
     add("a", &["--endpoint", "http://10.1.2.3/v1"]).says("in the clear");
     add("b", &["--key", "later"]).says("key add later");
     add("c", &["--fallback", "later"]).says("no profile `later`");
-    add("d", &[]).says("has no prices");
     let quiet = add("e", &["--endpoint", "http://127.0.0.1:8080", "--fallback", "a"]);
     assert_eq!(quiet.err, "");
 }
@@ -188,4 +187,68 @@ fn a_test_reads_the_profile_and_opens_its_key_without_asking_anybody() {
         .says("key rotate k");
     dir.run(&["profile", "set", "p", "--key", "env:NO_SUCH_VARIABLE_HERE"]).ok();
     dir.run(&["profile", "test", "p", "--offline"]).ends(1).says("NO_SUCH_VARIABLE_HERE");
+}
+
+#[test]
+fn prices_are_known_shown_and_replaced_by_a_newer_table() {
+    let dir = TestDir::new();
+    let list = dir.run(&["price", "list"]).ok();
+    assert!(
+        list.out.contains("claude-haiku-5-5") && list.err.contains("https://"),
+        "{} {}",
+        list.out,
+        list.err
+    );
+    dir.run(&["profile", "add", "p", "--provider", "openai", "--model", "gpt-5", "--also-model", "*"]).ok();
+    let prints = |args: &[&str], words: &str| {
+        let out = dir.run(args).ok().out;
+        assert!(out.contains(words), "{out}");
+    };
+    prints(&["profile", "show", "p"], "in $1.25, out $10");
+    let unknown = ["profile", "add", "q", "--provider", "openai", "--model", "gpt-99"];
+    dir.run(&unknown).ends(2).says("no price is known of openai's model `gpt-99`").says("hint:");
+    let further = ["--price-input", "1", "--price-output", "2", "--also-model", "gpt-98"];
+    dir.run(&[&unknown[..], &further].concat()).ends(2).says("`gpt-98`").says("--also-model gpt-98=IN/OUT");
+
+    let model = "[models.openai]\n\"gpt-99\" = { input = 3, output = 4 }\n";
+    dir.write("old.toml", &format!("date = '2020-01-01'\n{model}"));
+    dir.write("bad.toml", "date = 'soon'\n[models]\n");
+    dir.write("new.toml", &format!("date = '2999-01-01'\n{model}"));
+    dir.run(&["price", "update", "old.toml"]).ends(2).says("is of 2020-01-01").says("hint:");
+    dir.run(&["price", "update", "bad.toml"]).ends(2).says("`date` is `soon`").says("hint:");
+    dir.run(&["price", "update", "none.toml"]).ends(1).says("cannot read none.toml").says("hint:");
+    dir.run(&["price", "list", "--tenant", "acme"]).ends(2).says("for all tenants");
+    prints(&["price", "update", "new.toml"], "1 models, 1 of them new or changed");
+    dir.run(&unknown).ok();
+    prints(&["profile", "show", "q"], "in $3, out $4");
+    let models = dir.run(&["price", "list", "--json"]).ok().json();
+    let find = |name: &str| models.as_array().unwrap().iter().find(|one| one["model"] == name).cloned();
+    assert_eq!(find("gpt-99").unwrap()["input"], 3.0);
+    assert!(find("gpt-5").is_some(), "the others stay");
+    let profiles = dir.run(&["profile", "list", "--json"]).ok().json();
+    assert_eq!(profiles.as_array().unwrap().len(), 2, "the table is no profile: {profiles}");
+}
+
+#[test]
+fn an_answer_that_breaks_its_schema_ends_with_an_error() {
+    let dir = TestDir::new();
+    for (name, reply) in [("wrong", "seven"), ("right", "{\"sum\": 7}")] {
+        let script = format!("{name}.toml");
+        dir.write(&script, &format!("[[answer]]\nreply = '{reply}'\n"));
+        dir.run(&["profile", "add", name, "--provider", "scripted", "--script", &script]).ok();
+    }
+    dir.write("schema.json", "{\"type\": \"object\"}");
+    dir.write("invalid.json", "{\"type\": 7}");
+    let ask = |profile: &str, schema: &str, more: &[&str]| {
+        dir.run(&[&["ai", "ask", "3 + 4", "-p", profile, "--schema", schema], more].concat())
+    };
+    let wrong = ask("wrong", "schema.json", &[]).ends(1);
+    assert_eq!(wrong.out, "", "no answer");
+    wrong.says("a correction was asked for").says("hint: it was billed");
+    let calls = dir.run(&["usage", "--calls", "--json"]).ok().json();
+    assert_eq!(calls.as_array().map(Vec::len), Some(2), "both are shown: {calls}");
+    let right = ask("right", "schema.json", &["--json"]).ok().json();
+    assert_eq!((&right["text"], &right["calls"]), (&json!("{\"sum\": 7}"), &json!(1)));
+    ask("right", "schema.json", &["--max-tokens", "1"]).ends(1).says("--max-tokens is too small");
+    ask("right", "invalid.json", &[]).ends(2).says("invalid.json");
 }

@@ -1,20 +1,99 @@
 //! Admission by the tenant's budget: the ledger journals the call, and reserves its tokens and cost.
 
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use longshore::accounts::{CallAdmission, CallRecord, NewCall};
-use longshore::{AlertSink, ServiceAlert, TenantId};
+use longshore::{AlertSink, Context, ServiceAlert, TenantId};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use super::{AdmissionError, ProfileCall};
+use super::{AdmissionError, AdmissionGuard, ProfileCall, YieldingWait, rate_limited};
 use crate::inference::Inner;
 use crate::inference::billing::OpenCall;
 use crate::inference::call_bound::CallBound;
 use crate::inference::profile_cache::ledger_error;
 use crate::model_api::{AskError, Code, Question, Retryability};
 
+/// How long a call waits for the reservations of other calls.
+const MAX_RESERVED_WAIT: Duration = Duration::from_secs(30);
+
+/// When a call should be retried after it waited so long.
+const RESERVED_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Shortest and longest time between two attempts to reserve, unless this process writes the end of
+/// a call.
+const RESERVE_POLL: Range<Duration> = Duration::from_millis(20)..Duration::from_millis(500);
+
+/// The turns of a call that waits for the reservations of other calls.
+struct ReservationWait<'a> {
+    inner: &'a Inner,
+    wait: YieldingWait<'a>,
+    until: Instant,
+    poll: Duration,
+}
+
+impl<'a> ReservationWait<'a> {
+    fn new(inner: &'a Inner, wait: YieldingWait<'a>) -> Self {
+        let until = wait.until.min(Instant::now() + MAX_RESERVED_WAIT);
+        Self { inner, wait, until, poll: RESERVE_POLL.start }
+    }
+
+    /// Waits for the next turn. Fails with `error` if the wait is over.
+    async fn next(&mut self, error: AskError) -> Result<(), AdmissionError> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(AdmissionError::Rejected(error));
+        }
+        let poll = self.poll.min(left);
+        self.poll = RESERVE_POLL.end.min(self.poll * 2);
+        let written = self.inner.journal.next_write();
+        let released = async {
+            // A pause, so that many waiting calls do not ask the ledger at every write.
+            tokio::time::sleep(poll / 4).await;
+            let _ = tokio::time::timeout(poll, written).await;
+        };
+        self.wait.wait(released).await
+    }
+}
+
 impl ProfileCall<'_> {
+    /// Admits a call. If only the reservations of other calls leave no room for it, it waits for
+    /// them, and meanwhile holds nothing.
+    pub(in crate::inference) async fn admit_in_turn(
+        &self,
+        question: &Question,
+        tokens: u64,
+        bound: &CallBound<'_>,
+        run: Option<&Context>,
+    ) -> Result<AdmissionGuard<'_>, AdmissionError> {
+        let mut turns = ReservationWait::new(self.inner, YieldingWait { run, until: question.until });
+        loop {
+            match self.admit(question, tokens, bound, run).await {
+                Err(AdmissionError::Reserved(error)) => turns.next(error).await?,
+                admitted => return admitted,
+            }
+        }
+    }
+
+    /// Reserves a call's tokens and cost, and waits for the reservations of other calls.
+    pub(in crate::inference) async fn reserve_budget_in_turn(
+        &self,
+        question: &Question,
+        bound: &CallBound<'_>,
+        wait: YieldingWait<'_>,
+    ) -> Result<OpenCall<'_>, AdmissionError> {
+        let mut turns = ReservationWait::new(self.inner, wait);
+        loop {
+            match self.reserve_budget(question, bound).await {
+                Err(AdmissionError::Reserved(error)) => turns.next(error).await?,
+                reserved => return reserved,
+            }
+        }
+    }
+
     /// Journals the call and reserves its tokens and cost. Without a budget and without a unit, the
     /// caller does not wait for the write.
     pub(in crate::inference) async fn reserve_budget(
@@ -65,8 +144,17 @@ impl Inner {
                 Ok(())
             }
             Some(CallAdmission::Duplicate(other)) => Err(AdmissionError::Duplicate(other)),
-            Some(CallAdmission::OverBudget(month)) => {
-                let (tenant, month) = (&month.tenant, &month.month);
+            Some(CallAdmission::OverBudget(state)) => {
+                let (tenant, month) = (&state.tenant, &state.month);
+                if state.is_only_reserved(call.reserve_tokens, call.reserve_picos) {
+                    let message = format!(
+                        "other calls in flight reserve the rest of the budget of tenant `{tenant}` for {month}"
+                    );
+                    return Err(AdmissionError::Reserved(AskError {
+                        retry_after: Some(RESERVED_RETRY_AFTER),
+                        ..rate_limited(&message)
+                    }));
+                }
                 let message = format!("the budget of tenant `{tenant}` for {month} is used up");
                 Err(AskError::new(Code::OverBudget, message).into())
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore::accounts::Ledger;
 use longshore::{ProfileName, TenantId};
-use longshore_ai::{Inference, TENANT_SETTINGS};
+use longshore_ai::Inference;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -54,7 +54,7 @@ pub async fn check_all(
         for record in page.items {
             let selected = wanted.is_empty() || wanted.contains(&record.name);
             let template = record.body.get("template") == Some(&serde_json::Value::Bool(true));
-            if selected && !template && record.name.as_str() != TENANT_SETTINGS {
+            if selected && !template && !record.name.as_str().starts_with('.') {
                 all.push(check_profile(&inference, record.tenant, record.name).await);
             }
         }

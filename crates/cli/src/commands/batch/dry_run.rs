@@ -3,7 +3,7 @@
 
 use anyhow::anyhow;
 use longshore::UnitId;
-use longshore_ai::{Answer, Cost, PriceMode, estimate_tokens};
+use longshore_ai::{Answer, Cost, PriceMode, PriceTable, estimate_tokens};
 use longshore_batch::batch_id::batch_id;
 use longshore_batch::command::CommandPrepare;
 use longshore_batch::definition::{Ai, Database, Pre, RowStep};
@@ -72,7 +72,7 @@ pub async fn show(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result
     let count = candidates.limit.map_or(all, |limit| limit.min(all));
     let prompts = prompts(checked, settings).await?;
     let ai = definition.ai();
-    let estimate = ai.and_then(|ai| CostEstimate::of(ai, &prompts, count));
+    let estimate = ai.and_then(|ai| CostEstimate::of(ai, &prompts, count, PriceTable::shipped()));
     let written = ai.and_then(|ai| ai.profile.inline());
     let shown = DryRun {
         kind: &definition.kind,
@@ -181,21 +181,26 @@ struct CostEstimate {
 }
 
 impl CostEstimate {
-    /// Likely: an answer has a quarter of its maximum tokens. Most: all of them. `None` if the
-    /// prices are not in the file.
-    fn of(ai: &Ai, prompts: &[PromptSample], count: u64) -> Option<Self> {
-        let prices = &ai.profile.inline()?.prices;
+    /// Likely: an answer has a quarter of its maximum tokens. Most: all of them, and each is
+    /// corrected. `None` if the profile is not in the file.
+    fn of(ai: &Ai, prompts: &[PromptSample], count: u64, known: &PriceTable) -> Option<Self> {
+        let mut profile = ai.profile.inline()?.clone();
+        known.complete(&mut profile);
+        let prices = &profile.prices;
         let system = ai.system.as_deref().map_or(0, estimate_tokens);
         let tokens = prompts.iter().filter_map(|sample| sample.prompt.as_deref());
         let tokens: Vec<u64> = tokens.map(|prompt| system + estimate_tokens(prompt)).collect();
         let mean = tokens.iter().sum::<u64>() / (tokens.len() as u64).max(1);
         let mode = ai.provider_batch.map_or(PriceMode::Direct, |_| PriceMode::Batch);
-        let cost = |tokens_out: u64| {
-            let answer = Answer { tokens_in: mean, tokens_out, ..Answer::default() };
+        let cost = |tokens_in: u64, tokens_out: u64| {
+            let answer = Answer { tokens_in, tokens_out, ..Answer::default() };
             prices.cost(&answer, now(), mode).times(count)
         };
         let most = u64::from(ai.max_tokens);
-        Some(Self { likely: cost(most / 4), most: cost(most) })
+        // An answer that breaks its schema is corrected once, by a question that repeats both.
+        let is_corrected = ai.schema.is_some() && mode == PriceMode::Direct;
+        let correction = if is_corrected { cost(mean + most, most) } else { Cost::default() };
+        Some(Self { likely: cost(mean, most / 4), most: cost(mean, most) + correction })
     }
 }
 

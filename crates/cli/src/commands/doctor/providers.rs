@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
+use longshore::Scope;
 use longshore::accounts::Ledger;
+use longshore_ai::PriceTable;
 
 use super::check_result::CheckResult;
 use crate::commands::ai::health::{self, ProfileHealth};
+use crate::commands::now;
+use crate::commands::price::old_table;
 use crate::error;
 use crate::settings::Settings;
 
@@ -18,6 +22,16 @@ pub(super) async fn check(ledger: &Arc<dyn Ledger>, settings: &Settings) -> Vec<
         }
         Ok(all) => all.into_iter().map(result).collect(),
     }
+}
+
+/// Checks the age of the price table, if a profile exists.
+pub(super) async fn prices(ledger: &dyn Ledger) -> Option<CheckResult> {
+    let profiles = ledger.profiles(&Scope::All, None, None, 1).await.ok()?;
+    let table = PriceTable::load(ledger).await.ok().filter(|_| !profiles.items.is_empty())?;
+    Some(match old_table(&table, now()) {
+        Some(warning) => CheckResult::doubtful("prices", warning, "docs/ai-profiles.md#prices says how"),
+        None => CheckResult::good("prices", format!("the price table is of {}", table.date)),
+    })
 }
 
 fn result(one: ProfileHealth) -> CheckResult {

@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 
 use longshore::{KeyName, ProfileName};
-use longshore_ai::{ApiOptions, KeyRef, Prices, Profile, ProfileLimits, ProviderName};
+use longshore_ai::{ANY_MODEL, ApiOptions, KeyRef, PriceTable, Prices, Profile, ProfileLimits, ProviderName};
 use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::commands::now;
+use crate::commands::price::old_table;
 use crate::error::{WithHint, hinted, suggestion, usage};
 
 /// Fields of a document.
@@ -60,7 +62,12 @@ fn unknown_word(what: &str, given: &str, known: &[&str]) -> anyhow::Error {
 }
 
 /// Checks a document (`body`) and the result with its templates (`whole`). Returns warnings.
-pub fn profile(name: &ProfileName, body: &Value, whole: &Value) -> anyhow::Result<Vec<String>> {
+pub fn profile(
+    name: &ProfileName,
+    body: &Value,
+    whole: &Value,
+    table: &PriceTable,
+) -> anyhow::Result<Vec<String>> {
     let is_template = body["template"] == Value::Bool(true);
     if !body["template"].is_boolean() && !body["template"].is_null() {
         return Err(usage("`template` is true or false")).hint(DOCS_HINT);
@@ -76,7 +83,9 @@ pub fn profile(name: &ProfileName, body: &Value, whole: &Value) -> anyhow::Resul
     if !is_template {
         complete(&profile)?;
     }
-    Ok(endpoint(&profile)?.into_iter().chain(prices(&profile, is_template)).collect())
+    let unencrypted = endpoint(&profile)?;
+    let old_prices = if is_template { None } else { prices(profile, table)? };
+    Ok(unencrypted.into_iter().chain(old_prices).collect())
 }
 
 /// The vault key that the document itself names.
@@ -219,14 +228,33 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Warns of calls that will be billed at nothing.
-fn prices(profile: &Profile, is_template: bool) -> Option<String> {
-    let free = profile.prices == Prices::default();
-    (profile.is_billed() && free && !is_template).then(|| {
-        "it has no prices: its calls will be billed at $0, until `usage recost` after \
-         `profile set --price-input … --price-output …`"
-            .to_owned()
-    })
+/// Rejects a model of a paid provider without a known price; warns of an old price table.
+fn prices(mut profile: Profile, table: &PriceTable) -> anyhow::Result<Option<String>> {
+    let unstated = |profile: &Profile| -> Vec<String> {
+        let own = (!profile.prices.is_stated()).then(|| profile.model.clone());
+        let further = profile.models.iter().filter(|(model, _)| *model != ANY_MODEL);
+        let further = further.filter(|(_, prices)| !prices.is_stated()).map(|(model, _)| model.clone());
+        own.into_iter().chain(further).collect()
+    };
+    if !profile.is_billed() || (unstated(&profile).is_empty() && !profile.models.contains_key(ANY_MODEL)) {
+        return Ok(None);
+    }
+    table.complete(&mut profile);
+    match unstated(&profile).first() {
+        None => Ok(old_table(table, now())),
+        Some(model) => {
+            let message = format!("no price is known of {}'s model `{model}`", profile.provider);
+            let hint = if *model == profile.model {
+                "--price-input and --price-output state it; `longshore price list` shows the known models"
+                    .to_owned()
+            } else {
+                format!(
+                    "--also-model {model}=IN/OUT states it; `longshore price list` shows the known models"
+                )
+            };
+            Err(usage(message)).hint(hint)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -235,7 +263,7 @@ mod tests {
 
     fn checked(body: Value) -> anyhow::Result<Vec<String>> {
         check_fields(&body)?;
-        profile(&ProfileName::new("p").unwrap(), &body, &body)
+        profile(&ProfileName::new("p").unwrap(), &body, &body, PriceTable::shipped())
     }
 
     /// Destructured without `..`, so that a new field is noticed here.
@@ -308,6 +336,21 @@ mod tests {
             assert!(checked(at(quiet)).unwrap().is_empty(), "{quiet}");
         }
         assert!(checked(at("http://10.0.0.1")).unwrap()[0].contains("in the clear"));
-        assert!(checked(json!({ "provider": "openai", "model": "m" })).unwrap()[0].contains("no prices"));
+    }
+
+    #[test]
+    fn a_model_of_a_paid_provider_needs_a_price_typed_or_known() {
+        let body =
+            |model: &str, models: Value| json!({ "provider": "openai", "model": model, "models": models });
+        for known in [body("gpt-5", json!({})), body("gpt-5", json!({ "gpt-5-mini": {}, "*": {} }))] {
+            assert!(checked(known.clone()).unwrap().is_empty(), "{known}");
+        }
+        let mut free = body("m", json!({}));
+        free["prices"] = json!({ "input": 0, "output": 0 });
+        assert!(checked(free).unwrap().is_empty(), "stated, although 0");
+        for (unknown, model) in [(body("m", json!({})), "`m`"), (body("gpt-5", json!({ "n": {} })), "`n`")] {
+            let error = format!("{:#}", checked(unknown).unwrap_err());
+            assert!(error.contains("no price is known") && error.contains(model), "{error}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use longshore::{CallId, ProfileName, Scope};
-use longshore_ai::{AskError, Inference, InferenceRequest, ProfileDocument, Question};
+use longshore_ai::{AskError, Inference, InferenceRequest, PriceTable, ProfileDocument, Question};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -24,7 +24,8 @@ pub async fn run(profiles: &ProfileStore<'_>, typed: &ProfileTestArgs) -> anyhow
         return Err(usage(format!("profile `{name}` is a template"))).hint("templates can only be extended");
     }
     let whole = resolve_profile(&*profiles.ledger, &record).await?;
-    for warning in check::profile(name, &record.body, whole.body())? {
+    let table = PriceTable::load(&*profiles.ledger).await?;
+    for warning in check::profile(name, &record.body, whole.body(), &table)? {
         profiles.warn(&warning);
     }
     let key = key(profiles, &whole).await?;
