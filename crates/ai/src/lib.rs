@@ -32,10 +32,10 @@ mod vault;
 pub mod worker;
 
 pub use chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
-pub use http::{Http, retry_after};
+pub use http::{Http, HttpOptions, HttpOptionsError, retry_after};
 pub use inference::{
-    BatchProfile, Inference, InferenceOutcome, InferenceRequest, ProfileDocument, ProfileDocumentError,
-    TENANT_SETTINGS, TenantSettings,
+    BatchProfile, HealthCheck, Inference, InferenceOutcome, InferenceRequest, ProfileDocument,
+    ProfileDocumentError, TENANT_SETTINGS, TenantSettings,
 };
 pub use model_api::{
     Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,
@@ -47,8 +47,8 @@ pub use pricing::{
     estimate_tokens,
 };
 pub use profile::{
-    ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, WhenPoolFull,
-    open_simulated,
+    ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, RetrySettings,
+    WhenPoolFull, open_simulated,
 };
 pub use prompts::{NoPrompts, PromptFiles, Prompts};
 pub use raw_json::RawObject;

@@ -17,6 +17,9 @@ pub(crate) struct GatewayError {
     /// The request field that caused it.
     pub(super) param: Option<String>,
     pub(super) retry_after: Option<Duration>,
+    /// The gateway has retried it already. A client that retried in turn would multiply the attempts
+    /// and the time.
+    pub(super) retried: bool,
 }
 
 /// The kind of an error: what the client can do about it.
@@ -49,9 +52,9 @@ pub(crate) enum GatewayErrorKind {
 }
 
 impl GatewayErrorKind {
-    /// Whether the official clients, which retry by themselves, should retry. `None` leaves it to
-    /// them: they do not retry such errors anyway.
-    pub(super) fn may_be_retried(self) -> Option<bool> {
+    /// Whether the official clients, which retry by themselves, should retry an error that the
+    /// gateway did not retry. `None` leaves it to them: they do not retry such errors anyway.
+    fn may_be_retried(self) -> Option<bool> {
         match self {
             Self::RateLimited | Self::ProviderBusy => Some(true),
             Self::OverBudget | Self::ProviderAuth | Self::ProviderFailed | Self::Timeout | Self::Internal => {
@@ -69,7 +72,17 @@ impl GatewayErrorKind {
 impl GatewayError {
     pub(super) fn new(kind: GatewayErrorKind, message: impl Into<String>) -> Self {
         let message = truncate_bytes(&message.into(), MAX_MESSAGE_BYTES);
-        Self { kind, message, param: None, retry_after: None }
+        Self { kind, message, param: None, retry_after: None, retried: false }
+    }
+
+    /// The error of a question after this many attempts.
+    pub(super) fn after(attempts: u32, error: AskError) -> Self {
+        Self { retried: attempts > 1, ..Self::from(error) }
+    }
+
+    /// Whether the official clients should retry.
+    pub(super) fn may_be_retried(&self) -> Option<bool> {
+        self.kind.may_be_retried().map(|may| may && !self.retried)
     }
 
     /// An invalid field.
@@ -96,6 +109,6 @@ impl From<AskError> for GatewayError {
             Code::Internal => GatewayErrorKind::Internal,
         };
         let param = (kind == GatewayErrorKind::NotFound).then(|| "model".to_owned());
-        Self { kind, message: error.message, param, retry_after: error.retry_after }
+        Self { kind, message: error.message, param, retry_after: error.retry_after, retried: false }
     }
 }

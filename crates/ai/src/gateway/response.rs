@@ -103,7 +103,7 @@ pub(super) async fn answer(
     if delivery == Delivery::Complete {
         let mut outcome = state.backend.ask(&request, None).await;
         state.backend.record(std::mem::take(&mut outcome.records));
-        let answer = outcome.result?;
+        let answer = outcome.result.map_err(|error| GatewayError::after(outcome.attempts, error))?;
         return Ok(json_response(match answer.raw {
             Some(raw) => Body::from(*raw),
             None => format.encode(&meta, &answer).into(),
@@ -112,7 +112,7 @@ pub(super) async fn answer(
     let mut answers = AnswerStream::begin(Arc::clone(&state.backend), request);
     // Before the first event is sent, an error can still be reported by the status.
     let first = match answers.next().await {
-        AnswerEvent::End(Err(error)) => return Err(error.into()),
+        AnswerEvent::End(Err(error)) => return Err(error),
         first => first,
     };
     let encoder = StreamEncoder::new(format.events(delivery), meta);
@@ -164,7 +164,7 @@ fn set_retry_headers(error: &GatewayError, headers: &mut HeaderMap) {
             headers.insert("retry-after-ms", millis.into());
         }
     }
-    if let Some(may) = error.kind.may_be_retried() {
+    if let Some(may) = error.may_be_retried() {
         let may = if may { "true" } else { "false" };
         headers.insert("x-should-retry", HeaderValue::from_static(may));
     }
@@ -183,8 +183,8 @@ const DEADLINE_GRACE: Duration = Duration::from_secs(2);
 struct AnswerStream {
     pieces: mpsc::Receiver<AnswerPiece>,
     /// One task; aborted when this is dropped.
-    asking: JoinSet<Result<Answer, AskError>>,
-    end: Option<Result<Answer, AskError>>,
+    asking: JoinSet<Result<Answer, GatewayError>>,
+    end: Option<Result<Answer, GatewayError>>,
 }
 
 /// The next event of an answer.
@@ -192,7 +192,7 @@ enum AnswerEvent {
     /// More of the answer.
     Piece(AnswerPiece),
     /// The end of the answer, or the error.
-    End(Result<Answer, AskError>),
+    End(Result<Answer, GatewayError>),
 }
 
 impl AnswerStream {
@@ -225,22 +225,22 @@ impl AnswerStream {
     }
 }
 
-fn lost() -> Result<Answer, AskError> {
-    Err(AskError::new(Code::Internal, "the task that asked the question panicked"))
+fn lost() -> Result<Answer, GatewayError> {
+    Err(AskError::new(Code::Internal, "the task that asked the question panicked").into())
 }
 
 async fn ask(
     backend: Arc<dyn InferenceBackend>,
     request: InferenceRequest,
     pieces: mpsc::Sender<AnswerPiece>,
-) -> Result<Answer, AskError> {
+) -> Result<Answer, GatewayError> {
     let until = request.question.until + DEADLINE_GRACE;
     let outcome = timeout_at(until, backend.ask(&request, Some(&pieces))).await;
     let outcome = outcome.map_err(|_| {
         AskError::new(Code::Timeout, "the client did not read the answer before the deadline")
     })?;
     backend.record(outcome.records);
-    outcome.result
+    outcome.result.map_err(|error| GatewayError::after(outcome.attempts, error))
 }
 
 /// Encodes an answer as a stream. Knows what was sent; the API format knows the events.
@@ -349,7 +349,7 @@ impl EventStream {
                 }
                 AnswerEvent::End(Err(error)) => {
                     let StreamEncoder { events, meta, .. } = &mut self.encoder;
-                    events.fail(meta, &GatewayError::from(error), &mut out);
+                    events.fail(meta, &error, &mut out);
                     return Poll::Ready((out.into(), true));
                 }
             }

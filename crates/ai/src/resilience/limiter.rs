@@ -2,7 +2,7 @@
 //! has enough.
 //!
 //! What a process holds of a bucket is in `token_lease`, with the proof that no window exceeds the
-//! limit plus the burst; the order of waiters is in `limiter/queue`. This module calls the store,
+//! limit plus the burst; the order of waiters, which is fair by tenant, is in `limiter/queue`. This module calls the store,
 //! in one task per limiter that runs while a question waits or a settlement is pending.
 
 mod queue;
@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use longshore::TenantId;
 use longshore::accounts::{BucketRequest, Limits as Ledger};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
@@ -77,11 +78,12 @@ impl Limiter {
         Self { inner: Arc::new(Inner { shared: Arc::new(shared), tasks: Mutex::default() }) }
     }
 
-    /// Reserves everything that is needed, or nothing, in order of arrival. With [`WhenPoolFull::Wait`]
-    /// it waits if there can be enough before `until`. Cancel-safe: a dropped future reserves
-    /// nothing.
+    /// Reserves everything that is needed, or nothing; fairly between tenants, in order of arrival
+    /// within a tenant. With [`WhenPoolFull::Wait`] it waits if there can be enough before `until`.
+    /// Cancel-safe: a dropped future reserves nothing.
     pub async fn take(
         &self,
+        tenant: &TenantId,
         charges: impl Into<Arc<[BucketCharge]>>,
         until: Instant,
         when_full: WhenPoolFull,
@@ -99,7 +101,7 @@ impl Limiter {
         if self.inner.take_now(&charges) {
             return Ok(taken);
         }
-        let mut waiting = self.inner.join(charges, until, when_full);
+        let mut waiting = self.inner.join(tenant, charges, until, when_full);
         let result = timeout_at(until, &mut waiting.result).await;
         waiting.done = result.is_ok();
         match result {
@@ -190,9 +192,15 @@ impl Inner {
         true
     }
 
-    fn join(&self, charges: Arc<[BucketCharge]>, until: Instant, when_full: WhenPoolFull) -> WaitGuard<'_> {
+    fn join(
+        &self,
+        tenant: &TenantId,
+        charges: Arc<[BucketCharge]>,
+        until: Instant,
+        when_full: WhenPoolFull,
+    ) -> WaitGuard<'_> {
         let mut queue = self.shared.queue();
-        let joined = queue.join(charges, until, when_full, Instant::now());
+        let joined = queue.join(tenant, charges, until, when_full, Instant::now());
         self.wake_task(queue, joined.has_work);
         WaitGuard { inner: self, id: joined.id, result: joined.result, done: false }
     }

@@ -44,7 +44,8 @@ impl ProfileCall<'_> {
         charges: &Arc<[BucketCharge]>,
     ) -> Result<TokenReservation, AdmissionError> {
         let when_full = self.entry.profile.limits.when_full;
-        let reserving = pin!(self.inner.limiter.take(Arc::clone(charges), wait.until, when_full));
+        let (limiter, tenant) = (&self.inner.limiter, &self.request.tenant);
+        let reserving = pin!(limiter.take(tenant, Arc::clone(charges), wait.until, when_full));
         Ok(wait.wait(reserving).await?.map_err(limit_error)?)
     }
 }

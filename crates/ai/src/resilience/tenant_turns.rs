@@ -1,0 +1,178 @@
+//! Fair order between tenants that wait for the same limit.
+//!
+//! Each tenant has a pass, which grows by what the tenant is served, as in the queues' stride
+//! scheduler. The waiter with the smallest pass is served next; a tenant's own waiters are served in
+//! order of arrival. A tenant that was away starts at the pass of the tenant served last, so it has
+//! no credit for that time. The order holds within one process: processes that share a limit draw
+//! from its bucket independently of each other.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::HashMap;
+use longshore::TenantId;
+use tokio::sync::oneshot;
+
+/// What each tenant was served of one limit.
+#[derive(Debug, Default)]
+pub(crate) struct TenantPasses {
+    passes: HashMap<TenantId, f64>,
+    /// The pass at which the last waiter was served.
+    served: f64,
+}
+
+impl TenantPasses {
+    /// By how much a tenant is ahead of the tenant served last.
+    pub(crate) fn lead(&self, tenant: &TenantId) -> f64 {
+        self.passes.get(tenant).map_or(0.0, |pass| (pass - self.served).max(0.0))
+    }
+
+    /// Records that a tenant was served so much.
+    pub(crate) fn serve(&mut self, tenant: &TenantId, cost: f64) {
+        self.served += self.lead(tenant);
+        let served = self.served;
+        self.passes.retain(|_, pass| *pass > served);
+        self.passes.insert(tenant.clone(), served + cost);
+    }
+}
+
+/// A turn that one waiter holds at a time, passed on fairly by tenant.
+#[derive(Debug, Default)]
+pub(crate) struct TenantTurns(Mutex<Turns>);
+
+#[derive(Debug, Default)]
+struct Turns {
+    held: bool,
+    /// In order of arrival.
+    waiters: Vec<Waiter>,
+    passes: TenantPasses,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    tenant: TenantId,
+    cost: f64,
+    sender: oneshot::Sender<Turn>,
+}
+
+/// The turn. Dropped, it is passed on.
+#[derive(Debug)]
+pub(crate) struct Turn(Arc<TenantTurns>);
+
+impl TenantTurns {
+    /// Acquires the turn if no one holds it.
+    pub(crate) fn try_acquire(self: &Arc<Self>) -> Option<Turn> {
+        let mut turns = self.turns();
+        (!std::mem::replace(&mut turns.held, true)).then(|| Turn(Arc::clone(self)))
+    }
+
+    /// Waits for the turn. Cancel-safe: a dropped future passes on what it was given. `cost` is what
+    /// the waiter takes of the limit.
+    pub(crate) async fn acquire(self: &Arc<Self>, tenant: &TenantId, cost: f64) -> Turn {
+        loop {
+            if let Some(turn) = self.try_acquire() {
+                return turn;
+            }
+            let (sender, receiver) = oneshot::channel();
+            let mut turns = self.turns();
+            // It may have been released meanwhile.
+            if turns.held {
+                turns.waiters.push(Waiter { tenant: tenant.clone(), cost, sender });
+                drop(turns);
+                if let Ok(turn) = receiver.await {
+                    return turn;
+                }
+            }
+        }
+    }
+
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Turns {
+    /// Removes the waiter that is served next.
+    fn next(&mut self) -> Option<Waiter> {
+        self.waiters.retain(|waiter| !waiter.sender.is_closed());
+        let leads = self.waiters.iter().map(|waiter| self.passes.lead(&waiter.tenant));
+        let (at, _) = leads.enumerate().min_by(|(_, one), (_, other)| one.total_cmp(other))?;
+        let waiter = self.waiters.remove(at);
+        self.passes.serve(&waiter.tenant, waiter.cost);
+        Some(waiter)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut turns = self.0.turns();
+        let next = turns.next();
+        turns.held = next.is_some();
+        drop(turns);
+        if let Some(waiter) = next {
+            // Without a receiver, this turn is dropped and passed on in turn.
+            let _ = waiter.sender.send(Self(Arc::clone(&self.0)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tenant(name: &str) -> TenantId {
+        TenantId::new(name).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_turn_goes_round_between_tenants_however_many_questions_each_has() {
+        let turns = Arc::new(TenantTurns::default());
+        let held = turns.try_acquire().unwrap();
+        assert!(turns.try_acquire().is_none());
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut waiting = tokio::task::JoinSet::new();
+        for name in ["big"; 6].into_iter().chain(["small"; 3]) {
+            let (turns, order) = (Arc::clone(&turns), Arc::clone(&order));
+            waiting.spawn(async move {
+                let _turn = turns.acquire(&tenant(name), 1.0).await;
+                order.lock().unwrap().push(name);
+            });
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        waiting.join_all().await;
+        let order = order.lock().unwrap().join(" ");
+        assert_eq!(order, "big small big small big small big big big");
+        assert!(turns.try_acquire().is_some(), "it is free again");
+    }
+
+    #[tokio::test]
+    async fn a_waiter_that_leaves_loses_no_turn() {
+        let turns = Arc::new(TenantTurns::default());
+        let held = turns.try_acquire().unwrap();
+        let acme = tenant("acme");
+        let mut leaving = Box::pin(turns.acquire(&acme, 1.0));
+        tokio::select! {
+            biased;
+            _ = &mut leaving => panic!("it is held"),
+            () = std::future::ready(()) => {}
+        }
+        drop(held);
+        // It was given the turn, and does not take it.
+        drop(leaving);
+        assert!(turns.try_acquire().is_some());
+    }
+
+    #[test]
+    fn a_tenant_that_was_away_is_next_and_has_no_credit_for_that_time() {
+        let (big, small) = (tenant("big"), tenant("small"));
+        let mut passes = TenantPasses::default();
+        (0..100).for_each(|_| passes.serve(&big, 10.0));
+        assert_eq!((passes.lead(&big), passes.lead(&small)), (10.0, 0.0));
+        // A tenth of the size: ten of them for one.
+        for _ in 0..10 {
+            assert!(passes.lead(&small) < passes.lead(&big));
+            passes.serve(&small, 1.0);
+        }
+        assert!(passes.lead(&small) >= passes.lead(&big));
+    }
+}
