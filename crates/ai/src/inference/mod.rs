@@ -29,7 +29,6 @@ use longshore::{
     BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
     UnitId,
 };
-use tokio::time::Instant;
 
 use self::admission::budget::BudgetWarnings;
 use self::billing::RejectionRecords;

@@ -56,7 +56,7 @@ struct CachedProfiles {
     clients: Vec<(HttpOptions, Http, Instant)>,
 }
 
-/// The tenants whose vaults hold a profile's keys.
+/// The owners of a profile's keys: each key is in its owner's vault.
 struct KeyOwners<'a> {
     key: &'a TenantId,
     proxy_key: &'a TenantId,

@@ -69,20 +69,26 @@ impl TenantTurns {
     /// the waiter takes of the limit.
     pub(crate) async fn acquire(self: &Arc<Self>, tenant: &TenantId, cost: f64) -> Turn {
         loop {
-            if let Some(turn) = self.try_acquire() {
-                return turn;
-            }
-            let (sender, receiver) = oneshot::channel();
-            let mut turns = self.turns();
-            // It may have been released meanwhile.
-            if turns.held {
-                turns.waiters.push(Waiter { tenant: tenant.clone(), cost, sender });
-                drop(turns);
-                if let Ok(turn) = receiver.await {
-                    return turn;
+            match self.join(tenant, cost) {
+                Ok(turn) => return turn,
+                // The sender is kept until the turn is passed on to it.
+                Err(receiver) => {
+                    if let Ok(turn) = receiver.await {
+                        return turn;
+                    }
                 }
             }
         }
+    }
+
+    fn join(self: &Arc<Self>, tenant: &TenantId, cost: f64) -> Result<Turn, oneshot::Receiver<Turn>> {
+        let mut turns = self.turns();
+        if !std::mem::replace(&mut turns.held, true) {
+            return Ok(Turn(Arc::clone(self)));
+        }
+        let (sender, receiver) = oneshot::channel();
+        turns.waiters.push(Waiter { tenant: tenant.clone(), cost, sender });
+        Err(receiver)
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {

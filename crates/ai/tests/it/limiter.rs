@@ -123,7 +123,7 @@ async fn tenants_that_wait_for_a_limit_are_served_in_turn() {
     while let Some(one) = waiting.join_next().await {
         order.push_str(one.unwrap().0);
     }
-    let count = |part: &str, name| part.matches(name).count();
+    let count = |part: &str, name: &str| part.matches(name).count();
     for part in [&order[..6], &order[6..12]] {
         assert!(["a", "b", "c"].iter().all(|name| count(part, name) >= 1), "{order}");
         assert!(count(part, "a") <= 3, "{order}");

@@ -7,7 +7,7 @@ use crate::batch_job::BatchJob;
 
 const ROWS: u64 = 10;
 
-/// A job whose rows ask the profile `name`; the tenant has the profile `fast`.
+/// A job with rows that ask the profile `name`.
 fn job(name: &str) -> BatchJob {
     let job = BatchJob::good(ROWS).with(&[("profile = \"script\"", &format!("profile = \"@{name}\""))]);
     job.create();
