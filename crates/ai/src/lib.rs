@@ -54,7 +54,7 @@ pub use prompts::{NoPrompts, PromptFiles, Prompts};
 pub use raw_json::RawObject;
 pub use resilience::{
     AdaptiveConcurrency, BucketCharge, CallRetryPolicy, Gauge, GaugeGuard, LimitError, Limiter, Measure,
-    RetryDecision, TokenReservation,
+    RetryDecision, TokenReservation, WaitingTenant,
 };
 pub use schema::{ResponseSchema, SchemaError};
 pub use secrecy::{ExposeSecret, SecretString};

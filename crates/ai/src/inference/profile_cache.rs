@@ -22,7 +22,7 @@ use crate::http::{Http, HttpOptions};
 use crate::model_api::{AskError, Code, Provider, Retryability};
 use crate::profile::Profile;
 use crate::providers;
-use crate::resilience::BucketCharge;
+use crate::resilience::{BucketCharge, WaitingTenant};
 use crate::vault::{KeyRef, Vault};
 
 /// How long a resolved profile is used if no change notification arrives.
@@ -64,6 +64,8 @@ struct KeyOwners<'a> {
 
 /// Settings and limits that apply to all profiles of a tenant.
 pub(super) struct TenantContext {
+    /// The tenant, where it waits for limits.
+    pub(super) waiting: WaitingTenant,
     pub(super) sheet: TenantSettings,
     /// What a question takes from the tenant's token buckets.
     pub(super) charges: Vec<BucketCharge>,
@@ -200,10 +202,15 @@ impl ProfileCache {
         let budget = month.map_err(|error| ledger_error(&error))?.budget;
         let has_budget = budget.is_some();
         let has_cost_budget = budget.is_some_and(|budget| budget.cost_picos.is_some());
-        let suspended = self.ledger.is_suspended(&scope(tenant), tenant).await;
-        let suspended = suspended.map_err(|error| ledger_error(&error))?;
+        // A tenant may have no record.
+        let record = self.ledger.tenants(&scope(tenant)).await;
+        let record = record.map_err(|error| ledger_error(&error))?.pop();
+        let suspended = record.as_ref().is_some_and(|record| record.suspended);
+        let weight = record.map_or(1, |record| record.weight);
+        let waiting = WaitingTenant { id: tenant.clone(), weight };
         let charges = BucketCharge::of_tenant(tenant, &sheet.limits);
-        let owner = Arc::new(TenantContext { sheet, charges, has_budget, has_cost_budget, suspended });
+        let owner = TenantContext { waiting, sheet, charges, has_budget, has_cost_budget, suspended };
+        let owner = Arc::new(owner);
         self.cached().tenants.insert(tenant.clone(), (Arc::clone(&owner), now + CACHE_TTL));
         Ok(owner)
     }

@@ -33,7 +33,8 @@ impl RetryLoop<'_, '_> {
     /// Asks until an answer arrives or a retry cannot help.
     pub(super) async fn run(&mut self, question: &Question) -> Result<Answer, AskError> {
         let (inner, upstream) = (self.call.inner, &self.call.entry.upstream);
-        let tenant = &self.call.request.tenant;
+        let owner = inner.profile_cache.tenant(&self.call.request.tenant).await?;
+        let tenant = &owner.waiting;
         let policy = self.call.entry.profile.retry.policy();
         let (mut attempt, mut before) = (0, None);
         loop {

@@ -11,7 +11,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longshore::TenantId;
 use longshore::accounts::{BucketRequest, Limits as Ledger};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
@@ -19,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use self::queue::{LimitQueue, QueueStep, WaitResult};
 use crate::profile::WhenPoolFull;
-use crate::resilience::{BucketCharge, Measure};
+use crate::resilience::{BucketCharge, Measure, WaitingTenant};
 
 /// Why a limit rejected a question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -78,12 +77,12 @@ impl Limiter {
         Self { inner: Arc::new(Inner { shared: Arc::new(shared), tasks: Mutex::default() }) }
     }
 
-    /// Reserves everything that is needed, or nothing; fairly between tenants, in order of arrival
+    /// Reserves everything that is needed, or nothing; fairly between tenants by their weights, in order of arrival
     /// within a tenant. With [`WhenPoolFull::Wait`] it waits if there can be enough before `until`.
     /// Cancel-safe: a dropped future reserves nothing.
     pub async fn take(
         &self,
-        tenant: &TenantId,
+        tenant: &WaitingTenant,
         charges: impl Into<Arc<[BucketCharge]>>,
         until: Instant,
         when_full: WhenPoolFull,
@@ -194,7 +193,7 @@ impl Inner {
 
     fn join(
         &self,
-        tenant: &TenantId,
+        tenant: &WaitingTenant,
         charges: Arc<[BucketCharge]>,
         until: Instant,
         when_full: WhenPoolFull,

@@ -1,7 +1,7 @@
 //! Fair order between tenants that wait for the same limit.
 //!
-//! Each tenant has a pass, which grows by what the tenant is served, as in the queues' stride
-//! scheduler. The waiter with the smallest pass is served next; a tenant's own waiters are served in
+//! Each tenant has a pass, which grows by what the tenant is served, divided by its weight, as in the
+//! queues' stride scheduler. The waiter with the smallest pass is served next; a tenant's own waiters are served in
 //! order of arrival. A tenant that was away starts at the pass of the tenant served last, so it has
 //! no credit for that time. The order holds within one process: processes that share a limit draw
 //! from its bucket independently of each other.
@@ -11,6 +11,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use foldhash::HashMap;
 use longshore::TenantId;
 use tokio::sync::oneshot;
+
+/// A tenant that waits for limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitingTenant {
+    /// The tenant.
+    pub id: TenantId,
+    /// Its weight relative to other tenants. At least 1.
+    pub weight: u32,
+}
+
+impl WaitingTenant {
+    /// What `cost` adds to the tenant's pass.
+    pub(crate) fn stride(&self, cost: f64) -> f64 {
+        cost / f64::from(self.weight.max(1))
+    }
+}
 
 /// What each tenant was served of one limit.
 #[derive(Debug, Default)]
@@ -27,11 +43,11 @@ impl TenantPasses {
     }
 
     /// Records that a tenant was served so much.
-    pub(crate) fn serve(&mut self, tenant: &TenantId, cost: f64) {
-        self.served += self.lead(tenant);
+    pub(crate) fn serve(&mut self, tenant: &WaitingTenant, cost: f64) {
+        self.served += self.lead(&tenant.id);
         let served = self.served;
         self.passes.retain(|_, pass| *pass > served);
-        self.passes.insert(tenant.clone(), served + cost);
+        self.passes.insert(tenant.id.clone(), served + tenant.stride(cost));
     }
 }
 
@@ -49,7 +65,7 @@ struct Turns {
 
 #[derive(Debug)]
 struct Waiter {
-    tenant: TenantId,
+    tenant: WaitingTenant,
     cost: f64,
     sender: oneshot::Sender<Turn>,
 }
@@ -67,7 +83,7 @@ impl TenantTurns {
 
     /// Waits for the turn. Cancel-safe: a dropped future passes on what it was given. `cost` is what
     /// the waiter takes of the limit.
-    pub(crate) async fn acquire(self: &Arc<Self>, tenant: &TenantId, cost: f64) -> Turn {
+    pub(crate) async fn acquire(self: &Arc<Self>, tenant: &WaitingTenant, cost: f64) -> Turn {
         loop {
             match self.join(tenant, cost) {
                 Ok(turn) => return turn,
@@ -81,7 +97,7 @@ impl TenantTurns {
         }
     }
 
-    fn join(self: &Arc<Self>, tenant: &TenantId, cost: f64) -> Result<Turn, oneshot::Receiver<Turn>> {
+    fn join(self: &Arc<Self>, tenant: &WaitingTenant, cost: f64) -> Result<Turn, oneshot::Receiver<Turn>> {
         let mut turns = self.turns();
         if !std::mem::replace(&mut turns.held, true) {
             return Ok(Turn(Arc::clone(self)));
@@ -100,7 +116,7 @@ impl Turns {
     /// Removes the waiter that is served next.
     fn next(&mut self) -> Option<Waiter> {
         self.waiters.retain(|waiter| !waiter.sender.is_closed());
-        let leads = self.waiters.iter().map(|waiter| self.passes.lead(&waiter.tenant));
+        let leads = self.waiters.iter().map(|waiter| self.passes.lead(&waiter.tenant.id));
         let (at, _) = leads.enumerate().min_by(|(_, one), (_, other)| one.total_cmp(other))?;
         let waiter = self.waiters.remove(at);
         self.passes.serve(&waiter.tenant, waiter.cost);
@@ -125,8 +141,8 @@ impl Drop for Turn {
 mod tests {
     use super::*;
 
-    fn tenant(name: &str) -> TenantId {
-        TenantId::new(name).unwrap()
+    fn tenant(name: &str) -> WaitingTenant {
+        WaitingTenant { id: TenantId::new(name).unwrap(), weight: 1 }
     }
 
     #[tokio::test]
@@ -173,12 +189,16 @@ mod tests {
         let (big, small) = (tenant("big"), tenant("small"));
         let mut passes = TenantPasses::default();
         (0..100).for_each(|_| passes.serve(&big, 10.0));
-        assert_eq!((passes.lead(&big), passes.lead(&small)), (10.0, 0.0));
+        let lead = |passes: &TenantPasses, tenant: &WaitingTenant| passes.lead(&tenant.id);
+        assert_eq!((lead(&passes, &big), lead(&passes, &small)), (10.0, 0.0));
         // A tenth of the size: ten of them for one.
         for _ in 0..10 {
-            assert!(passes.lead(&small) < passes.lead(&big));
+            assert!(lead(&passes, &small) < lead(&passes, &big));
             passes.serve(&small, 1.0);
         }
-        assert!(passes.lead(&small) >= passes.lead(&big));
+        assert!(lead(&passes, &small) >= lead(&passes, &big));
+        let heavy = WaitingTenant { weight: 4, ..tenant("heavy") };
+        passes.serve(&heavy, 10.0);
+        assert_eq!(lead(&passes, &heavy), 2.5, "a weight of 4 is four shares");
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{ProfileName, TenantId};
-use longshore_ai::{BucketCharge, LimitError, Limiter, Measure, ProfileLimits, WhenPoolFull};
+use longshore_ai::{BucketCharge, LimitError, Limiter, Measure, ProfileLimits, WaitingTenant, WhenPoolFull};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep, timeout};
 
@@ -38,15 +38,21 @@ async fn take_for(
     needs: &[BucketCharge],
     seconds: f64,
 ) -> Result<(), LimitError> {
-    let tenant = TenantId::new(tenant).unwrap();
+    let tenant = waiting(tenant);
     limiter.take(&tenant, needs, in_secs(seconds), WhenPoolFull::Wait).await.map(|_| ())
+}
+
+/// A tenant of weight 1; of weight 3 if it is called heavy.
+fn waiting(tenant: &str) -> WaitingTenant {
+    let weight = if tenant == "heavy" { 3 } else { 1 };
+    WaitingTenant { id: TenantId::new(tenant).unwrap(), weight }
 }
 
 /// Takes until nothing is left at this moment.
 async fn drain(limiter: &Limiter, need: &BucketCharge) -> u32 {
     let need = std::slice::from_ref(need);
     let mut count = 0;
-    while limiter.take(&TenantId::default(), need, in_secs(1.0), WhenPoolFull::Refuse).await.is_ok() {
+    while limiter.take(&waiting("acme"), need, in_secs(1.0), WhenPoolFull::Refuse).await.is_ok() {
         count += 1;
     }
     count
@@ -132,6 +138,23 @@ async fn tenants_that_wait_for_a_limit_are_served_in_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_tenants_share_follows_its_weight() {
+    let limiter = Limiter::new(FakeLedger::new());
+    let need = requests("b", 10.0);
+    drain(&limiter, &need).await;
+    let mut waiting = JoinSet::new();
+    for tenant in ["light", "heavy"] {
+        wait_for(&mut waiting, &limiter, (tenant, 30), std::slice::from_ref(&need));
+        tokio::task::yield_now().await;
+    }
+    let mut heavy = 0;
+    for _ in 0..20 {
+        heavy += usize::from(waiting.join_next().await.unwrap().unwrap().0 == "heavy");
+    }
+    assert!((14..=16).contains(&heavy), "three of four: {heavy} of 20");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_tenant_without_room_does_not_stop_others_of_the_same_profile() {
     let limiter = Limiter::new(FakeLedger::new());
     let (poor, rich, shared) = (requests("a", 1.0), requests("c", 1000.0), requests("p", 1000.0));
@@ -161,10 +184,8 @@ async fn all_is_taken_or_nothing() {
     drain(&limiter, &scarce).await;
     for _ in 0..50 {
         let both = [plenty.clone(), scarce.clone()];
-        let refused = limiter
-            .take(&TenantId::default(), &both[..], in_secs(9.0), WhenPoolFull::Refuse)
-            .await
-            .unwrap_err();
+        let refused =
+            limiter.take(&waiting("acme"), &both[..], in_secs(9.0), WhenPoolFull::Refuse).await.unwrap_err();
         let LimitError::Reached { bucket, wait } = refused else { panic!("{refused}") };
         assert_eq!(bucket, "scarce");
         assert!(wait <= Duration::from_secs(1));
@@ -235,25 +256,19 @@ async fn tokens_are_charged_by_estimate_and_settled_after() {
     let ledger = FakeLedger::new();
     let limiter = Limiter::new(ledger.clone());
     let needs = [requests("r", 10.0), tokens("t", 100.0, 50.0)];
-    let taken =
-        limiter.take(&TenantId::default(), &needs[..], in_secs(1.0), WhenPoolFull::Wait).await.unwrap();
+    let taken = limiter.take(&waiting("acme"), &needs[..], in_secs(1.0), WhenPoolFull::Wait).await.unwrap();
     assert_eq!((ledger.level("r"), ledger.level("t")), (Some(7.0), Some(30.0)));
     taken.settle(10);
     sleep(Duration::from_millis(101)).await;
     assert_eq!(ledger.level("r"), Some(7.0), "a request is a request");
     assert!((ledger.level("t").unwrap() - 80.0).abs() < 1.5, "{:?}", ledger.level("t"));
 
-    let taken =
-        limiter.take(&TenantId::default(), &needs[..], in_secs(1.0), WhenPoolFull::Wait).await.unwrap();
+    let taken = limiter.take(&waiting("acme"), &needs[..], in_secs(1.0), WhenPoolFull::Wait).await.unwrap();
     taken.settle(200);
     sleep(Duration::from_millis(101)).await;
     assert!(ledger.level("t").unwrap() < -100.0, "what was used is owed: {:?}", ledger.level("t"));
 
-    limiter
-        .take(&TenantId::default(), &needs[..1], in_secs(1.0), WhenPoolFull::Wait)
-        .await
-        .unwrap()
-        .release();
+    limiter.take(&waiting("acme"), &needs[..1], in_secs(1.0), WhenPoolFull::Wait).await.unwrap().release();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(ledger.level("r"), Some(8.0), "never sent, never charged");
 }

@@ -7,12 +7,11 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longshore::TenantId;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{AdmissionError, ProfileCall, YieldingWait};
 use crate::model_api::{Answer, AskError, Code, Retryability};
-use crate::resilience::{Allow, Breaker, CreditBreaker, ProviderQuota, TenantTurns, Turn};
+use crate::resilience::{Allow, Breaker, CreditBreaker, ProviderQuota, TenantTurns, Turn, WaitingTenant};
 
 impl ProfileCall<'_> {
     /// While the upstream is open, a unit's call waits without acquiring what other calls could
@@ -37,8 +36,8 @@ impl ProfileCall<'_> {
         wait: YieldingWait<'_>,
         tokens: u64,
     ) -> Result<InFlight<'_>, AdmissionError> {
-        let tenant = &self.request.tenant;
-        Ok(wait.wait(pin!(self.entry.upstream.send(tenant, tokens, wait.until))).await??)
+        let owner = self.inner.profile_cache.tenant(&self.request.tenant).await?;
+        Ok(wait.wait(pin!(self.entry.upstream.send(&owner.waiting, tokens, wait.until))).await??)
     }
 }
 
@@ -106,7 +105,7 @@ impl UpstreamHealth {
     /// Questions that wait are sent fairly by tenant: one at a time has the turn.
     pub(in crate::inference) async fn send(
         &self,
-        tenant: &TenantId,
+        tenant: &WaitingTenant,
         tokens: u64,
         until: Instant,
     ) -> Result<InFlight<'_>, AskError> {
@@ -125,7 +124,12 @@ impl UpstreamHealth {
     }
 
     /// Waits while other questions wait to be sent; not if the upstream is closed until the deadline.
-    async fn wait_for_turn(&self, tenant: &TenantId, tokens: u64, until: Instant) -> Result<Turn, AskError> {
+    async fn wait_for_turn(
+        &self,
+        tenant: &WaitingTenant,
+        tokens: u64,
+        until: Instant,
+    ) -> Result<Turn, AskError> {
         let now = Instant::now();
         let late = |at| BlockedUntil { at, credit: false, why: NO_QUOTA }.error(now);
         if let Some(at) = self.open_until(now, tokens).filter(|at| *at >= until) {

@@ -1,8 +1,8 @@
 //! The order of waiting questions, and what to draw for them.
 //!
 //! Pure except for the channels to the waiters. A tenant's questions are served in order of arrival.
-//! Between tenants that wait for the same bucket, the one that was served the least of it is next
-//! ([`TenantPasses`]), so that a tenant with many or large questions takes no more than its share.
+//! Between tenants that wait for the same bucket, the one that was served the least of it for its
+//! weight is next ([`TenantPasses`]), so that a tenant with many or large questions takes no more than its share.
 //! No question takes from a bucket that one before it waits for. A question that waits for one bucket
 //! does not block its other buckets for later questions: a tenant that has used up its own limit
 //! does not block the tenants with which it shares a profile.
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::LimitError;
 use crate::profile::WhenPoolFull;
-use crate::resilience::{BucketCharge, LeasePart, TenantPasses, TokenLease};
+use crate::resilience::{BucketCharge, LeasePart, TenantPasses, TokenLease, WaitingTenant};
 
 /// How long settlements are collected before they are sent.
 const SETTLE_DELAY: Duration = Duration::from_millis(100);
@@ -80,7 +80,7 @@ enum Refill {
 #[derive(Debug)]
 struct Waiter {
     id: u64,
-    tenant: TenantId,
+    tenant: WaitingTenant,
     charges: Arc<[BucketCharge]>,
     until: Instant,
     when_full: WhenPoolFull,
@@ -130,7 +130,7 @@ impl LimitQueue {
     /// the first of its tenant, which overtakes them.
     pub(super) fn join(
         &mut self,
-        tenant: &TenantId,
+        tenant: &WaitingTenant,
         charges: Arc<[BucketCharge]>,
         until: Instant,
         when_full: WhenPoolFull,
@@ -140,14 +140,14 @@ impl LimitQueue {
         self.next += 1;
         let id = self.next;
         let waiter = Waiter { id, tenant: tenant.clone(), charges, until, when_full, tell };
-        if !self.waiters.is_empty() && !self.tenants.contains(tenant) {
+        if !self.waiters.is_empty() && !self.tenants.contains(&tenant.id) {
             self.overtake(waiter, now);
             return QueueEntry { id, result, has_work: true };
         }
         let mut wanted = std::mem::take(&mut self.wanted);
         let before = wanted.len();
         if let Some(waiter) = self.serve_one(waiter, &mut wanted, now) {
-            self.tenants.insert(waiter.tenant.clone());
+            self.tenants.insert(waiter.tenant.id.clone());
             self.waiters.push(waiter);
         }
         let has_work = wanted.len() > before;
@@ -221,8 +221,8 @@ impl LimitQueue {
         self.tenants.clear();
         for waiter in std::mem::take(&mut self.waiters) {
             if let Some(waiter) = self.serve_one(waiter, &mut wanted, now) {
-                if !self.tenants.contains(&waiter.tenant) {
-                    self.tenants.insert(waiter.tenant.clone());
+                if !self.tenants.contains(&waiter.tenant.id) {
+                    self.tenants.insert(waiter.tenant.id.clone());
                 }
                 self.waiters.push(waiter);
             }
@@ -233,14 +233,14 @@ impl LimitQueue {
     /// Sorts the waiters by the pass at which each is served, of the buckets that several tenants
     /// wait for. A tenant's next question counts what its questions before it will take.
     fn sort(&mut self) {
-        if self.waiters.windows(2).all(|two| two[0].tenant == two[1].tenant) {
+        if self.waiters.windows(2).all(|two| two[0].tenant.id == two[1].tenant.id) {
             return;
         }
         let mut contended: HashMap<&Arc<str>, Option<&TenantId>> = HashMap::default();
         for waiter in &self.waiters {
             for charge in waiter.charges.iter() {
-                let only = contended.entry(&charge.bucket).or_insert(Some(&waiter.tenant));
-                *only = only.filter(|tenant| **tenant == waiter.tenant);
+                let only = contended.entry(&charge.bucket).or_insert(Some(&waiter.tenant.id));
+                *only = only.filter(|tenant| **tenant == waiter.tenant.id);
             }
         }
         let mut queued: HashMap<(&Arc<str>, &TenantId), f64> = HashMap::default();
@@ -248,10 +248,11 @@ impl LimitQueue {
         for waiter in &self.waiters {
             let mut start = 0.0_f64;
             for charge in waiter.charges.iter().filter(|charge| contended[&charge.bucket].is_none()) {
-                let lead = || self.buckets.get(&charge.bucket).map_or(0.0, |b| b.passes.lead(&waiter.tenant));
-                let pass = queued.entry((&charge.bucket, &waiter.tenant)).or_insert_with(lead);
+                let lead =
+                    || self.buckets.get(&charge.bucket).map_or(0.0, |b| b.passes.lead(&waiter.tenant.id));
+                let pass = queued.entry((&charge.bucket, &waiter.tenant.id)).or_insert_with(lead);
                 start = start.max(*pass);
-                *pass += charge.minutes();
+                *pass += waiter.tenant.stride(charge.minutes());
             }
             starts.insert(waiter.id, start);
         }
