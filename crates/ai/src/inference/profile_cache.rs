@@ -57,6 +57,7 @@ struct CachedProfiles {
 }
 
 /// The owners of a profile's keys: each key is in its owner's vault.
+#[derive(Clone, Copy)]
 struct KeyOwners<'a> {
     key: &'a TenantId,
     proxy_key: &'a TenantId,
