@@ -32,10 +32,10 @@ mod vault;
 pub mod worker;
 
 pub use chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
-pub use http::{Http, retry_after, tls_error};
+pub use http::{Http, HttpOptions, HttpOptionsError, retry_after, tls_error};
 pub use inference::{
-    BatchProfile, Inference, InferenceOutcome, InferenceRequest, ProfileDocument, ProfileDocumentError,
-    TENANT_SETTINGS, TenantSettings,
+    BatchProfile, HealthCheck, Inference, InferenceOutcome, InferenceRequest, ProfileDocument,
+    ProfileDocumentError, TENANT_SETTINGS, TenantSettings,
 };
 pub use model_api::{
     Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, ProviderErrorId, Question,
@@ -47,14 +47,14 @@ pub use pricing::{
     PriceTableError, Prices, PricesError, Rate, Tier, estimate_tokens,
 };
 pub use profile::{
-    ANY_MODEL, ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, WhenPoolFull,
-    open_simulated,
+    ANY_MODEL, ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, RetrySettings,
+    WhenPoolFull, open_simulated,
 };
 pub use prompts::{NoPrompts, PromptFiles, Prompts};
 pub use raw_json::RawObject;
 pub use resilience::{
     AdaptiveConcurrency, BucketCharge, CallRetryPolicy, Gauge, GaugeGuard, LimitError, Limiter, Measure,
-    RetryDecision, TokenReservation,
+    RetryDecision, TokenReservation, WaitingTenant,
 };
 pub use schema::{ResponseSchema, SchemaError, check_types};
 pub use secrecy::{ExposeSecret, SecretString};

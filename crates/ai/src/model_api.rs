@@ -323,8 +323,8 @@ pub trait Provider: Send + Sync + 'static {
         Ok(answer)
     }
 
-    /// Checks that the provider is reachable and accepts the key, free of charge. Returns its
-    /// description.
+    /// Checks that the provider is reachable, accepts the key and has the model, free of charge.
+    /// Returns its description; [`Code::InvalidRequest`] means that the model is not there.
     async fn health(&self, _until: Instant) -> Result<String, AskError> {
         Ok("answers without network".to_owned())
     }

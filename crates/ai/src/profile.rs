@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::PoolName;
+use longshore::{HumanDuration, PoolName};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::http::HttpOptionsError;
 use crate::model_api::Provider;
 use crate::pricing::Prices;
+use crate::resilience::CallRetryPolicy;
 use crate::simulated::{Echo, ScriptError, Scripted, SimulatorScript};
 
 /// Longest name of a model that a client may ask for, and that the ledger keeps, in bytes.
@@ -68,6 +70,18 @@ pub struct Profile {
     /// Rate limits.
     #[serde(default, skip_serializing_if = "is_default")]
     pub limits: ProfileLimits,
+    /// Retries, and when an answer counts as stalled.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub retry: RetrySettings,
+    /// An HTTP proxy, as `http://proxy.example:3128`: connections are tunnelled through it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
+    /// The reference of the proxy's `user:password`, like `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_key: Option<String>,
+    /// Certificates of the authorities to trust in place of the machine's, as PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
     /// Fallback profiles of the same tenant, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<String>,
@@ -153,6 +167,38 @@ pub struct ProfileLimits {
     pub in_flight: Option<u32>,
     /// What happens to a question at the limit.
     pub when_full: WhenPoolFull,
+}
+
+/// Retries of a profile's calls, and when an answer counts as stalled.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetrySettings {
+    /// Attempts in all, the first included. By default 5.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// Longest wait after the first failure, doubled with each further one. By default 1 s; four
+    /// times as long after a rejection by a rate limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<HumanDuration>,
+    /// Longest time without a byte from the provider, before its answer begins and while it
+    /// arrives. By default the answer may begin until the deadline, and pause for 2 minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<HumanDuration>,
+}
+
+impl RetrySettings {
+    /// The policy for a call's attempts.
+    pub(crate) fn policy(&self) -> CallRetryPolicy {
+        let mut policy = CallRetryPolicy::default();
+        if let Some(attempts) = self.attempts {
+            policy.max_attempts = attempts;
+        }
+        if let Some(HumanDuration(base)) = self.base {
+            (policy.base, policy.rate_limit_base) = (base, base.saturating_mul(4));
+            policy.cap = policy.cap.max(base);
+        }
+        policy
+    }
 }
 
 /// What happens to a question at a limit.
@@ -276,6 +322,10 @@ impl Profile {
             temperature: None,
             system: None,
             limits: ProfileLimits::default(),
+            retry: RetrySettings::default(),
+            proxy: None,
+            proxy_key: None,
+            ca: None,
             fallback: Vec::new(),
             pool: None,
         }
@@ -295,6 +345,9 @@ pub enum ProfileError {
     /// The endpoint is invalid.
     #[error("profile `{0}` has an endpoint that cannot be used: {1}")]
     Endpoint(String, String),
+    /// The proxy or the certificates are invalid.
+    #[error("profile `{0}`: {1}")]
+    Http(String, HttpOptionsError),
     /// A header is invalid. Its value, which may be the key, is not shown.
     #[error("profile `{0}` has a header `{1}` that cannot be sent")]
     Header(String, String),

@@ -19,6 +19,9 @@ pub(crate) struct GatewayError {
     pub(super) retry_after: Option<Duration>,
     /// The provider's own type and code, if the error is its answer to this request.
     pub(super) provider_error: ProviderErrorId,
+    /// The gateway has retried it already. A client that retried in turn would multiply the attempts
+    /// and the time.
+    pub(super) retried: bool,
 }
 
 /// The kind of an error: what the client can do about it.
@@ -53,9 +56,9 @@ pub(crate) enum GatewayErrorKind {
 }
 
 impl GatewayErrorKind {
-    /// Whether the official clients, which retry by themselves, should retry. `None` leaves it to
-    /// them: they do not retry such errors anyway.
-    pub(super) fn may_be_retried(self) -> Option<bool> {
+    /// Whether the official clients, which retry by themselves, should retry an error that the
+    /// gateway did not retry. `None` leaves it to them: they do not retry such errors anyway.
+    fn may_be_retried(self) -> Option<bool> {
         match self {
             Self::RateLimited | Self::ProviderBusy => Some(true),
             Self::OverBudget | Self::ProviderAuth | Self::ProviderFailed | Self::Timeout | Self::Internal => {
@@ -74,7 +77,18 @@ impl GatewayErrorKind {
 impl GatewayError {
     pub(super) fn new(kind: GatewayErrorKind, message: impl Into<String>) -> Self {
         let message = truncate_bytes(&message.into(), MAX_MESSAGE_BYTES);
-        Self { kind, message, param: None, retry_after: None, provider_error: ProviderErrorId::default() }
+        let provider_error = ProviderErrorId::default();
+        Self { kind, message, param: None, retry_after: None, provider_error, retried: false }
+    }
+
+    /// The error of a question after this many attempts.
+    pub(super) fn after(attempts: u32, error: AskError) -> Self {
+        Self { retried: attempts > 1, ..Self::from(error) }
+    }
+
+    /// Whether the official clients should retry.
+    pub(super) fn may_be_retried(&self) -> Option<bool> {
+        self.kind.may_be_retried().map(|may| may && !self.retried)
     }
 
     /// An invalid field.
@@ -105,6 +119,7 @@ impl From<AskError> for GatewayError {
         // gateway's client.
         let is_own = matches!(kind, GatewayErrorKind::ProviderAuth | GatewayErrorKind::OverBudget);
         let provider_error = error.provider_error.filter(|_| !is_own).map(|id| *id).unwrap_or_default();
-        Self { kind, message: error.message, param, retry_after: error.retry_after, provider_error }
+        let retry_after = error.retry_after;
+        Self { kind, message: error.message, param, retry_after, provider_error, retried: false }
     }
 }

@@ -109,12 +109,13 @@ pub(super) async fn answer(
         let records = std::mem::take(&mut outcome.records);
         let usage = UsageHeaders::new(&records, outcome.cost_picos);
         state.backend.record(records);
+        let attempts = outcome.attempts;
         let mut response = match outcome.into_valid() {
             Ok(answer) => json_response(match answer.raw {
                 Some(raw) => Body::from(*raw),
                 None => format.encode(&meta, &answer).into(),
             }),
-            Err(error) => error_response(format, &meta.id, &error.into()),
+            Err(error) => error_response(format, &meta.id, &GatewayError::after(attempts, error)),
         };
         usage.set(response.headers_mut());
         set_budget_header(state, &tenant, response.headers_mut());
@@ -123,7 +124,7 @@ pub(super) async fn answer(
     let mut answers = AnswerStream::begin(Arc::clone(&state.backend), request);
     // Before the first event is sent, an error can still be reported by the status.
     let first = match answers.next().await {
-        AnswerEvent::End(Err(error)) => return Err(error.into()),
+        AnswerEvent::End(Err(error)) => return Err(error),
         first => first,
     };
     let encoder = StreamEncoder::new(format.events(delivery), meta);
@@ -185,7 +186,7 @@ fn set_retry_headers(error: &GatewayError, headers: &mut HeaderMap) {
             headers.insert("retry-after-ms", millis.into());
         }
     }
-    if let Some(may) = error.kind.may_be_retried() {
+    if let Some(may) = error.may_be_retried() {
         let may = if may { "true" } else { "false" };
         headers.insert("x-should-retry", HeaderValue::from_static(may));
     }
@@ -245,10 +246,10 @@ const DISCONNECT_GRACE: Duration = Duration::from_secs(1);
 struct AnswerStream {
     pieces: mpsc::Receiver<AnswerPiece>,
     /// One task. When this is dropped, it is aborted, or ends by itself if the answer has begun.
-    asking: JoinSet<Result<Answer, AskError>>,
+    asking: JoinSet<Result<Answer, GatewayError>>,
     /// Part of the answer arrived.
     begun: bool,
-    end: Option<Result<Answer, AskError>>,
+    end: Option<Result<Answer, GatewayError>>,
 }
 
 /// The next event of an answer.
@@ -256,7 +257,7 @@ enum AnswerEvent {
     /// More of the answer.
     Piece(AnswerPiece),
     /// The end of the answer, or the error.
-    End(Result<Answer, AskError>),
+    End(Result<Answer, GatewayError>),
 }
 
 impl AnswerStream {
@@ -298,15 +299,15 @@ impl Drop for AnswerStream {
     }
 }
 
-fn lost() -> Result<Answer, AskError> {
-    Err(AskError::new(Code::Internal, "the task that asked the question panicked"))
+fn lost() -> Result<Answer, GatewayError> {
+    Err(AskError::new(Code::Internal, "the task that asked the question panicked").into())
 }
 
 async fn ask(
     backend: Arc<dyn InferenceBackend>,
     request: InferenceRequest,
     pieces: mpsc::Sender<AnswerPiece>,
-) -> Result<Answer, AskError> {
+) -> Result<Answer, GatewayError> {
     let until = request.question.until + DEADLINE_GRACE;
     let disconnected = async {
         pieces.closed().await;
@@ -321,7 +322,7 @@ async fn ask(
         AskError::new(Code::Timeout, "the client did not read the answer before the deadline")
     })?;
     backend.record(outcome.records);
-    outcome.result
+    outcome.result.map_err(|error| GatewayError::after(outcome.attempts, error))
 }
 
 /// Encodes an answer as a stream. Knows what was sent; the API format knows the events.
@@ -430,7 +431,7 @@ impl EventStream {
                 }
                 AnswerEvent::End(Err(error)) => {
                     let StreamEncoder { events, meta, .. } = &mut self.encoder;
-                    events.fail(meta, &GatewayError::from(error), &mut out);
+                    events.fail(meta, &error, &mut out);
                     return Poll::Ready((out.into(), true));
                 }
             }

@@ -52,6 +52,22 @@ impl Inference {
         request: &InferenceRequest,
         pieces: Option<&mpsc::Sender<AnswerPiece>>,
     ) -> InferenceOutcome {
+        if self.inner.is_separate.get().is_none() {
+            return self.ask_profiles(first, name, request, pieces).await;
+        }
+        let request = InferenceRequest { session: None, ..request.clone() };
+        let mut outcome = Box::pin(self.ask_profiles(first, name, &request, pieces)).await;
+        self.record_calls(std::mem::take(&mut outcome.records)).await;
+        outcome
+    }
+
+    async fn ask_profiles(
+        &self,
+        first: Result<Arc<ResolvedProfile>, AskError>,
+        name: Option<&ProfileName>,
+        request: &InferenceRequest,
+        pieces: Option<&mpsc::Sender<AnswerPiece>>,
+    ) -> InferenceOutcome {
         // If the caller leaves during a later call, the calls that ended are recorded all the same.
         let record = |outcome: InferenceOutcome| self.record(outcome.records);
         let mut outcome = guard(InferenceOutcome::default(), record);

@@ -11,6 +11,7 @@ mod batch_api;
 mod billing;
 mod call;
 mod call_bound;
+mod health;
 mod journal;
 mod profile_cache;
 mod profile_document;
@@ -30,7 +31,6 @@ use longshore::{
     AlertSink, BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock,
     TenantId, UnitId,
 };
-use tokio::time::Instant;
 
 use self::admission::budget::BudgetWarnings;
 use self::billing::RejectionRecords;
@@ -40,10 +40,11 @@ use self::session_heartbeat::SessionHeartbeat;
 use crate::http::Http;
 use crate::model_api::{Answer, AskError, BillingStatus, Code, Provider, Question, Retryability};
 use crate::profile::Profile;
-use crate::resilience::{CallRetryPolicy, Limiter};
+use crate::resilience::Limiter;
 use crate::vault::Vault;
 
 pub use self::batch_api::BatchProfile;
+pub use self::health::HealthCheck;
 pub use self::profile_document::{ProfileDocument, TENANT_SETTINGS, TenantSettings};
 pub use self::profile_resolution::ProfileDocumentError;
 
@@ -61,7 +62,6 @@ struct Inner {
     profile_cache: ProfileCache,
     limiter: Limiter,
     journal: Journal,
-    retry_policy: CallRetryPolicy,
     clock: Arc<dyn Clock>,
     label: String,
     heartbeat: SessionHeartbeat,
@@ -70,6 +70,8 @@ struct Inner {
     pools: OnceLock<PoolRegistry>,
     /// Whether error messages may quote prompts.
     quotes_prompts: AtomicBool,
+    /// The ledger belongs to another store than the units that ask.
+    is_separate: OnceLock<()>,
 }
 
 impl Inference {
@@ -79,13 +81,12 @@ impl Inference {
         let profile_cache = ProfileCache::new(Arc::clone(&ledger), vault, http);
         let limiter = Limiter::new(Arc::clone(&ledger) as _);
         let journal = Journal::new(Arc::clone(&ledger) as _);
-        let (retry_policy, clock) = (CallRetryPolicy::default(), Arc::new(SystemClock));
+        let clock = Arc::new(SystemClock);
         let inner = Inner {
             ledger,
             profile_cache,
             limiter,
             journal,
-            retry_policy,
             clock,
             label,
             heartbeat: SessionHeartbeat::default(),
@@ -93,6 +94,7 @@ impl Inference {
             rejections: RejectionRecords::default(),
             pools: OnceLock::new(),
             quotes_prompts: AtomicBool::new(false),
+            is_separate: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -133,6 +135,15 @@ impl Inference {
     /// The bounded pools that profiles may name.
     pub fn pools(&self) -> PoolRegistry {
         self.inner.pools.get().cloned().unwrap_or_default()
+    }
+
+    /// Declares that the ledger belongs to another store than the units that ask. Then a call's
+    /// record is journalled, since it cannot be written with the end of its unit, and the call
+    /// belongs to the session of [`Inference::run_heartbeat`].
+    #[must_use]
+    pub fn with_separate_ledger(self) -> Self {
+        self.inner.is_separate.get_or_init(|| ());
+        self
     }
 
     /// Clears cached profiles and keys; the next use reads them again.
@@ -186,17 +197,6 @@ impl Inference {
     /// A tenant's current profile.
     pub async fn profile(&self, tenant: &TenantId, name: Option<&ProfileName>) -> Result<Profile, AskError> {
         Ok(self.inner.profile_cache.find(tenant, name).await?.profile.clone())
-    }
-
-    /// Checks that a profile's provider is reachable and accepts its key. Returns the provider's
-    /// description of itself.
-    pub async fn health(
-        &self,
-        tenant: &TenantId,
-        name: Option<&ProfileName>,
-        until: Instant,
-    ) -> Result<String, AskError> {
-        self.inner.profile_cache.find(tenant, name).await?.provider.health(until).await
     }
 
     /// Overrides the provider of all profiles with this name, for programs that bring their own.

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::admission::breaker::InFlight;
 use super::call::ProfileCall;
 use crate::chat::AnswerPiece;
-use crate::model_api::{Answer, AskError, BillingStatus, Code, Question};
+use crate::model_api::{Answer, AskError, BillingStatus, Code, Question, Retryability};
 use crate::profile::WhenPoolFull;
 use crate::resilience::{BucketCharge, Measure, RetryDecision};
 
@@ -33,12 +33,15 @@ impl RetryLoop<'_, '_> {
     /// Asks until an answer arrives or a retry cannot help.
     pub(super) async fn run(&mut self, question: &Question) -> Result<Answer, AskError> {
         let (inner, upstream) = (self.call.inner, &self.call.entry.upstream);
+        let owner = inner.profile_cache.tenant(&self.call.request.tenant).await?;
+        let tenant = &owner.waiting;
+        let policy = self.call.entry.profile.retry.policy();
         let (mut attempt, mut before) = (0, None);
         loop {
             // If it cannot be sent again, the previous error says more.
             let in_flight = match self.in_flight.take() {
                 Some(in_flight) => Ok(in_flight),
-                None => upstream.send(self.tokens, question.until).await,
+                None => upstream.send(tenant, self.tokens, question.until).await,
             };
             let in_flight = in_flight.map_err(|error| before.take().unwrap_or(error))?;
             attempt += 1;
@@ -50,12 +53,17 @@ impl RetryLoop<'_, '_> {
                 Err(error) => error,
             };
             let (now, jitter) = (Instant::now(), jitter(&question.request_id, attempt));
-            match inner.retry_policy.decide(attempt, &error, now, question.until, jitter) {
-                RetryDecision::Retry { after } if !self.streamed => self.back_off(after).await,
+            match policy.decide(attempt, &error, now, question.until, jitter) {
+                RetryDecision::Retry { after }
+                    if !self.streamed && !self.prefers_fallback(attempt, &error) =>
+                {
+                    self.back_off(after).await;
+                }
                 _ => return Err(error),
             }
             let reservation =
-                inner.limiter.take(self.retry_charges(), question.until, WhenPoolFull::Wait).await;
+                inner.limiter.take(tenant, self.retry_charges(), question.until, WhenPoolFull::Wait);
+            let reservation = reservation.await;
             match reservation {
                 // Every attempt counts against the request limit, whatever its result.
                 Ok(reservation) => drop(reservation),
@@ -63,6 +71,13 @@ impl RetryLoop<'_, '_> {
             }
             before = Some(error);
         }
+    }
+
+    /// Whether a fallback profile answers sooner than a retry: nothing listens at this one's
+    /// endpoint, so that the second attempt failed as the first did.
+    fn prefers_fallback(&self, attempt: u32, error: &AskError) -> bool {
+        let has_fallback = !self.call.entry.profile.fallback.is_empty();
+        has_fallback && error.retry == Retryability::NotSent && attempt >= 2
     }
 
     /// Waits before a retry. The unit keeps its slot, because the call is journalled, but its

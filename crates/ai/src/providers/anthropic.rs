@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::capabilities::takes_sampling;
 use super::provider_adapter::{
     Changes, Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
-    tool_input,
+    is_path_segment, tool_input,
 };
 use super::schema_compat;
 use crate::chat::{AnswerPiece, Chat, ChatRole, Part, Tool, ToolCall, ToolChoice};
@@ -146,12 +146,15 @@ impl ProviderAdapter for Anthropic {
         Box::new(EventParser { cache: self.wire.cache, ..EventParser::default() })
     }
 
-    fn health_path(&self) -> &'static str {
-        "/models?limit=1"
+    fn health_path(&self, model: &str) -> String {
+        match is_path_segment(model) {
+            true => format!("/models/{model}"),
+            false => "/models?limit=1".to_owned(),
+        }
     }
 
-    fn health(&self, _model: &str, _body: &Value) -> String {
-        format!("answers, accepts the key, speaks {}", self.version())
+    fn health(&self, _model: &str, _body: &Value) -> Result<String, String> {
+        Ok(format!("answers, accepts the key, speaks {}", self.version()))
     }
 }
 

@@ -4,6 +4,8 @@
 //! One parser for the errors of all four providers, because proxies, gateways and compatible
 //! servers answer in each other's formats.
 
+use std::time::Duration;
+
 use hyper::HeaderMap;
 use longshore::text::truncate_chars;
 use secrecy::{ExposeSecret, SecretString};
@@ -45,7 +47,7 @@ struct ErrorBody {
     /// Its `type`, and its `code` or what the provider has instead of one.
     id: ProviderErrorId,
     /// The delay before a retry, if the body has one.
-    wait: Option<std::time::Duration>,
+    wait: Option<Duration>,
 }
 
 /// The error of a response without a success status.
@@ -111,6 +113,13 @@ pub(crate) fn deadline_exceeded() -> AskError {
     AskError::new(Code::Timeout, text).maybe_billed()
 }
 
+/// The provider stopped sending, after the question was sent.
+pub(crate) fn stalled(limit: Duration) -> AskError {
+    let limit = longshore::duration::format(limit);
+    let text = format!("the provider sent nothing for {limit} (idle timeout); it may have been billed");
+    AskError::new(Code::ProviderError, text).maybe_billed()
+}
+
 /// The deadline passed before the question was sent.
 pub(crate) fn deadline_before_send() -> AskError {
     AskError::new(Code::Timeout, "no connection before the deadline; the question was not sent")
@@ -123,6 +132,7 @@ impl From<HttpError> for AskError {
                 let unsent = Self::new(Code::ProviderError, format!("no connection: {why}"));
                 return Self { retry: Retryability::NotSent, ..unsent };
             }
+            HttpError::Stalled(limit) => return stalled(limit),
             HttpError::Lost(why) => format!("the connection broke: {why}"),
             HttpError::TooLarge(max) => format!("the answer is larger than {} MB", max >> 20),
         };
@@ -226,7 +236,9 @@ impl ErrorBody {
             // Google answers an invalid key with 400.
             400 if self.has("API_KEY_INVALID") => (Code::ProviderAuth, Retryability::Never),
             429 => (Code::RateLimited, Retryability::Later),
-            408 => (Code::ProviderError, Retryability::Never),
+            // A request that was not read in time, and a lock that was not acquired: the providers'
+            // own clients retry both.
+            408 | 409 => (Code::ProviderError, Retryability::Later),
             400..=499 => (Code::InvalidRequest, Retryability::Never),
             500 | 502 | 503 | 504 | 529 => (Code::ProviderError, Retryability::Later),
             _ => (Code::ProviderError, Retryability::Never),
@@ -328,8 +340,8 @@ mod tests {
             (402, Code::OverBudget, Retryability::AfterTopUp),
             (403, Code::ProviderAuth, Retryability::Never),
             (404, Code::InvalidRequest, Retryability::Never),
-            (408, Code::ProviderError, Retryability::Never),
-            (409, Code::InvalidRequest, Retryability::Never),
+            (408, Code::ProviderError, Retryability::Later),
+            (409, Code::ProviderError, Retryability::Later),
             (413, Code::InvalidRequest, Retryability::Never),
             (422, Code::InvalidRequest, Retryability::Never),
             (429, Code::RateLimited, Retryability::Later),
@@ -394,7 +406,8 @@ mod tests {
             from_response(status, &headers.into_iter().collect(), b"{}", &Redactor::default()).retry
         };
         assert_eq!(with(503, "false"), Retryability::Never);
-        assert_eq!(with(409, "true"), Retryability::Later);
+        assert_eq!(with(409, "false"), Retryability::Never);
+        assert_eq!(with(422, "true"), Retryability::Later);
         assert_eq!(with(402, "true"), Retryability::AfterTopUp);
         assert_eq!(with(401, "true"), Retryability::Never);
         assert_eq!(with(429, "perhaps"), Retryability::Later);

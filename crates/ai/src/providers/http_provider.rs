@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::error_mapping::{self, Redactor};
 use super::provider_adapter::{Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser};
 use crate::chat::AnswerPiece;
-use crate::http::{Http, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, SentFlag, headroom};
+use crate::http::{Http, HttpError, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, SentFlag, headroom};
 use crate::model_api::{Answer, AskError, BillingStatus, Code, Headroom, Provider, Question};
 use crate::sse::{DecodedEvent, EventDecoder, Framing};
 
@@ -26,6 +26,9 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a stream's connection may take to end after the last event, so that it can be reused.
 const STREAM_CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Longest pause in an answer that has begun, unless the profile sets another.
+const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A provider that is asked over HTTP.
 pub(crate) struct HttpProvider<D> {
@@ -36,6 +39,8 @@ pub(crate) struct HttpProvider<D> {
     pub(crate) headers: HeaderMap,
     pub(crate) model: String,
     pub(crate) redactor: Redactor,
+    /// The profile's longest time without a byte from the provider.
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 #[async_trait]
@@ -204,12 +209,13 @@ impl<D: ProviderAdapter> HttpProvider<D> {
     }
 
     async fn check_health(&self) -> Result<String, AskError> {
-        let request = self.request(Method::GET, self.adapter.health_path(), Vec::new())?;
+        let request = self.request(Method::GET, &self.adapter.health_path(&self.model), Vec::new())?;
         let response = self.require_success(self.http.send(request).await?).await?;
         let body = response.read_all(MAX_ANSWER_BYTES).await?;
         let status: Value =
             serde_json::from_slice(&body).map_err(|error| self.unreadable(&error.to_string(), &body))?;
-        Ok(self.adapter.health(&self.model, &status))
+        let missing = |why: String| AskError::new(Code::InvalidRequest, why);
+        self.adapter.health(&self.model, &status).map_err(missing)
     }
 
     async fn send(
@@ -228,7 +234,25 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         let path = self.adapter.path(model, question, mode)?;
         let body = self.body(model, question, mode)?;
         let request = self.request(Method::POST, &path, body)?;
-        self.require_success(self.http.send_with_flag(request, sent).await?).await
+        let mut response = self.require_success(self.response(request, sent).await?).await?;
+        response.idle_timeout = Some(self.idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT));
+        Ok(response)
+    }
+
+    /// Sends a request and waits for the response to begin.
+    async fn response(
+        &self,
+        request: Request<Full<Bytes>>,
+        sent: &SentFlag,
+    ) -> Result<HttpResponse, HttpError> {
+        let sending = self.http.send_with_flag(request, sent);
+        let Some(limit) = self.idle_timeout else { return sending.await };
+        timeout(limit, sending).await.unwrap_or_else(|_| {
+            Err(match sent.is_sent() {
+                true => HttpError::Stalled(limit),
+                false => HttpError::NotSent("no connection before the idle timeout".to_owned()),
+            })
+        })
     }
 
     /// The request body: the client's original, or a translation that loses nothing.

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hyper::Uri;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use longshore::HumanDuration;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::http::Http;
@@ -69,8 +70,9 @@ pub(crate) fn http_provider<D: ProviderAdapter>(
     let headers = headers(&adapter, profile, key.as_ref())?;
     let others = profile.wire.headers.values().map(|value| SecretString::from(value.as_str()));
     let redactor = Redactor::new(key.into_iter().chain(others));
-    let model = profile.model.clone();
-    Ok(HttpProvider { adapter, http: http.clone(), base, headers, model, redactor })
+    let (model, http) = (profile.model.clone(), http.clone());
+    let idle_timeout = profile.retry.idle_timeout.map(|HumanDuration(time)| time);
+    Ok(HttpProvider { adapter, http, base, headers, model, redactor, idle_timeout })
 }
 
 /// The base URL of requests. An endpoint may end with the API version, as other clients want it, or

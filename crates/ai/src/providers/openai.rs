@@ -120,15 +120,15 @@ impl ProviderAdapter for Openai {
         Box::new(ChunkParser::default())
     }
 
-    fn health_path(&self) -> &'static str {
-        "/models"
+    fn health_path(&self, _model: &str) -> String {
+        "/models".to_owned()
     }
 
-    fn health(&self, model: &str, body: &Value) -> String {
+    fn health(&self, model: &str, body: &Value) -> Result<String, String> {
         let models = body.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let listed = model.is_empty() || models.iter().any(|one| one["id"] == model);
-        let but = if listed { String::new() } else { format!(", not `{model}` among them") };
-        format!("answers, accepts the key, has {} models{but}", models.len())
+        let says = format!("answers, accepts the key, has {} models", models.len());
+        if listed { Ok(says) } else { Err(format!("{says}, not `{model}` among them")) }
     }
 }
 

@@ -83,11 +83,17 @@ pub(crate) trait ProviderAdapter: Send + Sync + 'static {
         Ok(())
     }
 
-    /// A free request that shows that the provider is reachable and accepts the key.
-    fn health_path(&self) -> &'static str;
+    /// A free request that shows that the provider is reachable, accepts the key and has the model.
+    fn health_path(&self, model: &str) -> String;
 
-    /// Describes the response of the health request.
-    fn health(&self, model: &str, body: &Value) -> String;
+    /// Describes the response of the health request; the error says that the model is not there.
+    fn health(&self, model: &str, body: &Value) -> Result<String, String>;
+}
+
+/// Whether a model's name can be a segment of a URL's path as it is.
+pub(crate) fn is_path_segment(model: &str) -> bool {
+    let sound = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
+    !model.is_empty() && model.chars().all(sound) && !model.contains("..")
 }
 
 /// Fields of a request, and their new values.

@@ -136,7 +136,7 @@ impl<'a> ProfileStore<'a> {
     /// Checks that the keys and profiles that the document names exist. They may be added later, so
     /// this only warns.
     async fn check_others(&self, name: &ProfileName, body: &Value) -> anyhow::Result<()> {
-        if let Some(key) = check::vault_key(body) {
+        for key in check::vault_keys(body) {
             let keys: &dyn Keys = &*self.ledger;
             if keys.versions(&self.scope, &self.tenant, &key).await?.is_empty() {
                 self.no_key(&key);

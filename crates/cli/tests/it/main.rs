@@ -38,6 +38,7 @@ mod batch_interruption;
 mod batch_job;
 #[cfg(test)]
 mod batch_overlap;
+mod batch_profiles;
 #[cfg(test)]
 mod batch_storm;
 #[cfg(test)]

@@ -252,3 +252,44 @@ fn an_answer_that_breaks_its_schema_ends_with_an_error() {
     ask("right", "schema.json", &["--max-tokens", "1"]).ends(1).says("--max-tokens is too small");
     ask("right", "invalid.json", &[]).ends(2).says("invalid.json");
 }
+
+/// A certificate of a private authority.
+fn ca_file(dir: &TestDir) {
+    let params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+    dir.write("ca.pem", certificate.pem());
+}
+
+#[test]
+fn retries_a_proxy_and_a_private_authority_are_parts_of_a_profile() {
+    let dir = TestDir::new();
+    ca_file(&dir);
+    dir.run(&["key", "init"]).ok();
+    dir.run_with(&["key", "add", "proxy"], "user:secret-1").ok();
+    let add = ["profile", "add", "inside", "--provider", "openai", "--model", "m", "--price-input", "1"];
+    let route = ["--proxy", "http://proxy.example:3128", "--proxy-key", "proxy", "--ca-file", "ca.pem"];
+    let retry = ["--attempts", "3", "--retry-base", "500ms", "--idle-timeout", "20s"];
+    dir.run(&[&add[..], &["--price-output", "1"], &route, &retry].concat()).ok();
+    let body = show_profile(&dir, "inside")["body"].clone();
+    assert_eq!(body["retry"], json!({ "attempts": 3, "base": 0.5, "idle_timeout": 20.0 }));
+    assert_eq!((&body["proxy"], &body["proxy_key"]), (&json!("http://proxy.example:3128"), &json!("proxy")));
+    assert!(body["ca"].as_str().unwrap().contains("BEGIN CERTIFICATE"), "{body}");
+    let shown = dir.run(&["profile", "show", "inside"]).ok().out;
+    assert!(shown.contains("1 certificate authorities") && shown.contains("0.5"), "{shown}");
+    dir.run(&["profile", "set", "inside", "--attempts", "1", "--unset", "ca"]).ok();
+    let body = show_profile(&dir, "inside")["body"].clone();
+    assert_eq!((&body["retry"]["attempts"], &body["ca"]), (&json!(1), &Value::Null));
+    dir.write("none.pem", "no certificate");
+    for (more, words) in [
+        (&["--proxy", "http://user:secret-1@proxy.example"][..], "holds a password"),
+        (&["--set", "proxy=http://user:secret-1@proxy.example"], "holds a password"),
+        (&["--proxy", "socks5://proxy.example"], "not the URL of an HTTP proxy"),
+        (&["--ca-file", "none.pem"], "holds no certificates"),
+        (&["--set", "retry.attempts=0"], "at least 1"),
+    ] {
+        let set = [&["profile", "set", "inside"], more].concat();
+        let run = dir.run(&set).ends(2).says(words).says("hint:");
+        assert!(!run.err.contains("secret-1"), "{}", run.err);
+    }
+    dir.run(&["ai", "health", "isnide"]).ends(1).says("no profile `isnide`");
+}

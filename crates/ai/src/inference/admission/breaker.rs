@@ -7,11 +7,11 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{AdmissionError, ProfileCall, YieldingWait};
 use crate::model_api::{Answer, AskError, Code, Retryability};
-use crate::resilience::{Allow, Breaker, CreditBreaker, ProviderQuota};
+use crate::resilience::{Allow, Breaker, CreditBreaker, ProviderQuota, TenantTurns, Turn, WaitingTenant};
 
 impl ProfileCall<'_> {
     /// While the upstream is open, a unit's call waits without acquiring what other calls could
@@ -36,7 +36,8 @@ impl ProfileCall<'_> {
         wait: YieldingWait<'_>,
         tokens: u64,
     ) -> Result<InFlight<'_>, AdmissionError> {
-        Ok(wait.wait(pin!(self.entry.upstream.send(tokens, wait.until))).await??)
+        let owner = self.inner.profile_cache.tenant(&self.request.tenant).await?;
+        Ok(wait.wait(pin!(self.entry.upstream.send(&owner.waiting, tokens, wait.until))).await??)
     }
 }
 
@@ -47,6 +48,8 @@ pub(in crate::inference) struct Upstreams {
     endpoints: Mutex<HashMap<String, Arc<Mutex<Breaker>>>>,
     keys: Mutex<HashMap<String, Arc<Mutex<CreditBreaker>>>>,
     models: Mutex<HashMap<String, Arc<Mutex<ProviderQuota>>>>,
+    /// The order of the tenants that wait for a key's and model's quota.
+    turns: Mutex<HashMap<String, Arc<TenantTurns>>>,
 }
 
 /// What identifies an upstream.
@@ -64,8 +67,10 @@ impl Upstreams {
     pub(in crate::inference) fn find(&self, name: &UpstreamKey) -> UpstreamHealth {
         let UpstreamKey { endpoint, key, model } = name;
         let key = format!("{endpoint} {key}");
+        let model = format!("{key} {model}");
         UpstreamHealth {
-            quota: shared(&self.models, format!("{key} {model}")),
+            turns: Arc::clone(lock(&self.turns).entry(model.clone()).or_default()),
+            quota: shared(&self.models, model),
             credit: shared(&self.keys, key),
             breaker: shared(&self.endpoints, endpoint.clone()),
         }
@@ -85,6 +90,7 @@ pub(in crate::inference) struct UpstreamHealth {
     breaker: Arc<Mutex<Breaker>>,
     credit: Arc<Mutex<CreditBreaker>>,
     quota: Arc<Mutex<ProviderQuota>>,
+    turns: Arc<TenantTurns>,
 }
 
 /// A question in flight. Dropped without a result, it was abandoned.
@@ -96,11 +102,17 @@ pub(in crate::inference) struct InFlight<'l> {
 
 impl UpstreamHealth {
     /// Waits until a question with so many tokens may be sent; fails if that is after its deadline.
+    /// Questions that wait are sent fairly by tenant: one at a time has the turn.
     pub(in crate::inference) async fn send(
         &self,
+        tenant: &WaitingTenant,
         tokens: u64,
         until: Instant,
     ) -> Result<InFlight<'_>, AskError> {
+        let _turn = match self.turns.try_acquire() {
+            Some(turn) => turn,
+            None => self.wait_for_turn(tenant, tokens, until).await?,
+        };
         loop {
             let now = Instant::now();
             match self.admit(now, tokens) {
@@ -109,6 +121,22 @@ impl UpstreamHealth {
                 Err(wait) => return Err(wait.error(now)),
             }
         }
+    }
+
+    /// Waits while other questions wait to be sent; not if the upstream is closed until the deadline.
+    async fn wait_for_turn(
+        &self,
+        tenant: &WaitingTenant,
+        tokens: u64,
+        until: Instant,
+    ) -> Result<Turn, AskError> {
+        let now = Instant::now();
+        let late = |at| BlockedUntil { at, credit: false, why: NO_QUOTA }.error(now);
+        if let Some(at) = self.open_until(now, tokens).filter(|at| *at >= until) {
+            return Err(late(at));
+        }
+        let turn = timeout_at(until, self.turns.acquire(tenant, tokens.max(1) as f64)).await;
+        turn.map_err(|_| late(until))
     }
 
     /// Until when a question with so many tokens cannot be sent, as far as is known now. Exhausted
@@ -129,7 +157,7 @@ impl UpstreamHealth {
             Allow::Yes | Allow::Probe => Ok(()),
         };
         let (mut quota, mut credit) = (lock(&self.quota), lock(&self.credit));
-        wait(quota.allow(now, tokens), false, "the provider's rate limit is exhausted")?;
+        wait(quota.allow(now, tokens), false, NO_QUOTA)?;
         if let Some(at) = credit.open_until().filter(|until| now < *until) {
             return Err(BlockedUntil { at, credit: true, why: NO_CREDIT });
         }
@@ -140,6 +168,7 @@ impl UpstreamHealth {
     }
 }
 
+const NO_QUOTA: &str = "the provider's rate limit is exhausted";
 const NO_CREDIT: &str = "the key's credit is exhausted";
 
 /// Nothing is sent before this time.

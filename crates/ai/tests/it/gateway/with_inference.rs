@@ -207,3 +207,21 @@ async fn a_stream_that_its_client_leaves_is_booked_by_what_came() {
         assert_eq!(end.cost_picos, i64::try_from(cost).unwrap());
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_told_not_to_repeat_what_the_gateway_has_repeated() {
+    let setup = InferenceFixture::new();
+    let failing = "[[answer]]\nerror = 'PROVIDER_ERROR'";
+    setup.scripted("default", "often", failing, json!({ "retry": { "attempts": 2 } })).await;
+    setup.scripted("default", "once", failing, json!({ "retry": { "attempts": 1 } })).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    for (profile, again) in [("often", "false"), ("once", "true")] {
+        for stream in [false, true] {
+            let mut body = hello(profile);
+            body["stream"] = json!(stream);
+            let reply = fixture.post(OPENAI, body).await;
+            let actual = (reply.status, reply.header("x-should-retry"));
+            assert_eq!(actual, (StatusCode::SERVICE_UNAVAILABLE, Some(again)), "{profile} {stream}");
+        }
+    }
+}

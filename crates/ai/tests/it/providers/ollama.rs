@@ -110,6 +110,6 @@ async fn health_tells_of_a_model_that_is_not_there() {
     assert_eq!(fixture.provider.health(until).await.unwrap(), "answers, has 1 models");
     let body = Some(json!({ "models": [] }).to_string());
     fixture.fake.push_behaviours([FakeBehaviour::Error { status: 200, headers: vec![], body }]);
-    let status = fixture.provider.health(until).await.unwrap();
-    assert_eq!(status, "answers, but has not pulled `fake-1`");
+    let error = fixture.provider.health(until).await.unwrap_err();
+    assert_eq!(error.message, "answers, but has not pulled `fake-1`");
 }

@@ -1,10 +1,12 @@
-//! Checks that AI providers are reachable and accept their keys. No key is shown.
+//! Checks that AI providers are reachable, accept their keys and have the models, free of charge. No
+//! key is shown.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore::Scope;
 use longshore::accounts::Ledger;
-use longshore_ai::PriceTable;
+use longshore_ai::{HealthCheck, PriceTable};
 
 use super::check_result::CheckResult;
 use crate::commands::ai::health::{self, ProfileHealth};
@@ -13,9 +15,12 @@ use crate::commands::price::old_table;
 use crate::error;
 use crate::settings::Settings;
 
+/// Timeout of one provider's check.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Checks every profile's provider.
 pub(super) async fn check(ledger: &Arc<dyn Ledger>, settings: &Settings) -> Vec<CheckResult> {
-    match health::check_all(&[], ledger, settings).await {
+    match health::check_all(&[], HealthCheck::NoCall, TIMEOUT, ledger, settings).await {
         Err(problem) => {
             let mend = error::hint(&problem).unwrap_or_else(|| "docs/ai-profiles.md".to_owned());
             vec![CheckResult::wrong("providers", format!("{problem:#}"), mend)]

@@ -4,8 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use longshore::{KeyName, ProfileName};
-use longshore_ai::{ANY_MODEL, ApiOptions, KeyRef, PriceTable, Prices, Profile, ProfileLimits, ProviderName};
+use longshore::{HumanDuration, KeyName, ProfileName};
+use longshore_ai::{
+    ANY_MODEL, ApiOptions, HttpOptions, HttpOptionsError, KeyRef, PriceTable, Prices, Profile, ProfileLimits,
+    ProviderName, RetrySettings, SecretString,
+};
 use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,7 +18,7 @@ use crate::commands::price::old_table;
 use crate::error::{WithHint, hinted, suggestion, usage};
 
 /// Fields of a document.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 21] = [
     "provider",
     "model",
     "prices",
@@ -29,6 +32,10 @@ const FIELDS: [&str; 17] = [
     "temperature",
     "system",
     "limits",
+    "retry",
+    "proxy",
+    "proxy_key",
+    "ca",
     "fallback",
     "pool",
     "extends",
@@ -76,10 +83,13 @@ pub fn profile(
     section::<BTreeMap<String, Prices>>(whole, "models")?;
     section::<ApiOptions>(whole, "wire")?;
     section::<ProfileLimits>(whole, "limits")?;
-    key(whole)?;
+    section::<RetrySettings>(whole, "retry")?;
+    key(whole, "key")?;
+    key(whole, "proxy_key")?;
     let profile = read(name, whole, is_template)?;
     numbers(&profile)?;
     headers(&profile)?;
+    route(&profile)?;
     if !is_template {
         complete(&profile)?;
     }
@@ -88,12 +98,12 @@ pub fn profile(
     Ok(unencrypted.into_iter().chain(old_prices).collect())
 }
 
-/// The vault key that the document itself names.
-pub fn vault_key(body: &Value) -> Option<KeyName> {
-    match body["key"].as_str()?.parse() {
+/// The vault keys that the document itself names.
+pub fn vault_keys(body: &Value) -> impl Iterator<Item = KeyName> {
+    ["key", "proxy_key"].into_iter().filter_map(|part| match body[part].as_str()?.parse() {
         Ok(KeyRef::Vault { name, .. }) => Some(name),
         _ => None,
-    }
+    })
 }
 
 /// The fallback profiles that the document itself names.
@@ -146,14 +156,16 @@ fn explain(message: &str) -> anyhow::Error {
     }
 }
 
-fn key(whole: &Value) -> anyhow::Result<()> {
-    match whole.get("key") {
+fn key(whole: &Value, part: &str) -> anyhow::Result<()> {
+    match whole.get(part) {
         None | Some(Value::Null) => Ok(()),
         Some(Value::String(key)) => match key.parse::<KeyRef>() {
             Ok(_) => Ok(()),
             Err(error) => Err(usage(error.to_string())).hint(error.hint().unwrap_or_default()),
         },
-        Some(_) => Err(usage("`key` is not text")).hint("it is a key's name, env:NAME or file:PATH"),
+        Some(_) => {
+            Err(usage(format!("`{part}` is not text"))).hint("it is a key's name, env:NAME or file:PATH")
+        }
     }
 }
 
@@ -170,6 +182,14 @@ fn numbers(profile: &Profile) -> anyhow::Result<()> {
     if limits.in_flight == Some(0) || profile.max_tokens == Some(0) {
         return Err(usage("`limits.in_flight` and `max_tokens` are at least 1")).hint(DOCS_HINT);
     }
+    let RetrySettings { attempts, base, idle_timeout } = &profile.retry;
+    let is_zero = |time: &Option<HumanDuration>| time.is_some_and(|HumanDuration(time)| time.is_zero());
+    if *attempts == Some(0) || is_zero(base) || is_zero(idle_timeout) {
+        return Err(usage(
+            "`retry.attempts` is at least 1, `retry.base` and `retry.idle_timeout` above zero",
+        ))
+        .hint("`--attempts 1` asks once");
+    }
     match profile.temperature {
         Some(t) if !(0.0..=2.0).contains(&t) => {
             Err(usage(format!("`temperature` {t} is not between 0 and 2"))).hint(DOCS_HINT)
@@ -185,6 +205,21 @@ fn headers(profile: &Profile) -> anyhow::Result<()> {
             .hint("`longshore key add` stores it; --key names it"),
         None => Ok(()),
     }
+}
+
+/// Checks the proxy and the certificates.
+fn route(profile: &Profile) -> anyhow::Result<()> {
+    // The key is opened when it is used.
+    let proxy_key = profile.proxy_key.as_ref().map(|_| SecretString::from("user:password"));
+    let options = HttpOptions::new(profile.proxy.as_deref(), proxy_key, profile.ca.as_deref());
+    let hint = match &options {
+        Err(HttpOptionsError::ProxyPassword) => {
+            "`longshore key add` stores USER:PASSWORD; --proxy-key names it"
+        }
+        Err(HttpOptionsError::Ca(_)) => "--ca-file FILE reads certificates in PEM format",
+        _ => "as --proxy http://proxy.example:3128",
+    };
+    options.map(drop).map_err(|error| hinted(usage(error.to_string()), hint))
 }
 
 /// Checks what a profile needs to be usable.
@@ -284,10 +319,14 @@ mod tests {
             temperature: _,
             system: _,
             limits: _,
+            retry: _,
+            proxy: _,
+            proxy_key: _,
+            ca: _,
             fallback: _,
             pool: _,
         } = Profile::new("p", ProviderName::Echo);
-        assert_eq!(FIELDS.len(), 15 + 2, "all but the name, and two of documents");
+        assert_eq!(FIELDS.len(), 19 + 2, "all but the name, and two of documents");
     }
 
     #[test]
@@ -309,6 +348,12 @@ mod tests {
             (json!({ "provider": "echo", "endpoint": "ftp://x" }), "https://"),
             (json!({ "provider": "echo", "endpoint": "https://a:b@c" }), "a password"),
             (json!({ "provider": "scripted" }), "has no script"),
+            (json!({ "provider": "echo", "retry": { "tries": 1 } }), "unknown part `tries`"),
+            (json!({ "provider": "echo", "retry": { "base": "soon" } }), "not a length of time"),
+            (json!({ "provider": "echo", "retry": { "attempts": 0 } }), "at least 1"),
+            (json!({ "provider": "echo", "proxy": "https://p" }), "URL of an HTTP proxy"),
+            (json!({ "provider": "echo", "proxy_key": "p" }), "there is none"),
+            (json!({ "provider": "echo", "ca": "none" }), "no certificates"),
         ] {
             let error = format!("{:#}", checked(body.clone()).unwrap_err());
             assert!(error.contains(words), "{body}: {error}");
@@ -321,6 +366,8 @@ mod tests {
         for body in [
             json!({ "provider": "openai", "model": "m", "key": secret }),
             json!({ "provider": "openai", "model": "m", "endpoint": format!("https://{secret}@x") }),
+            json!({ "provider": "openai", "model": "m", "proxy": format!("http://user:{secret}@x:1") }),
+            json!({ "provider": "openai", "model": "m", "proxy": "http://x:1", "proxy_key": secret }),
             json!({ "provider": "openai", "model": "m",
                     "wire": { "headers": { "Authorization": format!("Bearer {secret}") } } }),
         ] {

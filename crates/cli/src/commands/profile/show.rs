@@ -52,7 +52,7 @@ struct ProfileJson<'a> {
     whole: &'a Value,
 }
 
-/// Prints one profile. Inherited fields are shown as its own, except the template's key.
+/// Prints one profile. Inherited fields are shown as its own, except the template's keys.
 pub fn one(
     record: &ProfileRecord,
     whole: &Value,
@@ -60,9 +60,10 @@ pub fn one(
     settings: &Settings,
 ) -> anyhow::Result<()> {
     let mut whole = whole.clone();
-    let lent = record.body["key"].is_null() && !whole["key"].is_null();
-    if let Some(whole) = whole.as_object_mut().filter(|_| lent) {
-        whole.remove("key");
+    let is_lent = |part: &str| record.body[part].is_null() && !whole[part].is_null();
+    let (lent, lent_proxy_key) = (is_lent("key"), is_lent("proxy_key"));
+    for (part, _) in [("key", lent), ("proxy_key", lent_proxy_key)].into_iter().filter(|(_, lent)| *lent) {
+        whole.as_object_mut().map(|whole| whole.remove(part));
     }
     let shown = ProfileJson { record, whole: &whole };
     settings.output.record(&shown, || sheet(record, &whole, known, lent))
@@ -78,11 +79,23 @@ fn sheet(record: &ProfileRecord, whole: &Value, known: &PriceTable, lent: bool) 
         table.field(part, text(&whole[part]));
     }
     table.field("key", if lent { "its template's".to_owned() } else { text(&whole["key"]) });
+    for (part, name) in [("proxy", "proxy"), ("proxy_key", "proxy key")] {
+        table.field(name, text(&whole[part]));
+    }
+    let certificates = whole["ca"].as_str().map_or(0, |pem| pem.matches("BEGIN CERTIFICATE").count());
+    if certificates > 0 {
+        table.field("trusts", format!("{certificates} certificate authorities of its own"));
+    }
     for (part, name) in [("max_tokens", "max tokens"), ("temperature", "temperature"), ("system", "system")] {
         table.field(name, text(&whole[part]));
     }
     models(&mut table, record, whole, known);
     limits(&mut table, &whole["limits"]);
+    for (part, name) in
+        [("attempts", "attempts"), ("base", "retry base (s)"), ("idle_timeout", "idle timeout (s)")]
+    {
+        table.field(name, text(&whole["retry"][part]));
+    }
     let fallback = whole["fallback"].as_array().into_iter().flatten();
     table.field("fallback", fallback.map(text).collect::<Vec<_>>().join(", "));
     table.field("pool", text(&whole["pool"]));
