@@ -6,6 +6,7 @@
 
 mod connect;
 mod rate_limit_headers;
+mod tls_error;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -24,6 +25,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use connect::Connector;
 pub use rate_limit_headers::retry_after;
 pub(crate) use rate_limit_headers::{duration, headroom};
+pub use tls_error::tls_error;
 
 /// Longest answer, and longest part of an error response that is read.
 pub(crate) const MAX_ANSWER_BYTES: usize = 32 << 20;
@@ -195,8 +197,11 @@ fn request_error(error: &legacy::Error) -> HttpError {
     HttpError::Lost(with_causes(error))
 }
 
-/// An error with its causes. None of them quotes the request.
-fn with_causes(error: &dyn Error) -> String {
+/// An error with its causes; a TLS error in words. None of them quotes the request.
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    if let Some(words) = tls_error(error) {
+        return words;
+    }
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
