@@ -32,14 +32,14 @@ mod vault;
 pub mod worker;
 
 pub use chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
-pub use http::{Http, retry_after};
+pub use http::{Http, retry_after, tls_error};
 pub use inference::{
     BatchProfile, Inference, InferenceOutcome, InferenceRequest, ProfileDocument, ProfileDocumentError,
     TENANT_SETTINGS, TenantSettings,
 };
 pub use model_api::{
-    Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,
-    Retryability,
+    Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, ProviderErrorId, Question,
+    RemainingLimit, Retryability,
 };
 pub use passthrough::PassthroughRequest;
 pub use pricing::{
@@ -56,7 +56,7 @@ pub use resilience::{
     AdaptiveConcurrency, BucketCharge, CallRetryPolicy, Gauge, GaugeGuard, LimitError, Limiter, Measure,
     RetryDecision, TokenReservation,
 };
-pub use schema::{ResponseSchema, SchemaError};
+pub use schema::{ResponseSchema, SchemaError, check_types};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use simulated::{Echo, ScriptError, Scripted, SimulatorScript};
 pub use vault::{

@@ -143,6 +143,8 @@ pub enum FinishReason {
 pub enum Code {
     /// The question is invalid.
     InvalidRequest,
+    /// The same request was asked before: its answer is not asked for again.
+    DuplicateRequest,
     /// There is no such profile.
     ProfileNotFound,
     /// The profile cannot be used now.
@@ -167,6 +169,7 @@ impl Code {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidRequest => "INVALID_REQUEST",
+            Self::DuplicateRequest => "DUPLICATE_REQUEST",
             Self::ProfileNotFound => "PROFILE_NOT_FOUND",
             Self::ProfileDisabled => "PROFILE_DISABLED",
             Self::RateLimited => "RATE_LIMITED",
@@ -205,12 +208,23 @@ pub struct AskError {
     pub retry_after: Option<Duration>,
     /// The provider's HTTP status, if there was one.
     pub provider_status: Option<u16>,
+    /// The provider's own type and code of the error, if it sent any.
+    pub provider_error: Option<Box<ProviderErrorId>>,
     /// Whether the same question may be sent again.
     pub retry: Retryability,
     /// The rate limits that the provider reported.
     pub headroom: Option<Box<Headroom>>,
     /// Whether it may have been billed.
     pub billing: BillingStatus,
+}
+
+/// How a provider identifies an error.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProviderErrorId {
+    /// Its type, such as `invalid_request_error`.
+    pub kind: Option<String>,
+    /// Its code, such as `context_length_exceeded`.
+    pub code: Option<String>,
 }
 
 /// Whether a failed question may have been billed.
@@ -269,6 +283,7 @@ impl AskError {
             message: message.into(),
             retry_after: None,
             provider_status: None,
+            provider_error: None,
             retry: Retryability::Never,
             headroom: None,
             billing: BillingStatus::Nothing,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::PoolName;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::model_api::Provider;
 use crate::pricing::Prices;
@@ -32,8 +32,13 @@ pub struct Profile {
     /// the profile.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<String, Prices>,
-    /// Simulated providers: how long each answer takes.
-    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    /// Simulated providers: how long each answer takes, in seconds or as `4s`.
+    #[serde(
+        default,
+        deserialize_with = "longshore::duration::deserialize",
+        serialize_with = "seconds",
+        skip_serializing_if = "Duration::is_zero"
+    )]
     pub delay: Duration,
     /// `scripted`: the script's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,13 +72,18 @@ pub struct Profile {
     pub pool: Option<PoolName>,
 }
 
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
 /// API options of a provider that depend on model or server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiOptions {
-    /// The model takes `temperature` and the like. Newer ones reject them, so they are sent only if
-    /// this is set.
-    pub sampling: bool,
+    /// Whether the model takes `temperature` and the like; by default decided by its name, because
+    /// newer ones reject them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<bool>,
     /// `anthropic`: the API version; by default `2023-06-01`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

@@ -28,6 +28,7 @@ pub mod profile;
 pub mod queue;
 #[cfg(feature = "standard")]
 pub mod remote_support;
+pub mod replies;
 pub mod resource;
 #[cfg(feature = "standard")]
 pub mod script;

@@ -13,6 +13,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use futures_util::stream;
+use longshore::TenantId;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -100,14 +101,17 @@ pub(super) async fn answer(
     prepared: PreparedRequest,
 ) -> Result<Response, GatewayError> {
     let PreparedRequest { request, meta, delivery } = prepared;
+    let tenant = request.tenant.clone();
     if delivery == Delivery::Complete {
         let mut outcome = state.backend.ask(&request, None).await;
         state.backend.record(std::mem::take(&mut outcome.records));
         let answer = outcome.result?;
-        return Ok(json_response(match answer.raw {
+        let mut response = json_response(match answer.raw {
             Some(raw) => Body::from(*raw),
             None => format.encode(&meta, &answer).into(),
-        }));
+        });
+        set_budget_header(state, &tenant, response.headers_mut());
+        return Ok(response);
     }
     let mut answers = AnswerStream::begin(Arc::clone(&state.backend), request);
     // Before the first event is sent, an error can still be reported by the status.
@@ -120,7 +124,17 @@ pub(super) async fn answer(
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    set_budget_header(state, &tenant, headers);
     Ok(response)
+}
+
+/// Sets the header that tells a client how much of its monthly budget is used, from the budget's
+/// `warn_at` on.
+fn set_budget_header(state: &GatewayState, tenant: &TenantId, headers: &mut HeaderMap) {
+    let used = state.backend.budget_used(tenant).map(|used| format!("{used:.3}"));
+    if let Some(used) = used.and_then(|used| HeaderValue::from_str(&used).ok()) {
+        headers.insert("x-longshore-budget-used", used);
+    }
 }
 
 /// A successful response with JSON.

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use longshore::accounts::{CallRecord, ProfileRecord};
@@ -15,6 +16,7 @@ use tracing::{Instrument, Span};
 
 use super::admission::{AdmissionError, AdmissionGuard};
 use super::profile_cache::{ResolvedProfile, ledger_error};
+use super::prompt_quotes::remove_quotes;
 use super::retry_loop::RetryLoop;
 use super::{Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocument, TENANT_SETTINGS};
 use crate::chat::AnswerPiece;
@@ -159,7 +161,7 @@ impl ProfileCall<'_> {
             Err(AdmissionError::Yielded) => return outcome.yields = true,
             Err(AdmissionError::Duplicate(other)) => {
                 let message = "the same request was asked before";
-                outcome.result = Err(AskError::new(Code::InvalidRequest, message));
+                outcome.result = Err(AskError::new(Code::DuplicateRequest, message));
                 return outcome.duplicate = Some(other);
             }
             Err(AdmissionError::Rejected(error)) => {
@@ -174,6 +176,7 @@ impl ProfileCall<'_> {
             RetryLoop { call: &self, pieces, tokens, charges, in_flight, attempts, streamed };
         let span = self.span(&question);
         let result = attempts_loop.run(&question).instrument(span.clone()).await;
+        let result = result.map_err(|error| self.inner.without_quotes(error, &question));
         record_result(&span, &result);
         if let Some(permit) = &mut permit {
             permit.set_outcome(pool_feedback(&result));
@@ -228,6 +231,16 @@ impl ProfileCall<'_> {
         let latency_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         let record = self.inner.rejected_record(self.new_call(question), &error, latency_ms);
         outcome.reject(record, error);
+    }
+}
+
+impl Inner {
+    /// The error without quotes of the question, unless they are allowed.
+    fn without_quotes(&self, error: AskError, question: &Question) -> AskError {
+        if self.quotes_prompts.load(Ordering::Relaxed) {
+            return error;
+        }
+        AskError { message: remove_quotes(&error.message, question), ..error }
     }
 }
 
@@ -292,6 +305,10 @@ impl InferenceBackend for Inference {
     ) -> InferenceOutcome {
         self.inner.journal.capacity().await;
         Inference::ask(self, request, pieces).await
+    }
+
+    fn budget_used(&self, tenant: &TenantId) -> Option<f64> {
+        self.inner.warnings.share(tenant)
     }
 
     fn record(&self, records: Vec<CallRecord>) {

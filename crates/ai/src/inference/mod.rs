@@ -15,18 +15,20 @@ mod journal;
 mod profile_cache;
 mod profile_document;
 mod profile_resolution;
+mod prompt_quotes;
 mod repair;
 mod retry_loop;
 mod session_heartbeat;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longshore::accounts::{Call, CallRecord, Ledger};
 use longshore::store::Topic;
 use longshore::{
-    BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
-    UnitId,
+    AlertSink, BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock,
+    TenantId, UnitId,
 };
 use tokio::time::Instant;
 
@@ -66,6 +68,8 @@ struct Inner {
     warnings: BudgetWarnings,
     rejections: RejectionRecords,
     pools: OnceLock<PoolRegistry>,
+    /// Whether error messages may quote prompts.
+    quotes_prompts: AtomicBool,
 }
 
 impl Inference {
@@ -88,6 +92,7 @@ impl Inference {
             warnings: BudgetWarnings::default(),
             rejections: RejectionRecords::default(),
             pools: OnceLock::new(),
+            quotes_prompts: AtomicBool::new(false),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -97,6 +102,31 @@ impl Inference {
     pub fn with_pools(self, pools: PoolRegistry) -> Self {
         // A second call is ignored.
         let _ = self.inner.pools.set(pools);
+        self
+    }
+
+    /// Sets the receiver of alerts: of budgets that are nearly used up. [`Inference::run_alerts`]
+    /// delivers them. Without a receiver they are logged.
+    #[must_use]
+    pub fn with_alert_sink(self, sink: Arc<dyn AlertSink>) -> Self {
+        self.inner.warnings.set_sink(sink);
+        self
+    }
+
+    /// Delivers alerts, until dropped.
+    pub async fn run_alerts(&self) {
+        self.inner.warnings.run().await;
+    }
+
+    /// Delivers the alerts that wait.
+    pub async fn flush_alerts(&self) {
+        self.inner.warnings.deliver().await;
+    }
+
+    /// Allows or forbids error messages that quote prompts; by default they are forbidden.
+    #[must_use]
+    pub fn with_prompt_quotes(self, allowed: bool) -> Self {
+        self.inner.quotes_prompts.store(allowed, Ordering::Relaxed);
         self
     }
 

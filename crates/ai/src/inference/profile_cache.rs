@@ -122,7 +122,11 @@ impl ProfileCache {
         self.require_active(tenant).await?;
         let record = self.record(tenant, name).await?;
         let entry = Arc::new(self.open(record).await?);
-        self.cached().entries.insert(key, (Arc::clone(&entry), now + CACHE_TTL));
+        let mut cached = self.cached();
+        // An expired profile holds a key that may have been revoked.
+        cached.entries.retain(|_, (_, until)| now < *until);
+        cached.entries.insert(key, (Arc::clone(&entry), now + CACHE_TTL));
+        drop(cached);
         Ok(entry)
     }
 

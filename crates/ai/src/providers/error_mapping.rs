@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use crate::http::{HttpError, duration, headroom, retry_after};
-use crate::model_api::{AskError, Code, Retryability};
+use crate::model_api::{AskError, Code, ProviderErrorId, Retryability};
 
 /// Error codes for exhausted credit or a spending limit, whatever the status.
 const OVER_BUDGET_CODES: [&str; 8] = [
@@ -42,6 +42,8 @@ struct ErrorBody {
     text: String,
     /// All possible error codes: `type`, `code`, `status`, `details.error_code`, `reason`.
     codes: Vec<String>,
+    /// Its `type`, and its `code` or what the provider has instead of one.
+    id: ProviderErrorId,
     /// The delay before a retry, if the body has one.
     wait: Option<std::time::Duration>,
 }
@@ -130,13 +132,23 @@ impl From<HttpError> for AskError {
 
 fn provider_error(status: u16, parsed: &ErrorBody, text: String, redactor: &Redactor) -> AskError {
     let (code, again) = parsed.classify(status);
-    let kind = parsed.codes.first().map(|kind| format!(" ({})", redactor.redact(kind)));
-    let kind = kind.unwrap_or_default();
+    let id = parsed.redacted_id(redactor).unwrap_or_default();
+    let kind = match (id.kind, id.code) {
+        (Some(kind), Some(code)) if kind != code => format!(" ({kind}, {code})"),
+        (Some(word), _) | (None, Some(word)) => format!(" ({word})"),
+        // A number.
+        (None, None) => parsed.codes.first().map(|code| format!(" ({code})")).unwrap_or_default(),
+    };
     let message = match text.as_str() {
         "" => format!("the provider said {status}{kind}"),
         text => format!("the provider said {status}{kind}: {text}"),
     };
-    AskError { retry: again, provider_status: Some(status), ..AskError::new(code, message) }
+    AskError {
+        retry: again,
+        provider_status: Some(status),
+        provider_error: parsed.redacted_id(redactor),
+        ..AskError::new(code, message)
+    }
 }
 
 /// Redirects are not followed, so that the key is sent to no other host. A URL without its query is
@@ -172,8 +184,22 @@ impl ErrorBody {
         for name in ["type", "code", "status"] {
             parsed.codes.extend(error.get(name).and_then(code));
         }
+        let before = parsed.codes.len();
         parsed.add_details(error.get("details"));
+        let word = |name| error.get(name).and_then(Value::as_str).filter(|word| !word.is_empty());
+        let detail = parsed.codes.get(before);
+        // Google's `code` repeats the HTTP status as a number; its `status` is a word.
+        let code = word("code").or_else(|| word("status")).or(detail.map(String::as_str));
+        parsed.id = ProviderErrorId { kind: word("type").map(str::to_owned), code: code.map(str::to_owned) };
         parsed
+    }
+
+    /// The provider's type and code, safe to show.
+    fn redacted_id(&self, redactor: &Redactor) -> Option<Box<ProviderErrorId>> {
+        let ProviderErrorId { kind, code } = &self.id;
+        let show = |word: &Option<String>| word.as_deref().map(|word| redactor.redact(word));
+        let id = ProviderErrorId { kind: show(kind), code: show(code) };
+        (id != ProviderErrorId::default()).then(|| Box::new(id))
     }
 
     /// Anthropic's details are an object, Google's are a list of objects.

@@ -24,7 +24,7 @@ impl Gemini {
     fn settings(&self, question: &Question) -> Value {
         let mut settings = json!({ "maxOutputTokens": question.max_tokens });
         let names = ("topP", "stopSequences");
-        add_sampling(&mut settings, question, self.wire.sampling, names);
+        add_sampling(&mut settings, question, self.wire.sampling.unwrap_or(true), names);
         if let Some(schema) = &question.schema {
             settings["responseMimeType"] = json!("application/json");
             settings["responseJsonSchema"] = (**schema).clone();

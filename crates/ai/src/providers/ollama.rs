@@ -34,7 +34,7 @@ impl Ollama {
         if let Some(context) = self.wire.num_ctx {
             options["num_ctx"] = json!(context);
         }
-        add_sampling(&mut options, question, self.wire.sampling, ("top_p", "stop"));
+        add_sampling(&mut options, question, self.wire.sampling.unwrap_or(true), ("top_p", "stop"));
         options
     }
 

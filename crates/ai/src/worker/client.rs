@@ -128,7 +128,7 @@ fn ended(state: UnitState, why: &str, started: bool) -> AskError {
             return AskError::new(Code::Timeout, format!("{why}; it may have been billed"));
         }
         UnitState::Failed if why.starts_with("deadline") => Code::Timeout,
-        UnitState::Failed if why.starts_with("INVALID_REQUEST") => Code::InvalidRequest,
+        UnitState::Failed if why.starts_with("DUPLICATE_REQUEST") => Code::DuplicateRequest,
         _ => Code::Internal,
     };
     AskError::new(code, why)

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use longshore::{HumanDuration, ProfileName, QueueName};
 
 use super::limit::AtLeastOne;
+use super::replies::RepliesArgs;
 
 /// Ask models, and answer requests.
 #[derive(Debug, Subcommand)]
@@ -25,6 +26,8 @@ pub enum AiCommand {
     Estimate(EstimateArgs),
     /// Serve /v1/chat/completions, /v1/messages and /v1/models from a tenant's profiles
     Gateway(GatewayArgs),
+    /// Open, read, acknowledge and close reply queues
+    Replies(RepliesArgs),
 }
 
 /// A question.

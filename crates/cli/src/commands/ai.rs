@@ -4,6 +4,7 @@ mod ask;
 mod estimate;
 mod gateway;
 pub mod health;
+mod replies;
 mod worker;
 
 use crate::args::ai::AiCommand;
@@ -23,5 +24,6 @@ pub async fn run(typed: AiCommand, settings: &Settings) -> anyhow::Result<ExitCo
         AiCommand::Health { profiles } => health::run(&profiles, settings).await,
         AiCommand::Estimate(typed) => estimate::run(&typed, settings).await,
         AiCommand::Gateway(typed) => gateway::run(typed, settings).await,
+        AiCommand::Replies(typed) => replies::run(typed, settings).await,
     }
 }

@@ -9,6 +9,8 @@ mod ai_fair_storm;
 #[cfg(test)]
 mod ai_fixture;
 #[cfg(test)]
+mod ai_replies;
+#[cfg(test)]
 mod ai_secrets;
 #[cfg(test)]
 mod ai_settings;

@@ -1,10 +1,11 @@
 //! Admission by the tenant's budget: the ledger journals the call, and reserves its tokens and cost.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use longshore::TenantId;
 use longshore::accounts::{CallAdmission, CallRecord, NewCall};
+use longshore::{AlertSink, ServiceAlert, TenantId};
+use tokio::sync::Notify;
 
 use super::{AdmissionError, ProfileCall};
 use crate::inference::Inner;
@@ -24,6 +25,7 @@ impl ProfileCall<'_> {
         let call = bound.reserve(self.new_call(question));
         let tenant = self.inner.profile_cache.tenant(&self.request.tenant).await?;
         if self.request.unit.is_none() && !tenant.has_budget {
+            self.inner.warnings.below_warning(&self.request.tenant);
             self.inner.journal.append(CallRecord { call: call.clone(), end: None });
             return Ok(OpenCall::new(self.inner, call));
         }
@@ -54,7 +56,10 @@ impl Inner {
     pub(in crate::inference) async fn admit_call(&self, call: &NewCall) -> Result<(), AdmissionError> {
         let admitted = self.ledger.admit_calls(vec![call.clone()]).await;
         match admitted.map_err(|error| ledger_error(&error))?.pop() {
-            Some(CallAdmission::Admitted) => Ok(()),
+            Some(CallAdmission::Admitted) => {
+                self.warnings.below_warning(&call.tenant);
+                Ok(())
+            }
             Some(CallAdmission::NearBudget(part)) => {
                 self.warnings.near_budget(&call.tenant, part);
                 Ok(())
@@ -73,26 +78,81 @@ impl Inner {
 /// Usage that has to be added before the next warning, in percent.
 const STEP_PERCENT: f64 = 5.0;
 
-/// Log warnings for budgets that are nearly used up. A tenant's warning is repeated when usage
-/// crosses the next step, not on every call: the last step that was warned about, by tenant.
-#[derive(Debug, Default)]
-pub(in crate::inference) struct BudgetWarnings(Mutex<HashMap<TenantId, u32>>);
+/// Alerts that wait for delivery; further ones are only logged.
+const MAX_PENDING_ALERTS: usize = 100;
+
+/// Warnings of budgets that are nearly used up. A tenant's warning is repeated when usage crosses the
+/// next step, not on every call.
+#[derive(Default)]
+pub(in crate::inference) struct BudgetWarnings {
+    /// The used share at a tenant's last call, if it was above the budget's `warn_at`.
+    shares: Mutex<HashMap<TenantId, f64>>,
+    /// Receives alerts; without it they are logged.
+    sink: OnceLock<Arc<dyn AlertSink>>,
+    pending: Mutex<VecDeque<ServiceAlert>>,
+    added: Notify,
+}
 
 impl BudgetWarnings {
+    /// Sets the receiver of alerts. A second call is ignored.
+    pub(in crate::inference) fn set_sink(&self, sink: Arc<dyn AlertSink>) {
+        let _ = self.sink.set(sink);
+    }
+
+    /// The used share of a tenant's budget, if callers are to be warned of it.
+    pub(in crate::inference) fn share(&self, tenant: &TenantId) -> Option<f64> {
+        lock(&self.shares).get(tenant).copied()
+    }
+
+    /// Delivers alerts, until dropped.
+    pub(in crate::inference) async fn run(&self) {
+        loop {
+            self.added.notified().await;
+            self.deliver().await;
+        }
+    }
+
+    /// Delivers the alerts that wait.
+    pub(in crate::inference) async fn deliver(&self) {
+        let Some(sink) = self.sink.get() else { return };
+        loop {
+            let next = lock(&self.pending).pop_front();
+            let Some(alert) = next else { return };
+            sink.send_service_alert(&alert).await;
+        }
+    }
+
+    /// Usage is below the budget's `warn_at`, or there is no budget.
+    fn below_warning(&self, tenant: &TenantId) {
+        lock(&self.shares).remove(tenant);
+    }
+
     /// Warns that this fraction of a tenant's monthly budget is used or reserved.
     fn near_budget(&self, tenant: &TenantId, part: f64) {
-        if self.crosses_step(tenant, part) {
-            let percent = (part * 100.0).floor();
-            tracing::warn!(%tenant, "{percent} % of the month's budget is used or reserved");
+        if !self.crosses_step(tenant, part) {
+            return;
         }
+        let percent = (part * 100.0).floor();
+        let message = format!("{percent} % of the month's budget of tenant `{tenant}` is used or reserved");
+        let alert = ServiceAlert { service: "budget", message };
+        let mut pending = lock(&self.pending);
+        if self.sink.get().is_none() || pending.len() >= MAX_PENDING_ALERTS {
+            return alert.log();
+        }
+        pending.push_back(alert);
+        self.added.notify_one();
     }
 
     fn crosses_step(&self, tenant: &TenantId, part: f64) -> bool {
         // A fraction of the budget: small, and never negative.
-        let step = (part * 100.0 / STEP_PERCENT).floor() as u32;
-        let mut last_steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        last_steps.insert(tenant.clone(), step) != Some(step)
+        let step = |part: f64| (part * 100.0 / STEP_PERCENT).floor() as u32;
+        let last = lock(&self.shares).insert(tenant.clone(), part);
+        last.map(step) != Some(step(part))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

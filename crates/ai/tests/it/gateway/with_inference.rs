@@ -36,6 +36,26 @@ async fn every_request_is_in_the_books_at_its_price() {
 }
 
 #[tokio::test]
+async fn from_its_warning_on_a_budgets_use_is_in_a_header() {
+    let setup = InferenceFixture::new();
+    setup.scripted("default", "fast", FINE, json!({})).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    for (warn_at, is_warned) in [(0.9, false), (0.001, true), (0.9, false)] {
+        let budget = Budget { tokens: Some(10_000_000), cost_picos: None, warn_at };
+        setup.store.put_budget(&Scope::All, &tenant("default"), Some(budget)).await.unwrap();
+        setup.inference.clear_cache();
+        for stream in [false, true] {
+            let mut body = hello("fast");
+            (body["stream"], body["max_tokens"]) = (json!(stream), json!(100_000));
+            let reply = fixture.post(OPENAI, body).await;
+            assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
+            let used = reply.header("x-longshore-budget-used").map(|used| used.parse::<f64>().unwrap());
+            assert_eq!(used.is_some_and(|used| used > 0.001), is_warned, "{warn_at}: {used:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_model_that_is_not_offered_is_recorded_without_its_name_and_a_long_name_not_at_all() {
     let setup = InferenceFixture::new();
     setup.scripted("default", "fast", FINE, json!({})).await;

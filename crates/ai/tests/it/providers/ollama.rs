@@ -15,7 +15,7 @@ async fn fixture(wire: ApiOptions) -> ProviderFixture {
 
 #[tokio::test]
 async fn a_question_says_that_it_is_not_to_be_cut_and_not_streamed() {
-    let wire = ApiOptions { num_ctx: Some(8192), sampling: true, ..ApiOptions::default() };
+    let wire = ApiOptions { num_ctx: Some(8192), sampling: Some(true), ..ApiOptions::default() };
     let mut asked = question("hi");
     asked.system = Some("be brief".into());
     asked.schema = Some(Arc::new(json!({ "type": "integer" })));

@@ -26,10 +26,11 @@ pub async fn run(typed: AskArgs, settings: &Settings) -> anyhow::Result<ExitCode
     let question = question(&typed)?;
     let inference_request = InferenceRequest::new(caller_tenant(settings), typed.profile.clone(), question);
     if typed.queue {
-        return ask_via_queue(&inference_request, connected.client, settings).await;
+        return ask_via_queue(&inference_request, &typed, connected.client, settings).await;
     }
     let inference =
         open_inference(&connected.ledger, settings)?.with_pools(semaphore_backend::registry(settings).await?);
+    let inference_request = with_profile_defaults(&inference, inference_request, &typed).await;
     let asking = ask(&inference, &inference_request, &typed, settings);
     tokio::select! {
         ended = asking => ended,
@@ -55,7 +56,10 @@ fn question(typed: &AskArgs) -> anyhow::Result<Question> {
         let text = text.with_context(|| format!("cannot read {}", file.display()));
         let schema = serde_json::from_str(&text.hint("--schema names a file with a JSON Schema")?);
         let schema = schema.with_context(|| format!("{} is not JSON", file.display()));
-        schema.hint("--schema names a file with a JSON Schema").map(Arc::new)
+        let schema: serde_json::Value = schema.hint("--schema names a file with a JSON Schema")?;
+        let checked = longshore_ai::check_types(&schema);
+        checked.map_err(|error| usage(format!("{}: {error}", file.display()))).hint("correct the type")?;
+        Ok::<_, anyhow::Error>(Arc::new(schema))
     });
     if typed.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
         return Err(usage("a temperature is from 0 to 2")).hint("0 is the most predictable");
@@ -70,6 +74,27 @@ fn question(typed: &AskArgs) -> anyhow::Result<Question> {
         schema: schema.transpose()?,
         ..plain
     })
+}
+
+/// The request with its profile's values for what was not typed.
+async fn with_profile_defaults(
+    inference: &Inference,
+    request: InferenceRequest,
+    typed: &AskArgs,
+) -> InferenceRequest {
+    // A profile that cannot be used is reported when it is asked.
+    let Ok(profile) = inference.profile(&request.tenant, request.profile.as_ref()).await else {
+        return request;
+    };
+    let question = Question {
+        max_tokens: profile
+            .max_tokens
+            .filter(|_| typed.max_tokens.is_none())
+            .unwrap_or(request.question.max_tokens),
+        temperature: typed.temperature.or(profile.temperature).unwrap_or_default(),
+        ..request.question
+    };
+    InferenceRequest { question, ..request }
 }
 
 async fn ask(
@@ -90,6 +115,7 @@ async fn ask(
     let printed = printed?;
     inference.record_calls(outcome.records).await;
     inference.flush_journal().await;
+    inference.flush_alerts().await;
     match outcome.result {
         Ok(answer) => {
             print_answer(&answer, outcome.cost_picos, streams, settings)?;
@@ -144,6 +170,7 @@ fn print_answer(answer: &Answer, picos: i64, streamed: bool, settings: &Settings
 
 async fn ask_via_queue(
     inference_request: &InferenceRequest,
+    typed: &AskArgs,
     client: Client,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
@@ -155,8 +182,8 @@ async fn ask_via_queue(
     let request = Request {
         system: question.system.clone(),
         model: question.model.clone(),
-        max_tokens: Some(question.max_tokens),
-        temperature: Some(question.temperature),
+        max_tokens: typed.max_tokens.map(|most| most.0),
+        temperature: typed.temperature,
         schema: question.schema.as_deref().cloned(),
         timeout: question.until.saturating_duration_since(Instant::now()),
         ..Request::new(question.request_id.clone(), inference_request.tenant.clone(), profile.clone(), prompt)
@@ -190,9 +217,18 @@ fn with_hint(error: AskError) -> anyhow::Error {
         Code::ProfileDisabled => "`longshore profile resume NAME` lets it be used",
         Code::ProviderAuth => "`longshore key list` shows the keys; `ai health` tries them",
         Code::RateLimited => "wait, or raise the limits: `longshore profile set`",
+        Code::OverBudget if error.provider_status.is_some() => {
+            "the provider's account has no credit: top it up there, or use another key (`longshore key add`)"
+        }
         Code::OverBudget => "`longshore tenant show` shows the month; `tenant set --budget-usd` changes it",
         Code::Timeout if error.billing == BillingStatus::Nothing => "--timeout gives it more time",
         Code::Timeout => "it may have been billed; --timeout gives it more time",
+        Code::InvalidRequest if error.provider_status == Some(404) => {
+            "is the profile's model or endpoint wrong? `longshore profile show NAME`; `ai health` looks at it"
+        }
+        Code::InvalidRequest if error.provider_status == Some(409) => {
+            "the provider was busy with a conflicting request: try again"
+        }
         Code::InvalidRequest => "the request is invalid: too long, or not supported by the model?",
         Code::ProviderError => "`longshore ai health` looks at the providers of all profiles",
         _ => "--log-level debug says more",
