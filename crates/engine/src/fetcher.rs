@@ -170,7 +170,7 @@ impl Fetcher {
         let claimed = match answer {
             Ok(claimed) => claimed,
             Err(error) => {
-                worker.claim_failed();
+                worker.leases_may_differ();
                 worker.table.release_reservation(&reservation);
                 self.on_claim_error(&reservation, &error);
                 return FetchOutcome::Failed;

@@ -4,14 +4,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_core::Error;
 use longshore_core::worker_session::WorkerCommand;
-use longshore_core::{Error, SessionId};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::backoff::Backoff;
 use crate::heartbeat_thread::{HeartbeatPlacement, HeartbeatThread};
+use crate::randomness::new_session_id;
 use crate::services::{self, Services};
 use crate::stats::WorkerReport;
 use crate::worker::{Worker, WorkerError};
@@ -37,13 +38,14 @@ pub(crate) async fn run(worker: Worker) -> Result<WorkerReport, WorkerError> {
     tasks.stop().await;
     let left = worker.table.len() as u64;
     close(&worker).await;
+    worker.store_alerts.flush().await;
     ended.map(|()| WorkerReport { left, ..worker.stats.report() })
 }
 
 /// Opens the session, retrying while the store is unavailable. Returns false if the worker was told
 /// to end before it succeeded.
 async fn open(worker: &WorkerInner) -> Result<bool, WorkerError> {
-    let session = SessionId::new();
+    let session = new_session_id();
     let mut backoff = Backoff::store();
     while worker.control.order() < WorkerCommand::Drain {
         match worker.store().open_session(worker.new_session(session)).await {
@@ -152,7 +154,7 @@ impl WorkerTasks {
             move || worker.table.session()
         };
         let (store, retention) = (Arc::clone(&worker.settings.store), worker.settings.retention);
-        let (scheduled, alerts) = (Arc::clone(&worker.scheduled), Arc::clone(&worker.settings.alerts));
+        let (scheduled, alerts) = (Arc::clone(&worker.scheduled), Arc::clone(&worker.store_alerts));
         let services = services::run_all(store, session, scheduled, retention, alerts);
         self.spawn("services", services);
     }

@@ -151,8 +151,9 @@ impl PostgresStore {
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self> {
         let address = connect::address(url)?;
         let pool = connect::pool(&address, &options)?;
-        let heartbeats = PostgresOptions { connections: 1, ..options.clone() };
-        let heartbeats = HeartbeatRuntime::new(connect::pool(&address, &heartbeats)?);
+        let single = PostgresOptions { connections: 1, ..options.clone() };
+        let heartbeats =
+            HeartbeatRuntime::new(connect::pool(&address, &single)?, connect::pool(&address, &single)?);
         let notifier = Arc::new(Notifier::new());
         let (background, running) = BackgroundTasks::new();
         let mut tasks = JoinSet::new();

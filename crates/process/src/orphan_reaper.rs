@@ -36,6 +36,10 @@ const CLEAN_EXIT: &str = ".";
 /// yet.
 const SCAN_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Runs this program as a reaper that no terminal and no service manager ends before its work is done: a program keeps
+/// the signals that it was started with as ignored.
+const EXEC_SCRIPT: &str = "trap '' HUP INT TERM; exec \"$@\"";
+
 /// Set by [`run_if_reaper`].
 static RUNS_ITSELF: AtomicBool = AtomicBool::new(false);
 
@@ -158,27 +162,32 @@ impl Process {
     }
 
     fn spawn(mark: &str, groups: BTreeSet<u32>) -> io::Result<Self> {
-        use std::os::unix::process::CommandExt;
-        let mut command = if RUNS_ITSELF.load(Ordering::Relaxed) {
-            let mut command = Command::new(this_program()?);
-            command.args([REAPER_ARGUMENT, mark]);
-            command
-        } else {
-            let mut command = Command::new("/bin/sh");
-            command.args(["-c", SCRIPT, "longshore-reaper", mark]);
-            command
+        let mut child = match RUNS_ITSELF.load(Ordering::Relaxed) {
+            true => {
+                let (program, arguments) = (this_program()?, [REAPER_ARGUMENT, mark]);
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", EXEC_SCRIPT, "longshore-reaper"]).arg(&program).args(arguments);
+                // A container may have no shell.
+                Self::detached(&mut shell)
+                    .or_else(|_| Self::detached(Command::new(&program).args(arguments)))?
+            }
+            false => Self::detached(Command::new("/bin/sh").args(["-c", SCRIPT, "longshore-reaper", mark]))?,
         };
-        // It has its own process group, so that Ctrl-C at the program's terminal does not kill it
-        // first. It inherits no secret that a command could read from `/proc`, and no mark: else the
-        // reaper of our parent would kill ours before it has done its work.
-        let path = std::env::var_os("PATH").map(|path| ("PATH", path));
-        command.process_group(0).env_clear().envs(path).current_dir("/");
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         let mut pipe = child.stdin.take();
         for group in &groups {
             pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "+{group}"))?;
         }
         Ok(Self { child, pipe, groups, sweeps: false })
+    }
+
+    fn detached(command: &mut Command) -> io::Result<Child> {
+        use std::os::unix::process::CommandExt;
+        // It has its own process group, so that Ctrl-C at the program's terminal does not kill it
+        // first. It inherits no secret that a command could read from `/proc`, and no mark: else the
+        // reaper of our parent would kill ours before it has done its work.
+        let path = std::env::var_os("PATH").map(|path| ("PATH", path));
+        command.process_group(0).env_clear().envs(path).current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
     }
 }
 

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use foldhash::HashMapExt;
 use foldhash::fast::FixedState;
 use longshore_core::unit::Weight;
 use longshore_core::worker_session::Lease;
@@ -74,7 +73,7 @@ impl State {
             free: slots,
             all_resources: resources.clone(),
             resources,
-            units: HashMap::new(),
+            units: HashMap::default(),
             started: VecDeque::new(),
             waiting: VecDeque::new(),
             prefetched: VecDeque::new(),

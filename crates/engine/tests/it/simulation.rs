@@ -27,7 +27,7 @@ const REGRESSIONS: [u64; 0] = [];
 
 /// Runs one history. Fails with the broken invariant.
 fn simulate(seed: u64) -> Result<Summary, String> {
-    longshore::seed_jitter(seed);
+    longshore::seed_randomness(seed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.unwrap().block_on(Box::pin(async { Simulation::new(seed).run().await }))
 }

@@ -329,13 +329,14 @@ fn ensure(holds: bool, broken: impl FnOnce() -> String) -> Result<(), String> {
 fn random_fault(rng: &mut Rng) -> Fault {
     let short = Duration::from_millis(rng.below(300));
     let long = Duration::from_millis(rng.below(15_000));
-    match rng.below(12) {
+    match rng.below(13) {
         0..3 => Fault::FailBefore,
         3..6 => Fault::FailAfter,
         6 => Fault::Duplicate,
         7..9 => Fault::Delay(short),
         9 => Fault::DelayReply(short),
         10 => Fault::Delay(long),
+        11 => Fault::TimeOut,
         _ => Fault::DelayReply(long),
     }
 }
