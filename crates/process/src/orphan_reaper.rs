@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::identity::own_mark_prefix;
 use crate::proc_fs::{arguments, environ, this_program, variables};
@@ -35,10 +37,6 @@ const CLEAN_EXIT: &str = ".";
 /// Interval between two scans of `/proc`: a process between fork and exec does not carry the mark
 /// yet.
 const SCAN_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Runs this program as a reaper that no terminal and no service manager ends before its work is done: a program keeps
-/// the signals that it was started with as ignored.
-const EXEC_SCRIPT: &str = "trap '' HUP INT TERM; exec \"$@\"";
 
 /// Set by [`run_if_reaper`].
 static RUNS_ITSELF: AtomicBool = AtomicBool::new(false);
@@ -162,32 +160,27 @@ impl Process {
     }
 
     fn spawn(mark: &str, groups: BTreeSet<u32>) -> io::Result<Self> {
-        let mut child = match RUNS_ITSELF.load(Ordering::Relaxed) {
-            true => {
-                let (program, arguments) = (this_program()?, [REAPER_ARGUMENT, mark]);
-                let mut shell = Command::new("/bin/sh");
-                shell.args(["-c", EXEC_SCRIPT, "longshore-reaper"]).arg(&program).args(arguments);
-                // A container may have no shell.
-                Self::detached(&mut shell)
-                    .or_else(|_| Self::detached(Command::new(&program).args(arguments)))?
-            }
-            false => Self::detached(Command::new("/bin/sh").args(["-c", SCRIPT, "longshore-reaper", mark]))?,
-        };
-        let mut pipe = child.stdin.take();
-        for group in &groups {
-            pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "+{group}"))?;
-        }
-        Ok(Self { child, pipe, groups, sweeps: false })
-    }
-
-    fn detached(command: &mut Command) -> io::Result<Child> {
         use std::os::unix::process::CommandExt;
+        let mut command = if RUNS_ITSELF.load(Ordering::Relaxed) {
+            let mut command = Command::new(this_program()?);
+            command.args([REAPER_ARGUMENT, mark]);
+            command
+        } else {
+            let mut command = Command::new("/bin/sh");
+            command.args(["-c", SCRIPT, "longshore-reaper", mark]);
+            command
+        };
         // It has its own process group, so that Ctrl-C at the program's terminal does not kill it
         // first. It inherits no secret that a command could read from `/proc`, and no mark: else the
         // reaper of our parent would kill ours before it has done its work.
         let path = std::env::var_os("PATH").map(|path| ("PATH", path));
         command.process_group(0).env_clear().envs(path).current_dir("/");
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let mut pipe = child.stdin.take();
+        for group in &groups {
+            pipe.as_mut().map_or(Ok(()), |pipe| writeln!(pipe, "+{group}"))?;
+        }
+        Ok(Self { child, pipe, groups, sweeps: false })
     }
 }
 
@@ -226,8 +219,22 @@ pub fn run_if_reaper() -> bool {
     let Some(mark) = mark.filter(|_| argument.as_deref() == Some(REAPER_ARGUMENT)) else {
         return false;
     };
+    let _signals = catch_signals();
     run_reaper(io::stdin().lock(), &mark);
     true
+}
+
+/// Survives the signals of a terminal, and of a service manager that ends all processes of a service at once. The reaper
+/// ends when its pipe does.
+fn catch_signals() -> io::Result<Runtime> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let guard = runtime.enter();
+    for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()] {
+        // A handler replaces the default action for the life of the process.
+        signal(kind)?;
+    }
+    drop(guard);
+    Ok(runtime)
 }
 
 /// The reaper itself: reads to the end of the pipe, then kills what is left.
