@@ -1,4 +1,4 @@
-//! Releases units whose dependencies ended.
+//! Releases units after their dependencies ended.
 
 use std::collections::{BTreeMap, HashMap};
 

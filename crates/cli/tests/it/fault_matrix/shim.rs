@@ -23,7 +23,7 @@ pub struct Shim {
 }
 
 impl Shim {
-    /// Compiles the library. Writes to files whose path begins with `files` can fail.
+    /// Compiles the library. Writes to files can fail if their path begins with `files`.
     pub fn build(dir: &TestDir, files: &str) -> Self {
         let (library, source) =
             (dir.path("shim.so"), concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fault_matrix/shim.c"));
