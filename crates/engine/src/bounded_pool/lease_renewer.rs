@@ -15,8 +15,11 @@ use super::settings::OnOutage;
 /// The thread of renewals; `None` if the system has no thread left.
 pub(super) fn thread() -> Option<&'static Handle> {
     static THREAD: LazyLock<Option<Runtime>> = LazyLock::new(|| {
-        let runtime =
-            Builder::new_multi_thread().worker_threads(1).thread_name("longshore-permit").enable_all().build();
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("longshore-permit")
+            .enable_all()
+            .build();
         runtime.inspect_err(|error| tracing::warn!(%error, "no thread renews permits; using a task")).ok()
     });
     THREAD.as_ref().map(Runtime::handle)
