@@ -231,7 +231,7 @@ fn catch_signals() -> io::Result<Runtime> {
     let guard = runtime.enter();
     for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()] {
         // A handler replaces the default action for the life of the process.
-        signal(kind)?;
+        drop(signal(kind)?);
     }
     drop(guard);
     Ok(runtime)
