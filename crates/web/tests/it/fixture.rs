@@ -239,7 +239,8 @@ impl TestSite {
             queue: QueueName::new(format!("{mark}/replies")).unwrap(),
             ..NewUnit::new(kind(REPLY_KIND), json!({ "response": text }))
         };
-        self.ledger.send_reply(&Scope::All, unit).await.unwrap().expect("the queue is open");
+        let sent = self.ledger.send_reply(&Scope::All, unit).await.unwrap();
+        assert!(sent.is_some(), "the queue is open");
     }
 
     /// Opens a worker of the tenant and fails one unit of the batch.
