@@ -735,6 +735,7 @@ CREATE OR REPLACE FUNCTION public.longshore_candidate_streams(session uuid, kind
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
  SET jit TO 'off'
+ SET join_collapse_limit TO '1'
 AS $function$
 #variable_conflict use_column
 DECLARE
@@ -840,32 +841,39 @@ CREATE OR REPLACE FUNCTION public.longshore_claim_units(streams bigint[], max_un
  SET enable_mergejoin TO 'off'
  SET enable_sort TO 'off'
  SET jit TO 'off'
+ SET join_collapse_limit TO '1'
 AS $function$
 #variable_conflict use_column
 DECLARE
     tids tid[];
     found_ids uuid[];
+    found_ranks bigint[];
+    found_starts boolean[];
+    found_fences bigint[];
     locked uuid[];
     how integer;
 BEGIN
-    SELECT array_agg(r.tid), array_agg(r.id), max(r.claim) INTO tids, found_ids, how
-    FROM unnest($1, $2, $4, $5) AS w (stream, max_units, sort_key, id)
-    CROSS JOIN LATERAL (
-      SELECT r.ctid AS tid, r.id, r.claim FROM longshore_ready r
-      WHERE r.stream = w.stream AND (r.sort_key, r.id) > (w.sort_key, w.id)
-      ORDER BY r.sort_key, r.id LIMIT w.max_units FOR UPDATE SKIP LOCKED) r;
+    -- Everything that depends on the stream is calculated here, while the streams are walked: with thousands of them, a
+    -- join of units and streams would be quadratic.
+    SELECT array_agg(f.tid), array_agg(f.id), array_agg(f.sort_key), array_agg(f.place < f.starts),
+      array_agg(f.first_fence + CASE WHEN f.place < f.starts THEN f.place / 64
+        ELSE (f.starts + 63) / 64 + (f.place - f.starts) / 64 END), max(f.claim)
+    INTO tids, found_ids, found_ranks, found_starts, found_fences, how
+    FROM (
+      SELECT r.*, w.starts, w.first_fence FROM (
+        SELECT w.*, $8 + sum(w.max_units) OVER (ORDER BY w.at)::bigint - w.max_units AS first_fence
+        FROM unnest($1, $2, $3, $4, $5) WITH ORDINALITY AS w (stream, max_units, starts, sort_key, id, at)) w
+      CROSS JOIN LATERAL (
+        SELECT r.*, row_number() OVER () - 1 AS place FROM (
+          SELECT r.ctid AS tid, r.id, r.sort_key, r.claim FROM longshore_ready r
+          WHERE r.stream = w.stream AND (r.sort_key, r.id) > (w.sort_key, w.id)
+          ORDER BY r.sort_key, r.id LIMIT w.max_units FOR UPDATE SKIP LOCKED) r) r) f;
     IF tids IS NULL THEN
         RETURN;
     END IF;
     IF how = 0 AND NOT only_lock AND NOT $1 && $9 THEN
         RETURN QUERY
-        WITH gone AS (
-          DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids) RETURNING r.stream, r.sort_key, r.id),
-        numbered AS MATERIALIZED (
-          SELECT g.*, row_number() OVER (PARTITION BY g.stream ORDER BY g.sort_key, g.id) - 1 AS place FROM gone g),
-        asked AS MATERIALIZED (
-          SELECT w.stream, w.starts, $8 + sum(w.max_units) OVER (ORDER BY w.at)::bigint - w.max_units AS first_fence
-          FROM unnest($1, $2, $3) WITH ORDINALITY AS w (stream, max_units, starts, at)),
+        WITH gone AS (DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids)),
         -- A hash aggregate (`enable_sort`) keeps the order of its input.
         grouped AS MATERIALIZED (
           SELECT t.stream, t.fence, t.started, array_agg(t.id) AS ids, array_agg(t.rank) AS ranks,
@@ -873,12 +881,10 @@ BEGIN
             array_agg(t.bytes) AS sizes, array_agg(t.spec) AS specs, array_agg(t.payload) AS payloads,
             min(t.rank) AS first_rank, max(t.rank) AS last_rank
           FROM (
-            SELECT u.id, u.stream, n.sort_key AS rank, n.place < w.starts AS started,
-              w.first_fence + CASE WHEN n.place < w.starts THEN n.place / 64
-                ELSE (w.starts + 63) / 64 + (n.place - w.starts) / 64 END AS fence,
-              u.priority, u.created_at, u.flags, u.bytes, u.spec, u.payload
-            FROM (SELECT n.* FROM numbered n ORDER BY n.id) n JOIN asked w ON w.stream = n.stream
-            JOIN longshore_unit u ON u.id = n.id) t
+            SELECT u.id, u.stream, f.rank, f.started, f.fence, u.priority, u.created_at, u.flags, u.bytes, u.spec,
+              u.payload
+            FROM (SELECT f.* FROM unnest(found_ids, found_ranks, found_starts, found_fences)
+              AS f (id, rank, started, fence) ORDER BY f.id) f JOIN longshore_unit u ON u.id = f.id) t
           GROUP BY t.stream, t.fence, t.started),
         leased AS (
           INSERT INTO longshore_lease_group (
@@ -898,33 +904,32 @@ BEGIN
         RETURN QUERY
         SELECT u.id, u.stream, 2::smallint, u.sort_key, u.priority, u.attempt, u.lost, u.fence, u.session,
           u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec, u.failure,
-          u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false, NULL::uuid[], NULL::bigint[], NULL::smallint[], NULL::bigint[], NULL::bigint[], NULL::integer[],
-          NULL::text[], NULL::bytea[]
+          u.progress, u.payload, u.checkpoint, u.result, u.sort_key, false, NULL::uuid[], NULL::bigint[],
+          NULL::smallint[], NULL::bigint[], NULL::bigint[], NULL::integer[], NULL::text[], NULL::bytea[]
         FROM longshore_unit u WHERE u.id = ANY(locked);
         RETURN;
     END IF;
     IF cardinality(locked) < cardinality(found_ids) THEN
-        tids := ARRAY(SELECT r.tid FROM unnest(tids, found_ids) AS r (tid, id) WHERE r.id = ANY(locked));
+        SELECT array_agg(r.tid), array_agg(r.id), array_agg(r.rank), array_agg(r.starts)
+        INTO tids, found_ids, found_ranks, found_starts
+        FROM unnest(tids, found_ids, found_ranks, found_starts) AS r (tid, id, rank, starts)
+        WHERE r.id = ANY(locked);
     END IF;
     RETURN QUERY
-    WITH gone AS (
-      DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids) RETURNING r.stream, r.sort_key, r.id),
-    found AS MATERIALIZED (
-      SELECT g.*, row_number() OVER (PARTITION BY g.stream ORDER BY g.sort_key, g.id) <= w.starts AS starts
-      FROM gone g JOIN unnest($1, $3) AS w (stream, starts) ON w.stream = g.stream),
+    WITH gone AS (DELETE FROM longshore_ready r WHERE r.ctid = ANY(tids)),
     taken AS (
       -- A crash of the server can undo a claim. The new fence is larger than any that was lost with it.
       UPDATE longshore_unit u SET state = 3, sort_key = $6, session = $7, fence = greatest(u.fence + 1, $8),
         attempt = u.attempt + f.starts::int, started_at = CASE WHEN f.starts THEN $6 END
-      FROM found f WHERE u.id = f.id
+      FROM unnest(found_ids, found_ranks, found_starts) AS f (id, rank, starts) WHERE u.id = f.id
       RETURNING u.id, u.stream, u.state, u.sort_key, u.priority, u.attempt, u.lost, u.fence,
         u.session, u.started_at, u.created_at, u.deadline, u.flags, u.bytes, u.cap_key, u.spec,
-        u.failure, u.progress, u.payload, u.checkpoint, u.result, f.sort_key AS rank),
+        u.failure, u.progress, u.payload, u.checkpoint, u.result, f.rank),
     counted AS (
       INSERT INTO longshore_stream_delta (stream, ready, leased)
       SELECT t.stream, -count(*), count(*) FROM taken t GROUP BY t.stream)
     SELECT t.*, true, NULL::uuid[], NULL::bigint[], NULL::smallint[], NULL::bigint[], NULL::bigint[], NULL::integer[],
-          NULL::text[], NULL::bytea[] FROM taken t;
+      NULL::text[], NULL::bytea[] FROM taken t;
 END $function$
 
 CREATE OR REPLACE FUNCTION public.longshore_clamp_bigint(amount numeric)
@@ -1074,6 +1079,8 @@ DECLARE
     left_units uuid[];
     left_sizes integer[];
     groups bigint[];           -- fences that are those of lease groups
+    tids tid[];
+    whole bigint[] := '{}';    -- fences of lease groups that ended with all their units
     others integer[];          -- positions of units that are not in a lease group
     streams bigint[] := '{}';
     counts bigint[] := '{}';
@@ -1128,9 +1135,39 @@ BEGIN
             all_fences := all_fences || leased.fences;
         END LOOP;
     END IF;
+    IF NOT has_results AND cardinality(groups) > 0 THEN
+        -- All groups of which every unit ends, together; locked in the order of their fences.
+        tids := ARRAY(SELECT g.tid FROM (
+            SELECT f.fence, array_agg(f.id ORDER BY f.id) AS ids FROM unnest($1, $2) AS f (id, fence)
+            GROUP BY f.fence ORDER BY f.fence) a
+          CROSS JOIN LATERAL (SELECT g.ctid AS tid FROM longshore_lease_group g
+            WHERE g.session = holder AND g.fence = a.fence AND g.units = a.ids LIMIT 1 FOR UPDATE) g);
+        WITH gone AS (
+          DELETE FROM longshore_lease_group g WHERE g.ctid = ANY(tids)
+          RETURNING g.stream, g.fence, g.first_rank, g.last_rank, g.units, g.sizes),
+        kept AS (
+          INSERT INTO longshore_done_group (stream, ended_at, fence, first_rank, last_rank, first_id, units)
+          SELECT g.stream, $5, g.fence, g.first_rank, g.last_rank, g.units[1], g.units FROM gone g)
+        SELECT streams || array_agg(g.stream), counts || array_agg(cardinality(g.units)::bigint),
+          sizes || array_agg(g.bytes), coalesce(array_agg(g.fence), '{}')
+        INTO streams, counts, sizes, whole
+        FROM (SELECT g.stream, g.fence, g.units, (SELECT sum(s.size) FROM unnest(g.sizes) AS s (size)) AS bytes
+          FROM gone g) g;
+        IF cardinality(whole) < cardinality(group_ends) THEN
+            SELECT all_ended || array_agg(f.id), all_fences || array_agg(f.fence) INTO all_ended, all_fences
+            FROM unnest($1, $2) AS f (id, fence) WHERE f.fence = ANY(whole);
+        ELSE
+            all_ended := $1;
+        END IF;
+    END IF;
     first := 1;
     FOR at IN 1 .. cardinality(group_ends) LOOP
+        EXIT WHEN cardinality(whole) = cardinality(group_ends);
         last := group_ends[at];
+        IF $2[last] = ANY(whole) THEN
+            first := last + 1;
+            CONTINUE;
+        END IF;
         slice := $1[first:last];
         ended := '{}';
         SELECT g.stream, g.first_rank, g.last_rank, g.units, g.sizes INTO leased FROM longshore_lease_group g
@@ -2016,6 +2053,7 @@ CREATE OR REPLACE FUNCTION public.longshore_start_units(session uuid, ids uuid[]
  SET enable_hashjoin TO 'off'
  SET enable_mergejoin TO 'off'
  SET jit TO 'off'
+ SET join_collapse_limit TO '1'
 AS $function$
 #variable_conflict use_column
 BEGIN
@@ -2024,13 +2062,12 @@ BEGIN
     WITH holder AS MATERIALIZED (
       SELECT s.num FROM longshore_session s WHERE s.id = $1 FOR KEY SHARE),
     asked AS MATERIALIZED (SELECT f.id, f.fence FROM unnest($2, $3) AS f (id, fence)),
-    leased AS MATERIALIZED (
-      SELECT g.fence, g.stream, g.units, CASE WHEN g.started THEN g.claimed_at END AS started_at
-      FROM longshore_lease_group g WHERE g.session = (SELECT h.num FROM holder h)
-      AND g.fence = ANY(ARRAY(SELECT DISTINCT a.fence FROM asked a))),
+    -- One search in the index for each group: with one unit in each, a join of all groups and units would be quadratic.
     bulk AS MATERIALIZED (
-      SELECT a.id, a.fence, g.stream, g.started_at FROM leased g
-      JOIN asked a ON a.fence = g.fence AND a.id = ANY(g.units)),
+      SELECT u.id, g.fence, g.stream, CASE WHEN g.started THEN g.claimed_at END AS started_at
+      FROM (SELECT a.fence, array_agg(a.id) AS ids FROM asked a GROUP BY a.fence) a
+      JOIN longshore_lease_group g ON g.session = (SELECT h.num FROM holder h) AND g.fence = a.fence
+      CROSS JOIN LATERAL unnest(a.ids) AS u (id) WHERE u.id = ANY(g.units)),
     by_row AS MATERIALIZED (
       SELECT u.id, u.fence, u.stream, u.started_at FROM asked a
       JOIN longshore_unit u ON u.id = a.id AND u.fence = a.fence

@@ -14,7 +14,7 @@ use longshore::{
 };
 use longshore_ai::NoPrompts;
 use longshore_ai::contract::{Libraries, Prompt, ReplyBody, ReplyTo, Request};
-use longshore_ai::worker::{Inbox, KIND, QUEUE, RequestClient, RequestHandler};
+use longshore_ai::worker::{Inbox, KIND, QUEUE, REPLY_QUEUE_TTL, RequestClient, RequestHandler};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -81,7 +81,8 @@ impl Way {
                 Self::Many => many(&house, &caller, requests, None).await,
                 Self::Replies => {
                     let (store, ledger) = (Arc::clone(&house.store), Arc::clone(&house.ledger));
-                    let inbox = Inbox::open(store, ledger, TenantId::default(), REPLIES).await?;
+                    let inbox =
+                        Inbox::open(store, ledger, TenantId::default(), REPLIES, REPLY_QUEUE_TTL).await?;
                     let rate = many(&house, &caller, requests, Some(REPLIES)).await?;
                     ensure!(inbox.receive(Duration::ZERO).await?.is_some(), "no reply came");
                     Ok(rate)

@@ -114,6 +114,12 @@ impl BudgetState {
         }
     }
 
+    /// Whether a call that may use so much would fit if open calls reserved nothing.
+    pub fn is_only_reserved(&self, tokens: u64, picos: i64) -> bool {
+        let settled = Self { reserved_tokens: 0, reserved_picos: 0, ..self.clone() };
+        settled.admit(tokens, picos) != BudgetDecision::Exceeded
+    }
+
     /// Whether a call that may use so much fits, beside what is spent and reserved.
     pub fn admit(&self, tokens: u64, picos: i64) -> BudgetDecision {
         let Some(budget) = &self.budget else { return BudgetDecision::Within };
@@ -150,6 +156,17 @@ mod tests {
         assert_eq!(month.admit(31, 0), BudgetDecision::Exceeded);
         let money = Budget { tokens: None, cost_picos: Some(0), warn_at: 0.8 };
         assert_eq!(state(money).admit(1, 1), BudgetDecision::Exceeded);
+    }
+
+    #[test]
+    fn what_is_only_reserved_may_become_free_again() {
+        let budget = Budget { tokens: Some(100), cost_picos: Some(10), warn_at: 0.8 };
+        let month =
+            BudgetState { spent_tokens: 50, reserved_tokens: 50, reserved_picos: 10, ..state(budget) };
+        for (tokens, picos, only_reserved) in [(50, 10, true), (51, 0, false), (1, 11, false), (1, 1, true)] {
+            assert_eq!(month.admit(tokens, picos), BudgetDecision::Exceeded);
+            assert_eq!(month.is_only_reserved(tokens, picos), only_reserved, "{tokens} {picos}");
+        }
     }
 
     #[test]

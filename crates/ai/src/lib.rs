@@ -32,31 +32,31 @@ mod vault;
 pub mod worker;
 
 pub use chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
-pub use http::{Http, retry_after};
+pub use http::{Http, HttpOptions, HttpOptionsError, retry_after, tls_error};
 pub use inference::{
-    BatchProfile, Deferral, Inference, InferenceOutcome, InferenceRequest, ProfileDocument,
+    BatchProfile, Deferral, HealthCheck, Inference, InferenceOutcome, InferenceRequest, ProfileDocument,
     ProfileDocumentError, TENANT_SETTINGS, TenantSettings,
 };
 pub use model_api::{
-    Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, Question, RemainingLimit,
-    Retryability, SentFlag,
+    Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, ProviderErrorId, Question,
+    RemainingLimit, Retryability, SentFlag,
 };
 pub use passthrough::PassthroughRequest;
 pub use pricing::{
-    Cost, DatedRate, Price, PriceError, PriceMode, PriceShare, Prices, PricesError, Rate, Tier,
-    estimate_tokens,
+    Cost, DatedRate, MAX_TABLE_AGE, PRICE_TABLE, Price, PriceError, PriceMode, PriceShare, PriceTable,
+    PriceTableError, Prices, PricesError, Rate, Tier, estimate_tokens,
 };
 pub use profile::{
-    ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, WhenPoolFull,
-    open_simulated,
+    ANY_MODEL, ApiOptions, Auth, CacheFor, Profile, ProfileError, ProfileLimits, ProviderName, RetrySettings,
+    WhenPoolFull, open_simulated,
 };
 pub use prompts::{NoPrompts, PromptFiles, Prompts};
 pub use raw_json::RawObject;
 pub use resilience::{
     AdaptiveConcurrency, BucketCharge, CallRetryPolicy, Gauge, GaugeGuard, LimitError, Limiter, Measure,
-    RetryDecision, TokenReservation,
+    RetryDecision, TokenReservation, WaitingTenant,
 };
-pub use schema::{ResponseSchema, SchemaError};
+pub use schema::{ResponseSchema, SchemaError, check_types};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use simulated::{Echo, ScriptError, Scripted, SimulatorScript};
 pub use vault::{

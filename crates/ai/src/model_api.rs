@@ -189,6 +189,8 @@ pub enum FinishReason {
 pub enum Code {
     /// The question is invalid.
     InvalidRequest,
+    /// The same request was asked before: its answer is not asked for again.
+    DuplicateRequest,
     /// There is no such profile.
     ProfileNotFound,
     /// The profile cannot be used now.
@@ -213,6 +215,7 @@ impl Code {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidRequest => "INVALID_REQUEST",
+            Self::DuplicateRequest => "DUPLICATE_REQUEST",
             Self::ProfileNotFound => "PROFILE_NOT_FOUND",
             Self::ProfileDisabled => "PROFILE_DISABLED",
             Self::RateLimited => "RATE_LIMITED",
@@ -251,12 +254,23 @@ pub struct AskError {
     pub retry_after: Option<Duration>,
     /// The provider's HTTP status, if there was one.
     pub provider_status: Option<u16>,
+    /// The provider's own type and code of the error, if it sent any.
+    pub provider_error: Option<Box<ProviderErrorId>>,
     /// Whether the same question may be sent again.
     pub retry: Retryability,
     /// The rate limits that the provider reported.
     pub headroom: Option<Box<Headroom>>,
     /// Whether it may have been billed.
     pub billing: BillingStatus,
+}
+
+/// How a provider identifies an error.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ProviderErrorId {
+    /// Its type, such as `invalid_request_error`.
+    pub kind: Option<String>,
+    /// Its code, such as `context_length_exceeded`.
+    pub code: Option<String>,
 }
 
 /// Whether a failed question may have been billed.
@@ -315,6 +329,7 @@ impl AskError {
             message: message.into(),
             retry_after: None,
             provider_status: None,
+            provider_error: None,
             retry: Retryability::Never,
             headroom: None,
             billing: BillingStatus::Nothing,
@@ -347,7 +362,7 @@ pub trait Provider: Send + Sync + 'static {
     async fn ask(&self, question: &Question) -> Result<Answer, AskError>;
 
     /// Asks, and sends the answer's pieces as they arrive. A slow receiver slows the answer down;
-    /// if the receiver is dropped, the rest is not read.
+    /// if the receiver is dropped, the rest is not read, and the part that arrived is returned.
     async fn stream(
         &self,
         question: &Question,
@@ -359,8 +374,8 @@ pub trait Provider: Send + Sync + 'static {
         Ok(answer)
     }
 
-    /// Checks that the provider is reachable and accepts the key, free of charge. Returns its
-    /// description.
+    /// Checks that the provider is reachable, accepts the key and has the model, free of charge.
+    /// Returns its description; [`Code::InvalidRequest`] means that the model is not there.
     async fn health(&self, _until: Instant) -> Result<String, AskError> {
         Ok("answers without network".to_owned())
     }

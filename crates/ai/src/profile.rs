@@ -4,15 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::PoolName;
-use serde::{Deserialize, Serialize};
+use longshore::{HumanDuration, PoolName};
+use serde::{Deserialize, Serialize, Serializer};
 
+use crate::http::HttpOptionsError;
 use crate::model_api::Provider;
 use crate::pricing::Prices;
+use crate::resilience::CallRetryPolicy;
 use crate::simulated::{Echo, ScriptError, Scripted, SimulatorScript};
 
 /// Longest name of a model that a client may ask for, and that the ledger keeps, in bytes.
 pub(crate) const MAX_MODEL_NAME: usize = 256;
+
+/// Among a profile's further models: every model.
+pub const ANY_MODEL: &str = "*";
 
 /// A provider and its settings, complete: files that it names have been read into it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -25,15 +30,21 @@ pub struct Profile {
     /// The model. By default a simulated provider uses its own name.
     #[serde(default)]
     pub model: String,
-    /// Prices of tokens. Zero by default.
-    #[serde(default)]
+    /// Prices of tokens. By default those of the price table for a provider that is paid at its own
+    /// endpoint ([`crate::PriceTable::complete`]), and zero for all others.
+    #[serde(default, skip_serializing_if = "is_default")]
     pub prices: Prices,
-    /// Further models that a question may name, with their prices. One without prices has those of
-    /// the profile.
+    /// Further models that a question may name, with their prices; [`ANY_MODEL`] is every model. One
+    /// without prices has those of the price table, or else of the profile.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub models: BTreeMap<String, Prices>,
-    /// Simulated providers: how long each answer takes.
-    #[serde(default, skip_serializing_if = "Duration::is_zero")]
+    /// Simulated providers: how long each answer takes, in seconds or as `4s`.
+    #[serde(
+        default,
+        deserialize_with = "longshore::duration::deserialize",
+        serialize_with = "seconds",
+        skip_serializing_if = "Duration::is_zero"
+    )]
     pub delay: Duration,
     /// `scripted`: the script's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -59,6 +70,18 @@ pub struct Profile {
     /// Rate limits.
     #[serde(default, skip_serializing_if = "is_default")]
     pub limits: ProfileLimits,
+    /// Retries, and when an answer counts as stalled.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub retry: RetrySettings,
+    /// An HTTP proxy, as `http://proxy.example:3128`: connections are tunnelled through it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<String>,
+    /// The reference of the proxy's `user:password`, like `key`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy_key: Option<String>,
+    /// Certificates of the authorities to trust in place of the machine's, as PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<String>,
     /// Fallback profiles of the same tenant, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fallback: Vec<String>,
@@ -67,13 +90,18 @@ pub struct Profile {
     pub pool: Option<PoolName>,
 }
 
+fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
 /// API options of a provider that depend on model or server.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ApiOptions {
-    /// The model takes `temperature` and the like. Newer ones reject them, so they are sent only if
-    /// this is set.
-    pub sampling: bool,
+    /// Whether the model takes `temperature` and the like; by default decided by its name, because
+    /// newer ones reject them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<bool>,
     /// `anthropic`: the API version; by default `2023-06-01`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
@@ -144,6 +172,38 @@ pub struct ProfileLimits {
     pub max_wait: Option<f64>,
 }
 
+/// Retries of a profile's calls, and when an answer counts as stalled.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RetrySettings {
+    /// Attempts in all, the first included. By default 5.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
+    /// Longest wait after the first failure, doubled with each further one. By default 1 s; four
+    /// times as long after a rejection by a rate limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base: Option<HumanDuration>,
+    /// Longest time without a byte from the provider, before its answer begins and while it
+    /// arrives. By default the answer may begin until the deadline, and pause for 2 minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_timeout: Option<HumanDuration>,
+}
+
+impl RetrySettings {
+    /// The policy for a call's attempts.
+    pub(crate) fn policy(&self) -> CallRetryPolicy {
+        let mut policy = CallRetryPolicy::default();
+        if let Some(attempts) = self.attempts {
+            policy.max_attempts = attempts;
+        }
+        if let Some(HumanDuration(base)) = self.base {
+            (policy.base, policy.rate_limit_base) = (base, base.saturating_mul(4));
+            policy.cap = policy.cap.max(base);
+        }
+        policy
+    }
+}
+
 /// What happens to a question at a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -160,7 +220,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// The providers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ProviderName {
@@ -226,12 +286,19 @@ impl Profile {
         requested.unwrap_or_else(|| model(self))
     }
 
-    /// The prices of a model; `None` if the profile does not offer it.
+    /// The prices of a model; `None` if the profile does not offer it, or offers every model and the
+    /// price of this one is not known.
     pub fn prices_of(&self, model: &str) -> Option<&Prices> {
-        match self.models.get(model) {
-            Some(own) if *own != Prices::default() => Some(own),
+        let named = model == self.model || model == self.asked_model(None);
+        match self.models.get(model).filter(|_| model != ANY_MODEL) {
+            Some(own) if own.is_stated() => Some(own),
             Some(_) => Some(&self.prices),
-            None => (model == self.model || model == self.asked_model(None)).then_some(&self.prices),
+            None if named => Some(&self.prices),
+            None if model == ANY_MODEL => None,
+            None => match self.models.get(ANY_MODEL)? {
+                any if any.is_stated() => Some(any),
+                _ => (!self.is_billed()).then_some(&self.prices),
+            },
         }
     }
 
@@ -258,6 +325,10 @@ impl Profile {
             temperature: None,
             system: None,
             limits: ProfileLimits::default(),
+            retry: RetrySettings::default(),
+            proxy: None,
+            proxy_key: None,
+            ca: None,
             fallback: Vec::new(),
             pool: None,
         }
@@ -277,6 +348,9 @@ pub enum ProfileError {
     /// The endpoint is invalid.
     #[error("profile `{0}` has an endpoint that cannot be used: {1}")]
     Endpoint(String, String),
+    /// The proxy or the certificates are invalid.
+    #[error("profile `{0}`: {1}")]
+    Http(String, HttpOptionsError),
     /// A header is invalid. Its value, which may be the key, is not shown.
     #[error("profile `{0}` has a header `{1}` that cannot be sent")]
     Header(String, String),

@@ -8,6 +8,7 @@
 //! their own.
 
 mod complexity;
+mod types;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot};
 
 use complexity::{Complexity, measure};
+pub use types::check_types;
 
 /// Errors shown of an answer, and length of the whole message.
 const MAX_ERRORS: usize = 3;

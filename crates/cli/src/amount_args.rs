@@ -5,7 +5,6 @@
 use std::str::FromStr;
 
 /// Picodollars (millionths of a millionth of a dollar) in a dollar, and their decimals.
-const PICOS_PER_DOLLAR: u64 = 1_000_000_000_000;
 const DECIMALS: usize = 12;
 
 /// A dollar amount as typed, in picodollars.
@@ -30,11 +29,7 @@ impl FromStr for Dollars {
 
 /// A plain number of dollars, exact, with at least two decimals.
 pub fn format_plain(picos: i64) -> String {
-    let sign = if picos < 0 { "-" } else { "" };
-    let (whole, part) = (picos.unsigned_abs() / PICOS_PER_DOLLAR, picos.unsigned_abs() % PICOS_PER_DOLLAR);
-    let part = format!("{part:0DECIMALS$}");
-    let part = part.trim_end_matches('0');
-    format!("{sign}{whole}.{part:0<2}")
+    longshore_ai::Cost(picos).plain()
 }
 
 /// A dollar amount with its `$`, for people.

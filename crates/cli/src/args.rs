@@ -24,10 +24,12 @@ pub mod mail;
 pub mod meta;
 pub mod migrate;
 pub mod pool;
+pub mod price;
 pub mod profile;
 pub mod queue;
 #[cfg(feature = "standard")]
 pub mod remote_support;
+pub mod replies;
 pub mod resource;
 #[cfg(feature = "standard")]
 pub mod script;
@@ -137,6 +139,9 @@ pub enum CliCommand {
     /// Configure providers, models, keys, prices and limits of AI calls
     #[command(subcommand)]
     Profile(DeferredArgs<profile::ProfileCommand>),
+    /// Show and replace the prices of models that profiles need not state
+    #[command(subcommand)]
+    Price(DeferredArgs<price::PriceCommand>),
     /// Report tokens and cost of AI calls
     Usage(DeferredArgs<Box<usage::UsageArgs>>),
     /// Serve the API and the dashboard over HTTP

@@ -37,6 +37,8 @@ mod migrate;
 #[cfg(feature = "standard")]
 mod pool;
 #[cfg(feature = "standard")]
+mod price;
+#[cfg(feature = "standard")]
 mod profile;
 #[cfg(feature = "standard")]
 mod queue;

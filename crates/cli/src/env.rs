@@ -75,7 +75,7 @@ pub const SECRETS: [&str; 10] = [
 ];
 
 /// All variables of keys. Lists are separated by commas.
-pub const VARS: [EnvVar; 38] = [
+pub const VARS: [EnvVar; 39] = [
     EnvVar { name: STORE, key: "store" },
     EnvVar { name: TENANT, key: "tenant" },
     EnvVar { name: "LONGSHORE_PATIENCE", key: "patience" },
@@ -106,6 +106,7 @@ pub const VARS: [EnvVar; 38] = [
     EnvVar { name: "LONGSHORE_PROMPTS_DB", key: "ai.prompts_db" },
     EnvVar { name: "LONGSHORE_PROMPTS_SQL", key: "ai.prompts_sql" },
     EnvVar { name: "LONGSHORE_LIBRARY_SUFFIXES", key: "ai.library_suffixes" },
+    EnvVar { name: "LONGSHORE_QUOTE_PROMPTS", key: "ai.quote_prompts" },
     EnvVar { name: "LONGSHORE_SPOOL", key: "mail.spool" },
     EnvVar { name: "LONGSHORE_LISTEN", key: "web.listen" },
     EnvVar { name: "LONGSHORE_TLS_CERT", key: "web.tls_cert" },

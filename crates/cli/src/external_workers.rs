@@ -5,11 +5,12 @@
 //! operation with its kind's name.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use longshore::{Kind, Policy, PoolName, PoolRegistry, WorkerBuilder, did_you_mean};
+use longshore::{AlertSink, Kind, Policy, PoolName, PoolRegistry, ServiceAlert, WorkerBuilder, did_you_mean};
 use longshore_pool::engine::{BUILT_IN, HandlePool};
 use longshore_pool::{ErrorKind, PoolSettings, Program, WorkerPool};
 
@@ -17,6 +18,9 @@ use crate::error::{hinted, usage};
 
 /// How long processes may take to shut down.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Minimum time between two alerts about one pool.
+const ALERT_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Bytes of stderr in the error for a process that could not be started.
 const MAX_STDERR: usize = 1500;
@@ -96,6 +100,26 @@ impl ExternalWorkers {
             }
         }
         to
+    }
+
+    /// Raises an alert when a process dies without being told to end, at most once a minute for each pool.
+    pub async fn alert_on_deaths(&self, sink: &dyn AlertSink) -> Infallible {
+        let watch = |opened: &ExternalPool| {
+            let pool = opened.pool.clone();
+            async move {
+                let mut deaths = 0;
+                loop {
+                    deaths = pool.wait_for_deaths(deaths).await;
+                    let name = pool.name();
+                    let message =
+                        format!("a process of [workers.{name}] died: the units that it ran run again");
+                    sink.send_service_alert(&ServiceAlert { service: "worker-process", message }).await;
+                    tokio::time::sleep(ALERT_INTERVAL).await;
+                }
+            }
+        };
+        let _: Vec<()> = futures_util::future::join_all(self.0.iter().map(watch)).await;
+        std::future::pending().await
     }
 
     /// Shuts all processes down.

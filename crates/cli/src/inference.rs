@@ -8,6 +8,7 @@ use longshore::accounts::Ledger;
 use longshore::{Store, TenantId};
 use longshore_ai::{Http, Inference};
 
+use crate::alert_sinks::AlertSinks;
 use crate::commands::batch::handlers::label;
 use crate::keyring;
 use crate::settings::Settings;
@@ -15,7 +16,9 @@ use crate::settings::Settings;
 /// Opens inference on the ledger, with the vault of the settings.
 pub fn open_inference(ledger: &Arc<dyn Ledger>, settings: &Settings) -> anyhow::Result<Inference> {
     let vault = Arc::new(keyring::open(Arc::clone(ledger), settings)?);
-    Ok(Inference::new(Arc::clone(ledger), vault, Http::new(), label()))
+    let inference = Inference::new(Arc::clone(ledger), vault, Http::new(), label());
+    let inference = inference.with_alert_sink(AlertSinks::open(&settings.alerts)?);
+    Ok(inference.with_prompt_quotes(settings.ai.quote_prompts))
 }
 
 /// The tenant that makes requests: the settings' only one, or the default one.
@@ -39,7 +42,7 @@ pub async fn run_background(inference: &Inference, store: &dyn Store) {
             began = Instant::now();
         }
     };
-    tokio::join!(inference.run_journal(), listening);
+    tokio::join!(inference.run_journal(), inference.run_alerts(), listening);
 }
 
 /// Writes the remaining call records, and releases the permits of requests.
@@ -48,6 +51,7 @@ pub async fn flush(inference: &Inference) {
         () = inference.flush_journal() => {}
         () = inference.run_journal() => {}
     }
+    inference.flush_alerts().await;
     inference.pools().flush().await;
 }
 

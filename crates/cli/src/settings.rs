@@ -106,6 +106,8 @@ pub struct AiSettings {
     pub prompts: PromptSource,
     /// The tenants of the libraries of reply queues.
     pub libraries: Libraries,
+    /// Whether error messages may quote prompts.
+    pub quote_prompts: bool,
 }
 
 /// Where the prompts are that requests refer to.
@@ -313,7 +315,8 @@ fn adaptive(name: &PoolName, written: &BoundedPoolConfig) -> anyhow::Result<Opti
 }
 
 fn ai(config: AiConfig) -> anyhow::Result<AiSettings> {
-    let AiConfig { prompts_dir, prompts_db, prompts_sql: sql, library_suffixes, libraries } = config;
+    let AiConfig { prompts_dir, prompts_db, prompts_sql: sql, library_suffixes, libraries, quote_prompts } =
+        config;
     let prompts = match (prompts_dir, sql.is_empty()) {
         (None, true) if !prompts_db.is_empty() => {
             return Err(usage("ai.prompts_db is set without ai.prompts_sql"))
@@ -329,7 +332,8 @@ fn ai(config: AiConfig) -> anyhow::Result<AiSettings> {
         }
     };
     check_libraries(&libraries)?;
-    Ok(AiSettings { prompts, libraries: Libraries { suffixes: library_suffixes, map: libraries } })
+    let libraries = Libraries { suffixes: library_suffixes, map: libraries };
+    Ok(AiSettings { prompts, libraries, quote_prompts })
 }
 
 /// Names of libraries are case-insensitive, so none may occur twice.

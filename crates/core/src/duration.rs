@@ -6,7 +6,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::time::Timestamp;
 
@@ -85,6 +85,13 @@ impl<'de> Deserialize<'de> for HumanDuration {
             SecondsOrText::Text(text) => text,
         };
         text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// In seconds.
+impl Serialize for HumanDuration {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0.as_secs_f64())
     }
 }
 

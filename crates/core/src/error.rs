@@ -171,16 +171,29 @@ impl Error {
 
     /// A copy for a further caller of the same operation. What the caller can do stays the same;
     /// the driver's error is only kept as text.
+    #[must_use]
     pub fn copy_for_caller(&self) -> Self {
+        let source = None;
         match self {
-            Self::Invalid(words) => Self::Invalid(words.clone()),
-            Self::Unsupported(words) => Self::Unsupported(words.clone()),
-            Self::Unavailable { message, .. } => Self::unavailable(message.clone()),
-            Self::TimedOut { message, .. } => Self::timed_out(message.clone()),
-            Self::DiskFull { .. } => Self::DiskFull { source: None },
-            Self::Rejected { message, .. } => Self::Rejected { message: message.clone(), source: None },
-            Self::Broken { message, .. } => Self::Broken { message: message.clone(), source: None },
-            other => Self::Broken { message: other.to_string(), source: None },
+            Self::Unavailable { message, .. } => Self::Unavailable { message: message.clone(), source },
+            Self::TimedOut { message, .. } => Self::TimedOut { message: message.clone(), source },
+            Self::DiskFull { .. } => Self::DiskFull { source },
+            Self::SessionGone(session) => Self::SessionGone(*session),
+            Self::PermissionDenied { message, .. } => {
+                Self::PermissionDenied { message: message.clone(), source }
+            }
+            Self::NotFound { what, name } => Self::NotFound { what, name: name.clone() },
+            Self::Invalid(message) => Self::Invalid(message.clone()),
+            Self::TooLarge { what, bytes, limit } => {
+                Self::TooLarge { what: what.clone(), bytes: *bytes, limit: *limit }
+            }
+            Self::UnitState(state) => Self::UnitState(*state),
+            Self::BatchStatus(status) => Self::BatchStatus(status.clone()),
+            Self::Schema { found, supported } => Self::Schema { found: *found, supported: *supported },
+            Self::ClockSkew(message) => Self::ClockSkew(message.clone()),
+            Self::Unsupported(message) => Self::Unsupported(message.clone()),
+            Self::Rejected { message, .. } => Self::Rejected { message: message.clone(), source },
+            Self::Broken { message, .. } => Self::Broken { message: message.clone(), source },
         }
     }
 

@@ -1,10 +1,10 @@
 //! Exponential backoff with jitter, so that many processes do not retry at the same time.
 
-use std::cell::Cell;
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher, RandomState};
 use std::time::Duration;
 
 use longshore_core::{DoublingDelay, half_jitter};
+
+use crate::randomness::random;
 
 /// A [`DoublingDelay`] with jitter.
 #[derive(Debug, Clone)]
@@ -42,30 +42,9 @@ impl Backoff {
     }
 }
 
-thread_local! {
-    /// The state of a repeatable jitter; see [`seed_jitter`].
-    static SEEDED: Cell<Option<u64>> = const { Cell::new(None) };
-}
-
-/// Makes all waits of this thread repeatable: for simulations on paused time.
-#[doc(hidden)]
-pub fn seed_jitter(seed: u64) {
-    SEEDED.set(Some(seed));
-}
-
 /// A random duration between half of `duration` and all of it.
 pub(crate) fn jitter(duration: Duration) -> Duration {
-    let roll = match SEEDED.get() {
-        // Each RandomState has its own keys: random enough to spread waits, without a dependency.
-        None => RandomState::new().hash_one(0_u8),
-        Some(seed) => {
-            SEEDED.set(Some(seed.wrapping_add(1)));
-            let mut hasher = DefaultHasher::new();
-            seed.hash(&mut hasher);
-            hasher.finish()
-        }
-    };
-    half_jitter(duration, f64::from(u32::try_from(roll % 1024).unwrap_or(0)) / 1024.0)
+    half_jitter(duration, f64::from(u32::try_from(random() % 1024).unwrap_or(0)) / 1024.0)
 }
 
 #[cfg(test)]

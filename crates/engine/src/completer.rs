@@ -7,20 +7,27 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore_core::call::CallRecord;
 use longshore_core::effect_budget::EFFECT_TIMEOUT;
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::{Error, Failure, Outcome, UnitState};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::backoff::Backoff;
+use crate::bounded_pool::ServiceAlert;
 use crate::handler::Commit;
+use crate::service_alerts::ServiceAlerts;
 use crate::unit_table::Completion;
 use crate::worker_inner::WorkerInner;
 
 /// Outcomes per call; bounds the transaction.
 const MAX_BATCH: usize = 2_000;
+
+/// For how long an outcome that takes too long alone is retried.
+const LONE_RETRY_TIME: Duration = Duration::from_secs(15 * 60);
 
 /// Outcomes of a call that took too long.
 type SlowBatches = mpsc::UnboundedSender<Vec<Completion>>;
@@ -53,14 +60,15 @@ async fn record_new(worker: &WorkerInner, slow: &SlowBatches) {
     }
 }
 
-/// Halves slow batches until the outcome that makes them slow is alone. It is then retried while there is no other, until
-/// the store records it.
+/// Halves slow batches until the outcome that makes them slow is alone. It is then retried while there is no other, for
+/// [`LONE_RETRY_TIME`].
 async fn retry_slow(
     worker: &WorkerInner,
     slow: &SlowBatches,
     mut slow_batches: mpsc::UnboundedReceiver<Vec<Completion>>,
 ) {
-    let (mut alone, mut backoff) = (VecDeque::new(), Backoff::store());
+    let (mut alone, mut backoff) = (VecDeque::<LoneOutcome>::new(), Backoff::store());
+    let alerts = Arc::new(ServiceAlerts::new(Arc::clone(&worker.settings.alerts)));
     loop {
         let wait_to_retry = async {
             match alone.is_empty() {
@@ -71,16 +79,82 @@ async fn retry_slow(
         let mut first = tokio::select! {
             biased;
             Some(batch) = slow_batches.recv() => batch,
-            () = wait_to_retry => alone.pop_front().into_iter().collect(),
+            () = wait_to_retry => {
+                let Some(lone) = alone.pop_front() else { continue };
+                match flush(worker, vec![lone.completion]).await {
+                    Ok(()) => backoff.reset(),
+                    Err(timed_out) => alone.extend(
+                        timed_out.into_iter().filter_map(|one| lone.history.retry_or_give_up(worker, &alerts, one)),
+                    ),
+                }
+                continue;
+            }
         };
         let second = first.split_off(first.len().div_ceil(2));
         for half in [first, second].into_iter().filter(|half| !half.is_empty()) {
             match flush(worker, half).await {
                 Ok(()) => backoff.reset(),
-                Err(timed_out) if timed_out.len() == 1 => alone.extend(timed_out),
+                Err(timed_out) if timed_out.len() == 1 => {
+                    alone.extend(timed_out.into_iter().map(|one| LoneOutcome::new(worker, one)));
+                }
                 Err(timed_out) => drop(slow.send(timed_out)),
             }
         }
+    }
+}
+
+/// An outcome that takes too long alone.
+struct LoneOutcome {
+    completion: Completion,
+    history: LoneHistory,
+}
+
+/// When an outcome was first alone, and how many outcomes the worker had recorded by then.
+#[derive(Clone, Copy)]
+struct LoneHistory {
+    since: Instant,
+    recorded: u64,
+}
+
+impl LoneOutcome {
+    fn new(worker: &WorkerInner, completion: Completion) -> Self {
+        let history = LoneHistory { since: Instant::now(), recorded: worker.stats.recorded() };
+        Self { completion, history }
+    }
+}
+
+impl LoneHistory {
+    /// Retries an outcome that took too long again, until [`LONE_RETRY_TIME`] has passed. If the store has recorded other
+    /// outcomes meanwhile, this one is the cause, and a failure replaces it: a smaller one, which uses an attempt, so
+    /// that the unit does not run for ever. If not, or if the failure takes as long, the lease is given up: the next
+    /// heartbeats return it to the store, and the unit runs again with another fence.
+    fn retry_or_give_up(
+        self,
+        worker: &WorkerInner,
+        alerts: &Arc<ServiceAlerts>,
+        completion: Completion,
+    ) -> Option<LoneOutcome> {
+        if self.since.elapsed() < LONE_RETRY_TIME {
+            return Some(LoneOutcome { completion, history: self });
+        }
+        let (unit, spent) = (completion.lease.unit, LONE_RETRY_TIME.as_secs() / 60);
+        let is_cause = worker.stats.recorded() > self.recorded && !completion.is_replacement;
+        let then = if is_cause { "it fails with `finish-timeout`" } else { "it runs again" };
+        let message =
+            format!("the store could not record the outcome of unit {unit} for {spent} minutes: {then}");
+        alerts.raise(ServiceAlert { service: "completer", message });
+        if is_cause {
+            let failure =
+                Failure::new("finish-timeout", "the store could not record the unit's outcome in time");
+            let outcome = Outcome::Retry { failure, after: None };
+            let commit = calls_only(completion.commit);
+            let completion = Completion { outcome, commit, is_replacement: true, ..completion };
+            return Some(LoneOutcome::new(worker, completion));
+        }
+        worker.stats.on_lost(1);
+        worker.table.remove([completion.lease]);
+        worker.leases_may_differ();
+        None
     }
 }
 

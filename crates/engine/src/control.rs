@@ -1,15 +1,23 @@
 //! Controls a worker from outside: quiet, drain, stop. The level of a handle only rises.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_core::worker_session::WorkerCommand;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 /// A handle to a running worker. Clones control the same worker.
 #[derive(Debug, Clone)]
 pub struct WorkerControl {
-    levels: Arc<watch::Sender<OrderLevels>>,
+    orders: Arc<Orders>,
     slots: Arc<watch::Sender<Option<u32>>>,
+}
+
+/// The levels and their waiters. A watch channel would wake its waiters in a random order, and a simulation could not be
+/// repeated.
+#[derive(Debug, Default)]
+struct Orders {
+    levels: Mutex<OrderLevels>,
+    changed: Notify,
 }
 
 /// The requested levels. The higher one applies.
@@ -29,8 +37,7 @@ impl OrderLevels {
 
 impl WorkerControl {
     pub(crate) fn new() -> Self {
-        let levels = Arc::new(watch::Sender::new(OrderLevels::default()));
-        Self { levels, slots: Arc::new(watch::Sender::new(None)) }
+        Self { orders: Arc::default(), slots: Arc::new(watch::Sender::new(None)) }
     }
 
     /// Limits the worker to `slots` slots, between 1 and the number it was built with. Runs above
@@ -61,41 +68,53 @@ impl WorkerControl {
 
     /// The current order.
     pub fn order(&self) -> WorkerCommand {
-        self.levels.borrow().order()
+        self.levels().order()
     }
 
     /// The operator's order, whatever this handle requested.
     pub(crate) fn operator_order(&self) -> WorkerCommand {
-        self.levels.borrow().operator
+        self.levels().operator
     }
 
     /// Returns once the order is at least `level`.
     pub async fn wait_for_order(&self, level: WorkerCommand) {
-        // The sender is in `self`, so waiting cannot fail.
-        let _ = self.levels.subscribe().wait_for(|levels| levels.order() >= level).await;
+        self.wait_until(|order| order >= level).await;
     }
 
     /// Returns once the order is no longer `level`.
     pub(crate) async fn changed_from(&self, level: WorkerCommand) {
-        let _ = self.levels.subscribe().wait_for(|levels| levels.order() != level).await;
+        self.wait_until(|order| order != level).await;
+    }
+
+    async fn wait_until(&self, reached: impl Fn(WorkerCommand) -> bool) {
+        loop {
+            let changed = self.orders.changed.notified();
+            if reached(self.order()) {
+                return;
+            }
+            changed.await;
+        }
     }
 
     /// Applies the operator's order that the store reported.
     pub(crate) fn set_operator_order(&self, order: WorkerCommand) {
-        self.levels.send_if_modified(|levels| {
-            let next =
-                if levels.operator >= WorkerCommand::Drain { levels.operator.max(order) } else { order };
-            let before = std::mem::replace(&mut levels.operator, next);
-            before != next
+        self.change(|levels| {
+            let lifts = levels.operator < WorkerCommand::Drain;
+            levels.operator = if lifts { order } else { levels.operator.max(order) };
         });
     }
 
     fn request(&self, order: WorkerCommand) {
-        self.levels.send_if_modified(|levels| {
-            let raised = order > levels.requested;
-            levels.requested = levels.requested.max(order);
-            raised
-        });
+        self.change(|levels| levels.requested = levels.requested.max(order));
+    }
+
+    fn levels(&self) -> OrderLevels {
+        *self.orders.levels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut OrderLevels)) {
+        change(&mut self.orders.levels.lock().unwrap_or_else(PoisonError::into_inner));
+        self.orders.changed.notify_waiters();
     }
 }
 

@@ -92,6 +92,7 @@ impl Fetcher {
         let worker = Arc::clone(&self.worker);
         let Some(reservation) = self.reserve() else {
             tokio::select! {
+                biased;
                 () = worker.table.claim_hint.notified() => {}
                 () = tokio::time::sleep(PROBE_INTERVAL), if worker.table.drains_for_exclusive() => {
                     self.probe().await;
@@ -169,7 +170,7 @@ impl Fetcher {
         let claimed = match answer {
             Ok(claimed) => claimed,
             Err(error) => {
-                worker.claim_failed();
+                worker.leases_may_differ();
                 worker.table.release_reservation(&reservation);
                 self.on_claim_error(&reservation, &error);
                 return FetchOutcome::Failed;
@@ -215,6 +216,7 @@ impl Fetcher {
         let poll_wait = self.poll_wait();
         let poll_wait = worker.waits.recheck_in().map_or(poll_wait, |soon| soon.min(poll_wait));
         tokio::select! {
+            biased;
             wake_seq = worker.store().wait_for_ready(self.wake_seq, poll_wait) => self.wake_seq = wake_seq,
             () = worker.table.slots_freed.notified(), if or_slots => {}
             () = worker.waits.waits_ended.notified() => {}

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 
 use crate::backoff::Backoff;
 use crate::cpu::cpu_time;
+use crate::randomness::new_session_id;
 use crate::worker_inner::WorkerInner;
 
 /// Beats until the task is dropped.
@@ -25,6 +26,7 @@ pub(crate) async fn run(worker: Arc<WorkerInner>) {
     let mut wait = every;
     loop {
         tokio::select! {
+            biased;
             () = tokio::time::sleep(wait) => {}
             () = heartbeat.worker.session_ended.notified() => {}
         }
@@ -58,9 +60,9 @@ impl HeartbeatLoop {
         let known = worker.table.len();
         self.reapply_order(session).await;
         let progress = worker.table.take_progress();
-        // After a failed claim, which may have leased units, the store searches all leases; but not at the
-        // cost of the next beat.
-        let count_all = worker.claim_failed_recently() && self.backoff.tries() == 0;
+        // While the unit table may lack leases, the store searches all of them; but not at the cost of the next beat.
+        let may_differ = worker.may_leases_differ() || self.surplus_beats > 0;
+        let count_all = may_differ && self.backoff.tries() == 0;
         let leases = (!count_all).then(|| worker.table.leases());
         let beat = Heartbeat { cpu: cpu_time(), progress: progress.clone(), leases };
         // A beat without an answer, as on a connection that was cut, is repeated before the ttl has passed.
@@ -116,7 +118,7 @@ impl HeartbeatLoop {
     }
 
     /// Returns leases that the store counts and the unit table does not have: the response to a
-    /// claim was lost.
+    /// claim was lost, or the completer gave a lease up.
     async fn return_unknown_leases(&mut self, session: SessionId) {
         let worker = Arc::clone(&self.worker);
         // During a claim its units would look unknown. The next beat tries again.
@@ -126,7 +128,7 @@ impl HeartbeatLoop {
         match unknown_leases(&worker, session).await {
             Ok(leases) if leases.is_empty() => self.surplus_beats = 0,
             Ok(leases) => {
-                tracing::warn!(units = leases.len(), "returning units of a claim that got no response");
+                tracing::warn!(units = leases.len(), "returning units that this worker does not run");
                 if let Err(error) = release_or_interrupt(&worker, session, leases).await {
                     tracing::debug!(%error, "cannot return the units yet");
                 }
@@ -137,7 +139,7 @@ impl HeartbeatLoop {
 
     /// Opens a new session after the last one was ended.
     async fn reopen_session(&mut self) -> Duration {
-        let session = SessionId::new();
+        let session = new_session_id();
         match self.worker.store().open_session(self.worker.new_session(session)).await {
             Ok(()) => {
                 self.worker.store_answered();

@@ -17,13 +17,13 @@ use crate::worker_inner::WorkerInner;
 /// How long to wait for the thread to exit. Its call to the store is dropped immediately.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where a worker's heartbeat runs.
+/// Where a worker's heartbeat runs, or the renewal of permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HeartbeatPlacement {
-    /// On a thread and a runtime of its own: no handler can delay it.
+    /// On another thread and runtime: no handler can delay it.
     #[default]
     Thread,
-    /// As a task of the worker's runtime. For tests with paused time, which another runtime's clock
+    /// As a task of the caller's runtime. For tests with paused time, which another runtime's clock
     /// does not follow, and for handlers that are known not to block.
     Task,
 }

@@ -51,6 +51,8 @@ mod lifecycle;
 pub mod memory;
 mod permit_gate;
 mod prefetch;
+mod randomness;
+mod service_alerts;
 pub mod services;
 pub mod signals;
 mod slot_yield;
@@ -62,8 +64,6 @@ mod worker_inner;
 
 pub use await_result::WaitError;
 pub use backoff::Backoff;
-#[doc(hidden)]
-pub use backoff::seed_jitter;
 pub use batch_writer::BatchWriter;
 pub use bounded_pool::{
     AcquireBuilder, AcquireError, AdaptiveMax, AlertSink, BoundedPool, BoundedPoolBuilder, BoundedPoolStats,
@@ -82,6 +82,8 @@ pub use heartbeat_thread::HeartbeatPlacement;
 pub use longshore_accounts::{self as accounts, Ledger};
 pub use longshore_core::*;
 pub use memory::{MemoryPermits, MemoryStore};
+#[doc(hidden)]
+pub use randomness::seed_randomness;
 pub use services::Services;
 pub use slot_yield::SlotWait;
 pub use stats::{WorkerReport, WorkerStats};

@@ -4,14 +4,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_core::Error;
 use longshore_core::worker_session::WorkerCommand;
-use longshore_core::{Error, SessionId};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::backoff::Backoff;
 use crate::heartbeat_thread::{HeartbeatPlacement, HeartbeatThread};
+use crate::randomness::new_session_id;
 use crate::services::{self, Services};
 use crate::stats::WorkerReport;
 use crate::worker::{Worker, WorkerError};
@@ -30,19 +31,21 @@ pub(crate) async fn run(worker: Worker) -> Result<WorkerReport, WorkerError> {
     let mut tasks = WorkerTasks::default();
     tasks.start(&worker);
     let ended = tokio::select! {
+        biased;
         () = shut_down(&worker) => Ok(()),
         name = tasks.first_exit() => Err(WorkerError::TaskEnded(name)),
     };
     tasks.stop().await;
     let left = worker.table.len() as u64;
     close(&worker).await;
+    worker.store_alerts.flush().await;
     ended.map(|()| WorkerReport { left, ..worker.stats.report() })
 }
 
 /// Opens the session, retrying while the store is unavailable. Returns false if the worker was told
 /// to end before it succeeded.
 async fn open(worker: &WorkerInner) -> Result<bool, WorkerError> {
-    let session = SessionId::new();
+    let session = new_session_id();
     let mut backoff = Backoff::store();
     while worker.control.order() < WorkerCommand::Drain {
         match worker.store().open_session(worker.new_session(session)).await {
@@ -66,6 +69,7 @@ async fn shut_down(worker: &WorkerInner) {
     let WorkerInner { control, table, settings, .. } = worker;
     control.wait_for_order(WorkerCommand::Drain).await;
     tokio::select! {
+        biased;
         () = table.wait_idle() => return,
         () = control.wait_for_order(WorkerCommand::Stop) => {}
     }
@@ -150,7 +154,7 @@ impl WorkerTasks {
             move || worker.table.session()
         };
         let (store, retention) = (Arc::clone(&worker.settings.store), worker.settings.retention);
-        let (scheduled, alerts) = (Arc::clone(&worker.scheduled), Arc::clone(&worker.settings.alerts));
+        let (scheduled, alerts) = (Arc::clone(&worker.scheduled), Arc::clone(&worker.store_alerts));
         let services = services::run_all(store, session, scheduled, retention, alerts);
         self.spawn("services", services);
     }
@@ -172,6 +176,7 @@ impl WorkerTasks {
             }
         };
         tokio::select! {
+            biased;
             ended = tasks.join_next() => match ended {
                 Some(Ok(name)) => name,
                 Some(Err(error)) => {

@@ -94,6 +94,12 @@ impl WorkerStats {
         self.flushes.load(Ordering::Relaxed)
     }
 
+    /// Outcomes that the store has recorded.
+    pub(crate) fn recorded(&self) -> u64 {
+        let WorkerReport { done, retried, failed, cancelled, snoozed, interrupted, .. } = self.report();
+        done + retried + failed + cancelled + snoozed + interrupted
+    }
+
     /// Recent mean duration of a run.
     pub fn mean_run(&self) -> Duration {
         Duration::from_nanos(self.mean_run.load(Ordering::Relaxed))

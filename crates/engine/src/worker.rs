@@ -266,7 +266,7 @@ impl WorkerBuilder {
         self
     }
 
-    /// Sets the receiver of alerts of the maintenance services. Default: the log.
+    /// Sets the receiver of alerts of the worker and its maintenance services. Default: the log.
     pub fn alert_sink(mut self, alerts: Arc<dyn AlertSink>) -> Self {
         self.settings.alerts = alerts;
         self

@@ -13,8 +13,10 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
+use crate::bounded_pool::ServiceAlert;
 use crate::client::Client;
 use crate::control::WorkerControl;
+use crate::service_alerts::ServiceAlerts;
 use crate::slot_yield::WaitTracker;
 use crate::stats::WorkerStats;
 use crate::unit_table::UnitTable;
@@ -36,9 +38,11 @@ pub(crate) struct WorkerInner {
     pub(crate) session_ended: Notify,
     /// Notified when a unit was scheduled and may be due soon.
     pub(crate) scheduled: Arc<Notify>,
+    /// Alerts about the store: of the worker, and of its services.
+    pub(crate) store_alerts: Arc<ServiceAlerts>,
     store_unavailable: AtomicBool,
     outage: std::sync::Mutex<StoreOutage>,
-    claim_failed_at: std::sync::Mutex<Option<Instant>>,
+    leases_differ_since: std::sync::Mutex<Option<Instant>>,
 }
 
 /// The current outage of the store and the end of the one before, for the log.
@@ -64,6 +68,7 @@ impl WorkerInner {
             table: UnitTable::new(settings.slots, settings.resources.clone()),
             client: client.inside_handler(),
             waits: Arc::new(WaitTracker::new(settings.slots)),
+            store_alerts: Arc::new(ServiceAlerts::new(Arc::clone(&settings.alerts))),
             settings,
             control,
             stats,
@@ -72,7 +77,7 @@ impl WorkerInner {
             scheduled: Arc::default(),
             store_unavailable: AtomicBool::new(false),
             outage: std::sync::Mutex::default(),
-            claim_failed_at: std::sync::Mutex::default(),
+            leases_differ_since: std::sync::Mutex::default(),
         }
     }
 
@@ -98,7 +103,7 @@ impl WorkerInner {
         self.settings.immediate_takeover.then(ProcessIdentity::current).flatten()
     }
 
-    /// Records a failed call to the store. Logs a warning once per outage.
+    /// Records a failed call to the store. Raises an alert once per outage.
     pub(crate) fn store_failed(&self, error: &Error) {
         self.store_unavailable.store(true, Ordering::Relaxed);
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +112,8 @@ impl WorkerInner {
         if !outage.warned && (!flaps || began.elapsed() >= MIN_CALM) {
             outage.warned = true;
             // The error tells whether the store is unavailable or slow.
-            tracing::warn!(%error, "a call to the store failed; keeping leases and retrying");
+            let message = format!("a call to the store failed; keeping leases and retrying: {error}");
+            self.store_alerts.raise(ServiceAlert { service: "store", message });
         } else {
             tracing::debug!(%error, "calls to the store still fail");
         }
@@ -127,15 +133,16 @@ impl WorkerInner {
         (outage.began, outage.ended) = (None, Some(Instant::now()));
     }
 
-    /// Records that a claim failed: the store may have leased units that the unit table does not have.
-    pub(crate) fn claim_failed(&self) {
-        *self.claim_failed_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    /// Records that the store may count leases that the unit table does not have: a claim failed, or a lease was given
+    /// up.
+    pub(crate) fn leases_may_differ(&self) {
+        *self.leases_differ_since.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 
     /// Whether there may be leases that the unit table does not have.
-    pub(crate) fn claim_failed_recently(&self) -> bool {
-        let failed_at = *self.claim_failed_at.lock().unwrap_or_else(PoisonError::into_inner);
-        failed_at.is_some_and(|at| at.elapsed() < LOST_CLAIM_TIME)
+    pub(crate) fn may_leases_differ(&self) -> bool {
+        let since = *self.leases_differ_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|at| at.elapsed() < LOST_CLAIM_TIME)
     }
 
     /// Voids all leases of `session`, which the store reports as ended.

@@ -19,7 +19,7 @@ use crate::health::Health;
 use crate::job::call_error;
 use crate::metrics::PUBLISH_INTERVAL;
 use crate::operation::{Operation, OperationSet};
-use crate::scheduler::{MAX_MAINTENANCE_INTERVAL, PoolCounts};
+use crate::scheduler::{EndCause, MAX_MAINTENANCE_INTERVAL, PoolCounts};
 use crate::settings::PoolSettings;
 use crate::shared::{Shared, start_failed};
 use crate::stats::WorkerPoolStats;
@@ -121,6 +121,19 @@ impl WorkerPool {
     /// The operations; empty as long as no worker has reported them.
     pub fn list_operations(&self) -> Vec<Operation> {
         self.inner.shared.registry.list()
+    }
+
+    /// Waits until more than `known` workers have died without being told to end. Returns how many have.
+    pub async fn wait_for_deaths(&self, known: u64) -> u64 {
+        let shared = &self.inner.shared;
+        loop {
+            let changed = shared.changed.notified();
+            let deaths = shared.counters.ended().get(EndCause::Died.name()).copied().unwrap_or(0);
+            if deaths > known {
+                return deaths;
+            }
+            changed.await;
+        }
     }
 
     /// A snapshot of the pool's statistics.

@@ -51,7 +51,8 @@ pub enum ClockSource {
 /// Options for opening a store.
 #[derive(Clone)]
 pub struct PostgresOptions {
-    /// Maximum number of connections, not counting one that listens and one for heartbeats.
+    /// Maximum number of connections, not counting one that listens, one for heartbeats and one that
+    /// renews permits.
     pub connections: usize,
     /// How the store learns of other processes' commits.
     pub listen: Listen,

@@ -4,19 +4,65 @@
 //! the rollup. Readers add the remaining deltas to the counters, so the time of a rollup changes
 //! only how many rows they add.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use longshore_core::Result;
 
 use crate::advisory_lock::{self, AdvisoryLock};
-use crate::row::value;
+use crate::row::{count, value};
 use crate::tx::Tx;
 
 /// Delta rows after which a process rolls up by itself, in case no leader does.
-pub(crate) const DELTA_THRESHOLD: usize = 500;
+const MIN_DELTAS: usize = 500;
+/// Readers add up at most about as many remaining deltas.
+const MAX_DELTAS: usize = 20_000;
+/// Delta rows per counter that a rollup writes. With one row per counter a rollup would cost as much as it saves.
+const DELTAS_PER_STREAM: usize = 8;
 
-/// Rolls up all delta rows, and returns the batches with changed counters.
-pub(crate) async fn roll_up(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
+/// The delta rows of this process since its last rollup, and after how many it rolls up again.
+#[derive(Debug)]
+pub(crate) struct PendingDeltas {
+    written: AtomicUsize,
+    threshold: AtomicUsize,
+}
+
+impl PendingDeltas {
+    pub(crate) fn new() -> Self {
+        Self { written: AtomicUsize::new(0), threshold: AtomicUsize::new(MIN_DELTAS) }
+    }
+
+    /// Counts rows, and returns whether it is time to roll up. Then it starts to count again.
+    pub(crate) fn add(&self, rows: usize) -> bool {
+        let written = self.written.fetch_add(rows, Ordering::Relaxed) + rows;
+        let is_due = written >= self.threshold.load(Ordering::Relaxed);
+        if is_due {
+            self.written.store(0, Ordering::Relaxed);
+        }
+        is_due
+    }
+
+    /// Adapts to the number of streams that the last rollup wrote. None: another process has the lock.
+    pub(crate) fn rolled_up(&self, streams: usize) {
+        if streams > 0 {
+            let threshold = streams.saturating_mul(DELTAS_PER_STREAM).clamp(MIN_DELTAS, MAX_DELTAS);
+            self.threshold.store(threshold, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a rollup changed.
+#[derive(Debug, Default)]
+pub(crate) struct RollupResult {
+    /// Batches with changed counters.
+    pub(crate) batches: Vec<i64>,
+    /// How many streams have changed counters.
+    pub(crate) streams: usize,
+}
+
+/// Rolls up all delta rows.
+pub(crate) async fn roll_up(tx: &mut Tx<'_>) -> Result<RollupResult> {
     if !advisory_lock::try_acquire(tx, AdvisoryLock::Rollup).await? {
-        return Ok(Vec::new());
+        return Ok(RollupResult::default());
     }
     roll_up_months(tx).await?;
     let rows = tx
@@ -47,11 +93,12 @@ pub(crate) async fn roll_up(tx: &mut Tx<'_>) -> Result<Vec<i64>> {
                ON CONFLICT (batch, name) DO UPDATE SET amount = least(greatest(
                  kept.amount::numeric + excluded.amount, -9223372036854775808),
                  9223372036854775807)::bigint)
-             SELECT DISTINCT batch FROM counted WHERE batch <> 0",
+             SELECT count(*), coalesce(array_agg(DISTINCT batch) FILTER (WHERE batch <> 0), '{}') FROM counted",
             &[],
         )
         .await?;
-    rows.iter().map(|row| value(row, 0)).collect()
+    let Some(row) = rows.first() else { return Ok(RollupResult::default()) };
+    Ok(RollupResult { batches: value(row, 1)?, streams: count(row, 0)? })
 }
 
 /// Adds what calls reserved and spent to the totals of their months.

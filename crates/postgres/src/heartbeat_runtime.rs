@@ -1,20 +1,21 @@
-//! The thread and the connection of heartbeats.
+//! The thread and the connections of heartbeats and of permit renewals.
 //!
 //! A pooled connection is driven by the runtime that opened it. Handlers may block every thread of that runtime, and
 //! stuck operations may hold every connection of the pool. A heartbeat must not wait for either, or the worker is
-//! declared dead and its units run twice.
+//! declared dead and its units run twice. Nor must the renewal of a permit, or the permit is granted to another process.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use longshore_core::store::{Heartbeat, HeartbeatReply};
-use longshore_core::{Error, Result, SessionId};
+use longshore_core::{Error, PermitId, PoolName, Result, SessionId};
 use longshore_postgres_url::Pool;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinError;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::from_pool;
+use crate::permits;
 use crate::session;
 use crate::store::{StoreInner, retry_transaction};
 use crate::tx::{Durability, Tx};
@@ -22,17 +23,20 @@ use crate::tx::{Durability, Tx};
 /// A heartbeat that takes longer is repeated on a new connection, while the session is still alive.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A runtime of one thread, and a pool of one connection that only tasks of this runtime use.
+/// A runtime of one thread, and connections that only tasks of this runtime use.
 pub(crate) struct HeartbeatRuntime {
+    /// One connection.
     pool: Pool,
+    /// One connection: renewals may wait for locks, and heartbeats do not wait for renewals.
+    permit_pool: Pool,
     /// Started by the first heartbeat: most processes are not workers.
     runtime: Mutex<Option<Runtime>>,
 }
 
 impl HeartbeatRuntime {
     /// Creates it without a thread.
-    pub(crate) fn new(pool: Pool) -> Self {
-        Self { pool, runtime: Mutex::default() }
+    pub(crate) fn new(pool: Pool, permit_pool: Pool) -> Self {
+        Self { pool, permit_pool, runtime: Mutex::default() }
     }
 
     fn handle(&self) -> Result<Handle> {
@@ -79,10 +83,29 @@ impl StoreInner {
         });
         AbortOnDropHandle::new(task).await.map_err(task_failed)?
     }
+
+    /// Renews permits on the thread of heartbeats. The task completes although the caller drops the future: it wakes
+    /// the waiters that the server names.
+    pub(crate) async fn renew_permits(
+        self: &Arc<Self>,
+        pool: &PoolName,
+        ids: &[PermitId],
+        ttl: Duration,
+    ) -> Result<Vec<PermitId>> {
+        let (store, pool, ids) = (Arc::clone(self), pool.clone(), ids.to_vec());
+        let task = self.heartbeats.handle()?.spawn(async move {
+            let renewed = permits::extend(&store, &store.heartbeats.permit_pool, &pool, &ids, ttl);
+            store.with_timeout(renewed).await
+        });
+        task.await.map_err(task_failed)?
+    }
 }
 
 fn task_failed(error: JoinError) -> Error {
-    Error::Unavailable { message: "the task of a heartbeat failed".to_owned(), source: Some(Box::new(error)) }
+    Error::Unavailable {
+        message: "a task on the thread of heartbeats failed".to_owned(),
+        source: Some(Box::new(error)),
+    }
 }
 
 /// Begins transactions on the connection of heartbeats.

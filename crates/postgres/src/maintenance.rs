@@ -150,7 +150,7 @@ pub(crate) async fn promote(
     }
     let has_more_dependants = tx.dependants_left == 0;
     if pending.rollup {
-        for batch in counter_rollup::roll_up(tx).await? {
+        for batch in counter_rollup::roll_up(tx).await?.batches {
             tx.touch_batch(batch);
         }
     }

@@ -17,6 +17,7 @@ use longshore_core::permits::{
     AcquireRequest, AcquireResult, IfFull, PermitGrant, PermitRequest, PoolChange,
 };
 use longshore_core::{Error, PermitId, PoolName, Result};
+use longshore_postgres_url::Pool;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -100,11 +101,12 @@ const WOKEN: i32 = 4;
 /// Runs a function that returns ids with outcomes. Wakes waiters, and returns the other ids.
 async fn run_and_wake(
     inner: &StoreInner,
+    connections: &Pool,
     sql: &str,
     params: &[&dyn crate::typed_params::SqlParam],
 ) -> Result<Vec<PermitId>> {
     let (mut woken, mut others) = (Vec::new(), Vec::new());
-    for row in inner.query_autocommit(sql, params).await? {
+    for row in inner.query_autocommit_on(connections, sql, params).await? {
         let ids = if value::<i32>(&row, 1)? == WOKEN { &mut woken } else { &mut others };
         ids.push(value(&row, 0)?);
     }
@@ -115,12 +117,13 @@ async fn run_and_wake(
 /// Renews leases, and returns the permits that are not held.
 pub(crate) async fn extend(
     inner: &StoreInner,
+    connections: &Pool,
     pool: &PoolName,
     ids: &[PermitId],
     ttl: Duration,
 ) -> Result<Vec<PermitId>> {
     let sql = "SELECT id, outcome FROM longshore_permit_extend($1, $2, $3)";
-    run_and_wake(inner, sql, &[&pool.as_str(), &uuids(ids), &micros(ttl)]).await
+    run_and_wake(inner, connections, sql, &[&pool.as_str(), &uuids(ids), &micros(ttl)]).await
 }
 
 /// Releases permits, or removes their requests from the queue.
@@ -145,11 +148,11 @@ pub(crate) async fn change(inner: &StoreInner, pool: &PoolName, change: PoolChan
         PoolChange::Create(max) => return create(inner, pool, max).await,
         PoolChange::Resize(max) => {
             let sql = "SELECT id, outcome FROM longshore_permit_resize($1, $2)";
-            run_and_wake(inner, sql, &[&pool.as_str(), &i64::from(max)]).await?;
+            run_and_wake(inner, &inner.pool, sql, &[&pool.as_str(), &i64::from(max)]).await?;
         }
         PoolChange::Reset => {
             let sql = "SELECT id, outcome FROM longshore_permit_reset($1)";
-            run_and_wake(inner, sql, &[&pool.as_str()]).await?;
+            run_and_wake(inner, &inner.pool, sql, &[&pool.as_str()]).await?;
         }
     }
     Ok(None)

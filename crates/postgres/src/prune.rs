@@ -26,7 +26,7 @@ pub(crate) async fn prune(tx: &mut Tx<'_>, retention: Retention, limit: u32) -> 
     tx.execute(&left, &[&now]).await?;
     // Only rollups and pruning change the row of a stream. Both take this lock.
     advisory_lock::acquire(tx, &[AdvisoryLock::Rollup]).await?;
-    for batch in counter_rollup::roll_up(tx).await? {
+    for batch in counter_rollup::roll_up(tx).await?.batches {
         tx.touch_batch(batch);
     }
     let mut pruned = PruneResult::default();

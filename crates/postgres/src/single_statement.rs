@@ -54,20 +54,23 @@ impl StoreInner {
     /// Runs a statement in autocommit mode and retries it after a conflict with another
     /// transaction.
     pub(crate) async fn query_autocommit(&self, sql: &str, params: &[&dyn SqlParam]) -> Result<Vec<Row>> {
+        self.query_autocommit_on(&self.pool, sql, params).await
+    }
+
+    /// Runs a statement in autocommit mode on one of these connections.
+    pub(crate) async fn query_autocommit_on(
+        &self,
+        connections: &Pool,
+        sql: &str,
+        params: &[&dyn SqlParam],
+    ) -> Result<Vec<Row>> {
         for _ in 0..10 {
-            match self.query_autocommit_once(sql, params).await {
+            match query_once(connections, sql, params).await {
                 Err(error) if is_conflict(&error) => tokio::task::yield_now().await,
                 answer => return answer,
             }
         }
-        self.query_autocommit_once(sql, params).await
-    }
-
-    async fn query_autocommit_once(&self, sql: &str, params: &[&dyn SqlParam]) -> Result<Vec<Row>> {
-        let guard = ConnGuard::acquire(&self.pool).await?;
-        let answer = guard.client()?.query_typed(sql, &typed(params)).await;
-        guard.release();
-        answer.or_translate()
+        query_once(connections, sql, params).await
     }
 
     /// The streams with these numbers, usually from the cache.
@@ -78,4 +81,11 @@ impl StoreInner {
         let found = retry_transaction!(self, Read, tx => self.streams.by_num(&mut tx, nums.clone()));
         found.await.map(|(found, _)| found)
     }
+}
+
+async fn query_once(connections: &Pool, sql: &str, params: &[&dyn SqlParam]) -> Result<Vec<Row>> {
+    let guard = ConnGuard::acquire(connections).await?;
+    let answer = guard.client()?.query_typed(sql, &typed(params)).await;
+    guard.release();
+    answer.or_translate()
 }

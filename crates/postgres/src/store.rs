@@ -1,7 +1,7 @@
 //! [`PostgresStore`]: opens the database, and runs each operation as one transaction.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use longshore_core::effect_budget::EffectBudget;
@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::background_tasks::{BackgroundTasks, RecheckSet, RetryDelay};
 use crate::commit_guard::CommitGuard;
 use crate::connect::{self, Listen, PostgresOptions};
+use crate::counter_rollup::PendingDeltas;
 use crate::error::from_pool;
 use crate::heartbeat_runtime::HeartbeatRuntime;
 use crate::ledger::admission::BudgetedTenants;
@@ -64,7 +65,7 @@ pub(crate) struct StoreInner {
     /// Commits of this process that changed anything.
     pub(crate) commits: AtomicU64,
     /// Delta rows written since this process last rolled up counters.
-    pending_deltas: AtomicUsize,
+    pending_deltas: PendingDeltas,
     background: BackgroundTasks,
     /// Delay until workers claim again after a claim that skipped locked rows.
     pub(crate) claim_retry: RetryDelay,
@@ -151,8 +152,9 @@ impl PostgresStore {
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self> {
         let address = connect::address(url)?;
         let pool = connect::pool(&address, &options)?;
-        let heartbeats = PostgresOptions { connections: 1, ..options.clone() };
-        let heartbeats = HeartbeatRuntime::new(connect::pool(&address, &heartbeats)?);
+        let single = PostgresOptions { connections: 1, ..options.clone() };
+        let heartbeats =
+            HeartbeatRuntime::new(connect::pool(&address, &single)?, connect::pool(&address, &single)?);
         let notifier = Arc::new(Notifier::new());
         let (background, running) = BackgroundTasks::new();
         let mut tasks = JoinSet::new();
@@ -174,7 +176,7 @@ impl PostgresStore {
             maintenance: MaintenanceCache::default(),
             poll_backoff: PollBackoff::default(),
             commits: AtomicU64::new(0),
-            pending_deltas: AtomicUsize::new(0),
+            pending_deltas: PendingDeltas::new(),
             background,
             claim_retry: RetryDelay::default(),
             rechecks: RecheckSet::default(),
@@ -310,7 +312,7 @@ impl StoreInner {
     /// Does what other transactions must see committed first: advances batches, wakes workers,
     /// writes the change feed, and from time to time rolls up counters.
     pub(crate) async fn run_post_commit(self: &Arc<Self>, mut after: PostCommit) -> Result<()> {
-        let deltas = self.pending_deltas.fetch_add(after.deltas, Ordering::Relaxed) + after.deltas;
+        let rollup_due = self.pending_deltas.add(after.deltas);
         if !after.is_empty() {
             self.commits.fetch_add(1, Ordering::Relaxed);
         }
@@ -331,8 +333,7 @@ impl StoreInner {
         };
         self.notifier.announce(std::mem::take(&mut after.changes), after.wake_workers);
         advanced.and(released)?;
-        if deltas >= counter_rollup::DELTA_THRESHOLD {
-            self.pending_deltas.store(0, Ordering::Relaxed);
+        if rollup_due {
             // If this fails, a later call or the leader's maintenance does it.
             if let Err(error) = self.roll_up_counters().await {
                 tracing::debug!(%error, "cannot roll up counters");
@@ -390,11 +391,10 @@ impl StoreInner {
         });
     }
 
-    /// Counts a delta row that calls wrote. Every [`counter_rollup::DELTA_THRESHOLD`] rows it
-    /// starts a rollup in the background, so that the caller does not wait.
+    /// Counts a delta row that calls wrote. If a rollup is due, it starts one in the background, so
+    /// that the caller does not wait.
     pub(crate) fn count_spend(self: &Arc<Self>) {
-        if self.pending_deltas.fetch_add(1, Ordering::Relaxed) + 1 >= counter_rollup::DELTA_THRESHOLD {
-            self.pending_deltas.store(0, Ordering::Relaxed);
+        if self.pending_deltas.add(1) {
             let inner = Arc::clone(self);
             self.background.spawn(async move {
                 if let Err(error) = inner.roll_up_counters().await {
@@ -407,9 +407,10 @@ impl StoreInner {
     /// Rolls up counters. Runs no post-commit work: no count changes for readers.
     pub(crate) async fn roll_up_counters(&self) -> Result<Vec<i64>> {
         let mut tx = self.begin(Durability::Relaxed).await?;
-        let batches = counter_rollup::roll_up(&mut tx).await?;
+        let result = counter_rollup::roll_up(&mut tx).await?;
         tx.commit().await?;
-        Ok(batches)
+        self.pending_deltas.rolled_up(result.streams);
+        Ok(result.batches)
     }
 }
 

@@ -20,6 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::identity::own_mark_prefix;
 use crate::proc_fs::{arguments, environ, this_program, variables};
@@ -217,8 +219,22 @@ pub fn run_if_reaper() -> bool {
     let Some(mark) = mark.filter(|_| argument.as_deref() == Some(REAPER_ARGUMENT)) else {
         return false;
     };
+    let _signals = catch_signals();
     run_reaper(io::stdin().lock(), &mark);
     true
+}
+
+/// Survives the signals of a terminal, and of a service manager that ends all processes of a service at once. The reaper
+/// ends when its pipe does.
+fn catch_signals() -> io::Result<Runtime> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let guard = runtime.enter();
+    for kind in [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()] {
+        // A handler replaces the default action for the life of the process.
+        drop(signal(kind)?);
+    }
+    drop(guard);
+    Ok(runtime)
 }
 
 /// The reaper itself: reads to the end of the pipe, then kills what is left.

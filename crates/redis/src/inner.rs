@@ -19,6 +19,9 @@ use crate::{batched, reply};
 #[derive(Debug)]
 pub(crate) struct PermitsInner {
     pub(crate) connection: ServerConnection,
+    /// Renews permits. A connection is driven by the runtime that opened it: renewals have a thread of their own, and
+    /// do not wait for handlers that block the runtime of the other requests.
+    pub(crate) renewals: ServerConnection,
     pub(crate) notifications: Arc<Notifications>,
 }
 

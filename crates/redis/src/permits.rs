@@ -40,7 +40,7 @@ const NO_ID: &str = "-";
 /// How soon a waiter asks again while notifications cannot be received.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Bounded pools on Redis or Valkey. Uses one connection for requests and one for notifications.
+/// Bounded pools on Redis or Valkey. Uses one connection for requests, one for renewals and one for notifications.
 #[derive(Debug)]
 pub struct RedisPermits {
     inner: Arc<PermitsInner>,
@@ -55,8 +55,10 @@ impl RedisPermits {
     /// Parses `redis://USER:PASSWORD@HOST:PORT/NUMBER`, or `rediss://…` with TLS. Connects on first
     /// use; see [`Self::check`].
     pub fn open(url: &str, options: &RedisOptions) -> Result<Self> {
-        let connection = ServerConnection::new(url, options.timeout)?;
-        let inner = Arc::new(PermitsInner { connection, notifications: Arc::new(Notifications::new()) });
+        let connect = || ServerConnection::new(url, options.timeout);
+        let (connection, renewals) = (connect()?, connect()?);
+        let notifications = Arc::new(Notifications::new());
+        let inner = Arc::new(PermitsInner { connection, renewals, notifications });
         let (registry, listener) = (PoolRegistry::default(), Mutex::default());
         Ok(Self { inner, registry, listener, subscribed: OnceCell::new() })
     }
@@ -206,7 +208,7 @@ impl Permits for RedisPermits {
         let texts: Vec<String> = ids.iter().map(ToString::to_string).collect();
         let gone: HashSet<String> = self
             .inner
-            .connection
+            .renewals
             .script(&EXTEND, &entry.keys, |_, command| {
                 command.arg(NO_ID).arg(micros(ttl)).arg(&created_at);
                 push_args(command, &texts);

@@ -16,7 +16,7 @@ use longshore_core::{Error, Result};
 use rusqlite::Connection;
 
 use crate::error::Translate;
-use crate::writer::{WriteOp, copy_error};
+use crate::writer::WriteOp;
 
 /// A handle of the thread that syncs the log.
 pub(crate) struct WalSyncer {
@@ -61,7 +61,7 @@ fn run(inbox: &mpsc::Receiver<Vec<Box<dyn WriteOp>>>, database: &Path) {
         let all: Vec<_> = std::iter::once(first).chain(inbox.try_iter()).flatten().collect();
         let synced = wal.sync();
         for op in all {
-            op.reply(synced.as_ref().copied().map_err(copy_error));
+            op.reply(synced.as_ref().copied().map_err(Error::copy_for_caller));
         }
     }
 }

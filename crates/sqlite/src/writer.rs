@@ -202,7 +202,7 @@ impl WriterThread {
     fn commit(&mut self, mut requests: Vec<WriteRequest>) {
         if let Err(error) = self.begin() {
             for mut request in requests {
-                request.op.fail(copy_error(&error));
+                request.op.fail(error.copy_for_caller());
                 request.op.reply(Ok(()));
             }
             return;
@@ -247,7 +247,7 @@ impl WriterThread {
                 (Ok(()), Some(_)) if report.commit && request.durability == Durability::Durable => {
                     waiting.push(request.op);
                 }
-                _ => request.op.reply(committed.as_ref().copied().map_err(copy_error)),
+                _ => request.op.reply(committed.as_ref().copied().map_err(Error::copy_for_caller)),
             }
         }
         if let Some(syncer) = self.syncer.as_ref().filter(|_| !waiting.is_empty()) {
@@ -378,17 +378,5 @@ impl SpinWait {
         let quick = began.elapsed() < SPIN_TIME;
         self.misses = if quick { 0 } else { self.misses.saturating_add(1) };
         message
-    }
-}
-
-/// A copy of an error for each caller of a group.
-pub(crate) fn copy_error(error: &Error) -> Error {
-    match error {
-        Error::DiskFull { .. } => Error::DiskFull { source: None },
-        Error::Broken { message, .. } => Error::Broken { message: message.clone(), source: None },
-        Error::Rejected { message, .. } => Error::Rejected { message: message.clone(), source: None },
-        Error::Invalid(message) => Error::Invalid(message.clone()),
-        Error::TimedOut { message, .. } => Error::timed_out(message.clone()),
-        other => Error::Unavailable { message: other.to_string(), source: None },
     }
 }

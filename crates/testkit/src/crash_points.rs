@@ -12,7 +12,7 @@ use longshore_accounts::{
     Usage, UsageBy, UsageFilter,
 };
 use longshore_core::Store;
-use longshore_core::store::ReplyQueues;
+use longshore_core::store::{OpenReplyQueue, ReplyQueues};
 use longshore_core::{KeyName, ProfileName};
 use tokio::sync::Notify;
 
@@ -149,6 +149,9 @@ delegate!(CrashPointLedger: Profiles {
     assign_reply_queue(
         scope: &Scope, tenant: &TenantId, queue: &QueueName, session: Option<SessionId>
     ) -> ();
+    reply_queues(
+        scope: &Scope, tenant: &TenantId, queue: Option<QueueName>
+    ) -> Vec<OpenReplyQueue>;
     send_reply(scope: &Scope, unit: NewUnit) -> Option<SendResult>;
 } PendingRequests {
     change_pending(batch: &BatchId, change: PendingChange) -> Vec<UnitId>;

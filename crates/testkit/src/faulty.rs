@@ -8,7 +8,7 @@ use longshore_core::{Error, Store};
 use crate::delegate::{assert_known, delegate, store_types::*};
 
 /// A fault injected into one call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The call returns a retryable error and does not reach the store.
     FailBefore,

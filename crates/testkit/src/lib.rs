@@ -8,6 +8,7 @@
 //! longshore_testkit::conformance_suite!(make_fixture);
 //! ```
 
+pub mod blocked_runtime;
 #[cfg(feature = "browser")]
 mod browser;
 #[cfg(feature = "servers")]

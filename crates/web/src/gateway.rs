@@ -14,7 +14,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use longshore::TenantId;
 use longshore::accounts::Role;
-use longshore_ai::gateway::{AuthenticatedTenant, Gateway, InferenceBackend, PreAuthenticated};
+use longshore_ai::gateway::{AccessDenied, AuthenticatedTenant, Gateway, InferenceBackend, PreAuthenticated};
 use tracing::Instrument;
 
 use crate::app_state::AppState;
@@ -46,6 +46,10 @@ async fn authenticated(app: Arc<AppState>, request: Request, next: Next) -> Resp
         }
         // The token could not be checked or is at its limits; a retry may succeed.
         Err(problem) if is_temporary(problem.status()) => return problem.into_response(),
+        Err(problem) if problem.status() == StatusCode::FORBIDDEN => {
+            head.extensions.insert(AccessDenied(problem.detail().to_owned()));
+            return next.run(Request::from_parts(head, body)).await;
+        }
         Err(problem) => {
             tracing::debug!(why = problem.detail(), "gateway request not authenticated");
             return next.run(Request::from_parts(head, body)).await;

@@ -15,6 +15,9 @@ use crate::api::dispatch::ScaleRequest;
 use crate::api::permits::{ExtendRequest, PermitRequest, PermitResponse, PermitStatus};
 use crate::api::pools::{PoolSize, PoolView};
 use crate::api::profiles::ProfileView;
+use crate::api::reply_queues::{
+    AcknowledgeRequest, AcknowledgeResponse, OpenReplyQueueRequest, ReplyList, ReplyQueueView,
+};
 use crate::api::submit::{SubmitResponse, UnitRequest};
 use crate::api::tenants::Identity;
 use crate::api::units::UnitView;
@@ -47,6 +50,8 @@ pub(crate) fn all() -> Value {
     let mut read = settings.for_deserialize().into_generator();
     let (w, r) = (&mut written, &mut read);
     let named = [
+        ("Acknowledged", AcknowledgeResponse::json_schema(w)),
+        ("Acknowledgement", AcknowledgeRequest::json_schema(r)),
         ("Batch", BatchView::json_schema(w)),
         ("Budget", BudgetState::json_schema(w)),
         ("Caller", Identity::json_schema(w)),
@@ -54,6 +59,7 @@ pub(crate) fn all() -> Value {
         ("Filled", ChunkResult::json_schema(w)),
         ("NewBatch", BatchRequest::json_schema(r)),
         ("NewPermit", PermitRequest::json_schema(r)),
+        ("NewReplyQueue", OpenReplyQueueRequest::json_schema(r)),
         ("NewUnit", UnitRequest::json_schema(r)),
         ("Opened", OpenBatchResponse::json_schema(w)),
         ("Operated", UnitActionResult::json_schema(w)),
@@ -66,6 +72,8 @@ pub(crate) fn all() -> Value {
         ("Problem", ProblemDetails::json_schema(w)),
         ("Profile", ProfileView::json_schema(w)),
         ("Queue", QueueInfo::json_schema(w)),
+        ("Replies", ReplyList::json_schema(w)),
+        ("ReplyQueue", ReplyQueueView::json_schema(w)),
         ("Scale", ScaleRequest::json_schema(r)),
         ("Schedule", Schedule::json_schema(w)),
         ("ScriptPool", ScriptPool::json_schema(w)),

@@ -1,4 +1,4 @@
-"""A client of `longshore serve`: sends units and waits for them, watches batches, holds permits.
+"""A client of `longshore serve`: sends units and waits for them, watches batches, holds permits, reads replies.
 
     from longshore.client import Client
 
@@ -21,7 +21,7 @@ import urllib.request
 import uuid
 from contextlib import contextmanager
 
-__all__ = ["Client", "PermitLost", "Problem"]
+__all__ = ["Client", "PermitLost", "Problem", "ReplyQueue"]
 
 # Time limit of a request that does not wait for a unit.
 _PATIENCE = 60.0
@@ -148,6 +148,13 @@ class Client:
             except (OSError, Problem):
                 pass  # Its lease ends by itself.
 
+    def open_reply_queue(self, queue=None, *, ttl=None):
+        """Opens a queue for the replies to AI requests, as a `ReplyQueue`. The server closes it after `ttl`
+        seconds without a read; a `with` block closes it at its end."""
+        body = {"queue": queue, "ttl_seconds": ttl}
+        body = {name: value for name, value in body.items() if value is not None}
+        return ReplyQueue(self, self._ask("POST", "/reply-queues", body))
+
     def _ask(self, method, path, body=None, query=None, headers=None, patience=None, limit=None):
         query = {name: value for name, value in (query or {}).items() if value is not None}
         url = self._base + path + ("?" + urllib.parse.urlencode(query) if query else "")
@@ -165,6 +172,46 @@ class Client:
         except urllib.error.HTTPError as error:
             with error:
                 raise Problem(error.code, _read(error)) from None
+
+
+class ReplyQueue:
+    """An open reply queue: `queue` is its name, `address` the field `reply_queue` of requests."""
+
+    def __init__(self, client, opened):
+        self._client = client
+        self.queue, self.address = opened["queue"], opened["reply_queue"]
+        self._path = f"/reply-queues/{_name(self.queue)}"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        try:
+            self.close()
+        except (OSError, Problem):
+            pass  # The server closes it after its TTL.
+
+    def read(self, *, wait=0, limit=100):
+        """Up to `limit` replies and parts of replies, oldest first, each a dict with its `id` and `reply`.
+        Waits up to `wait` seconds for the first one. They are returned again until they are acknowledged."""
+        query = {"wait": math.ceil(wait), "limit": limit}
+        return self._client._ask("GET", f"{self._path}/replies", query=query, patience=wait)["items"]
+
+    def acknowledge(self, *ids):
+        """Acknowledges replies by their ids, and returns how many were waiting for it."""
+        return self._client._ask("POST", f"{self._path}/ack", {"ids": ids})["acknowledged"]
+
+    def replies(self, *, wait=60):
+        """Yields replies and parts of replies, until none arrives for `wait` seconds. Each is acknowledged
+        when the next one is asked for: one that was being processed in a crash is read again."""
+        while found := self.read(wait=wait):
+            for one in found:
+                yield one["reply"]
+                self.acknowledge(one["id"])
+
+    def close(self):
+        """Closes the queue. Replies that are not acknowledged are cancelled."""
+        self._client._ask("POST", f"{self._path}/close")
 
 
 class _Permit:

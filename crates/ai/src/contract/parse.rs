@@ -10,6 +10,7 @@ use super::fields::{Fields, line, nonempty_text, number, text, whole_number};
 use super::metadata::Metadata;
 use super::request::{DEFAULT_TIMEOUT, Delivery, Prompt, ReplyTo, Request};
 use super::version::Version;
+use crate::schema::check_types;
 
 const NAME_RULE: &str = "a name of up to 128 letters, digits, and - _ . :";
 const LINE_RULE: &str = "a text of 1 to 200 characters without control characters";
@@ -41,7 +42,6 @@ fn from_fields(fields: &Fields<'_>) -> Result<Request, ContractError> {
     let defaults = Request::new(request_id, customer, profile, prompt(fields)?);
     let temperature = |v: Value| number(&v, 0.0..=2.0);
     let tokens = |v: Value| whole_number(&v, 1..=u32::MAX);
-    let object = |v: Value| v.is_object().then_some(v);
     Ok(Request {
         version,
         reply_queue,
@@ -52,7 +52,7 @@ fn from_fields(fields: &Fields<'_>) -> Result<Request, ContractError> {
         timeout: timeout(fields)?,
         metadata: metadata(fields)?,
         priority: priority(fields)?,
-        schema: fields.optional("response_schema", "a JSON Schema, as an object", object)?,
+        schema: response_schema(fields)?,
         delivery: delivery(fields)?,
         batch: fields.optional("batch", NAME_RULE, |v| BatchId::new(text(v)?).ok())?,
         ..defaults
@@ -133,6 +133,14 @@ fn priority(fields: &Fields<'_>) -> Result<Priority, ContractError> {
     let level = |v: Value| Priority::new(u8::try_from(whole_number(&v, 1..=9)?).ok()?).ok();
     let given = fields.optional("priority", "a whole number from 1 to 9", level)?;
     Ok(given.unwrap_or(Priority::NORMAL))
+}
+
+fn response_schema(fields: &Fields<'_>) -> Result<Option<Value>, ContractError> {
+    let object = |v: Value| v.is_object().then_some(v);
+    let schema = fields.optional("response_schema", "a JSON Schema, as an object", object)?;
+    let checked = schema.as_ref().map_or(Ok(()), check_types);
+    checked.map_err(|error| ContractError(format!("in `response_schema`, {error}")))?;
+    Ok(schema)
 }
 
 fn delivery(fields: &Fields<'_>) -> Result<Delivery, ContractError> {

@@ -6,7 +6,7 @@ use super::ContractError;
 use super::metadata::Metadata;
 use super::serialize::ReplyJson;
 use super::version::Version;
-use crate::model_api::{Answer, AskError, Code, FinishReason, Retryability};
+use crate::model_api::{Answer, AskError, Code, FinishReason, ProviderErrorId, Retryability};
 
 /// The fields common to all replies of one request.
 #[derive(Debug, Clone, PartialEq)]
@@ -82,6 +82,8 @@ pub struct ReplyFailure {
     pub attempts: u32,
     /// The provider's HTTP status, if there was one.
     pub provider_status: Option<u16>,
+    /// The provider's own type and code of the error, if it sent any.
+    pub provider_error: Option<Box<ProviderErrorId>>,
     /// When a retry may succeed, if known.
     pub retry_after: Option<Duration>,
 }
@@ -113,6 +115,7 @@ impl Reply {
             message: error.message.clone(),
             attempts,
             provider_status: error.provider_status,
+            provider_error: error.provider_error.clone(),
             retry_after: error.retry_after,
         });
         Self { header, seq: None, body }
@@ -199,6 +202,7 @@ impl From<ReplyFailure> for AskError {
         Self {
             retry_after: failure.retry_after,
             provider_status: failure.provider_status,
+            provider_error: failure.provider_error,
             retry: again,
             ..Self::new(failure.code, failure.message)
         }

@@ -8,7 +8,7 @@ use super::ContractError;
 use super::metadata::Metadata;
 use super::reply::{Reply, ReplyBody, ReplyFailure, ReplyHeader, Success};
 use super::version::Version;
-use crate::model_api::{Code, FinishReason};
+use crate::model_api::{Code, FinishReason, ProviderErrorId};
 
 /// A reply's JSON fields.
 #[derive(Serialize, Deserialize)]
@@ -41,6 +41,10 @@ pub(super) struct ReplyJson {
     attempts: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     provider_status: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    provider_error_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    provider_error_code: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     retry_after_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -91,6 +95,8 @@ impl ReplyJson {
             error_message: None,
             attempts: None,
             provider_status: None,
+            provider_error_type: None,
+            provider_error_code: None,
             retry_after_ms: None,
             estimated: false,
             simulated: false,
@@ -120,6 +126,7 @@ impl ReplyJson {
     }
 
     fn with_failure(self, failure: &ReplyFailure) -> Self {
+        let ProviderErrorId { kind, code } = failure.provider_error.as_deref().cloned().unwrap_or_default();
         let millis = |after: Duration| u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
         Self {
             status: Status::Error,
@@ -127,6 +134,8 @@ impl ReplyJson {
             error_message: Some(failure.message.clone()),
             attempts: Some(failure.attempts),
             provider_status: failure.provider_status,
+            provider_error_type: kind,
+            provider_error_code: code,
             retry_after_ms: failure.retry_after.map(millis),
             ..self
         }
@@ -157,6 +166,7 @@ impl ReplyJson {
                 message: required(self.error_message, "error_message")?,
                 attempts: required(self.attempts, "attempts")?,
                 provider_status: self.provider_status,
+                provider_error: provider_error(self.provider_error_type, self.provider_error_code),
                 retry_after: self.retry_after_ms.map(Duration::from_millis),
             }),
             Status::Partial => {
@@ -167,6 +177,11 @@ impl ReplyJson {
         let Self { version, request_id, metadata, seq, .. } = self;
         Ok(Reply { header: ReplyHeader { version, request_id, metadata }, seq, body })
     }
+}
+
+fn provider_error(kind: Option<String>, code: Option<String>) -> Option<Box<ProviderErrorId>> {
+    let is_given = kind.is_some() || code.is_some();
+    is_given.then(|| Box::new(ProviderErrorId { kind, code }))
 }
 
 fn required<T>(field: Option<T>, name: &str) -> Result<T, ContractError> {

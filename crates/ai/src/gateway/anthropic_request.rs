@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::GatewayError;
-use super::fields::{Content, Extras, Fields, short};
+use super::fields::{Content, Extras, Fields, checked_schema, short};
 use super::request::{Delivery, ParsedRequest};
 use crate::chat::{Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::raw_json::RawObject;
@@ -299,7 +299,9 @@ fn schema(config: Option<OutputConfig>, extras: &mut Extras) -> Result<Option<Va
     }
     match config.format {
         None => Ok(None),
-        Some(ResponseFormat { kind, schema: Some(schema) }) if kind == "json_schema" => Ok(Some(schema)),
+        Some(ResponseFormat { kind, schema: Some(schema) }) if kind == "json_schema" => {
+            checked_schema("output_config", schema).map(Some)
+        }
         Some(_) => {
             let message = "output_config.format must be of the type `json_schema`, with a `schema`";
             Err(GatewayError::of("output_config", message))

@@ -55,6 +55,10 @@ impl ApiFormat for Anthropic {
     }
 }
 
+/// Error types that clients of the API know.
+const ERROR_TYPES: [&str; 5] =
+    ["invalid_request_error", "not_found_error", "request_too_large", "rate_limit_error", "overloaded_error"];
+
 /// HTTP status and error type.
 fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str) {
     match kind {
@@ -62,7 +66,9 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str) {
         GatewayErrorKind::Unauthenticated => (StatusCode::UNAUTHORIZED, "authentication_error"),
         GatewayErrorKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"),
         GatewayErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found_error"),
-        GatewayErrorKind::Disabled => (StatusCode::FORBIDDEN, "permission_error"),
+        GatewayErrorKind::Forbidden | GatewayErrorKind::Disabled => {
+            (StatusCode::FORBIDDEN, "permission_error")
+        }
         GatewayErrorKind::RateLimited => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error"),
         GatewayErrorKind::OverBudget => (StatusCode::PAYMENT_REQUIRED, "billing_error"),
         GatewayErrorKind::ProviderAuth | GatewayErrorKind::ProviderFailed => {
@@ -76,6 +82,8 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str) {
 
 fn error_body(error: &GatewayError, request_id: &str) -> Value {
     let (_, kind) = status_of(error.kind);
+    let own = error.provider_error.kind.as_deref().filter(|own| ERROR_TYPES.contains(own));
+    let kind = own.unwrap_or(kind);
     let error = json!({"type": kind, "message": error.message});
     json!({"type": "error", "error": error, "request_id": request_id})
 }

@@ -24,6 +24,11 @@ pub trait Authenticator: Send + Sync + 'static {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthenticatedTenant(pub TenantId);
 
+/// Why the application denies the request of a client that it authenticated. The gateway responds
+/// with it if it is among the request's extensions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessDenied(pub String);
+
 /// Accepts no tokens: the application that mounts the routes authenticates requests and adds a
 /// [`AuthenticatedTenant`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -72,6 +77,9 @@ pub(super) fn authenticate<B>(
 ) -> Result<TenantId, GatewayError> {
     if let Some(AuthenticatedTenant(tenant)) = request.extensions().get() {
         return Ok(tenant.clone());
+    }
+    if let Some(AccessDenied(why)) = request.extensions().get() {
+        return Err(GatewayError::new(GatewayErrorKind::Forbidden, why.as_str()));
     }
     if authenticator.is_open() {
         check_local(request).map_err(|why| GatewayError::new(GatewayErrorKind::Unauthenticated, why))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore::text::truncate_bytes;
 
-use crate::model_api::{AskError, Code, Retryability};
+use crate::model_api::{AskError, Code, ProviderErrorId, Retryability};
 
 /// Longest message. Parsers quote what they could not read.
 const MAX_MESSAGE_BYTES: usize = 1000;
@@ -17,6 +17,11 @@ pub(crate) struct GatewayError {
     /// The request field that caused it.
     pub(super) param: Option<String>,
     pub(super) retry_after: Option<Duration>,
+    /// The provider's own type and code, if the error is its answer to this request.
+    pub(super) provider_error: ProviderErrorId,
+    /// The gateway has retried it already. A client that retried in turn would multiply the attempts
+    /// and the time.
+    pub(super) retried: bool,
 }
 
 /// The kind of an error: what the client can do about it.
@@ -26,6 +31,8 @@ pub(crate) enum GatewayErrorKind {
     InvalidRequest,
     /// The token is missing or not valid.
     Unauthenticated,
+    /// The token may not do this.
+    Forbidden,
     /// The body is too large.
     TooLarge,
     /// There is no such profile.
@@ -49,9 +56,9 @@ pub(crate) enum GatewayErrorKind {
 }
 
 impl GatewayErrorKind {
-    /// Whether the official clients, which retry by themselves, should retry. `None` leaves it to
-    /// them: they do not retry such errors anyway.
-    pub(super) fn may_be_retried(self) -> Option<bool> {
+    /// Whether the official clients, which retry by themselves, should retry an error that the
+    /// gateway did not retry. `None` leaves it to them: they do not retry such errors anyway.
+    fn may_be_retried(self) -> Option<bool> {
         match self {
             Self::RateLimited | Self::ProviderBusy => Some(true),
             Self::OverBudget | Self::ProviderAuth | Self::ProviderFailed | Self::Timeout | Self::Internal => {
@@ -59,6 +66,7 @@ impl GatewayErrorKind {
             }
             Self::InvalidRequest
             | Self::Unauthenticated
+            | Self::Forbidden
             | Self::TooLarge
             | Self::NotFound
             | Self::Disabled => None,
@@ -69,7 +77,18 @@ impl GatewayErrorKind {
 impl GatewayError {
     pub(super) fn new(kind: GatewayErrorKind, message: impl Into<String>) -> Self {
         let message = truncate_bytes(&message.into(), MAX_MESSAGE_BYTES);
-        Self { kind, message, param: None, retry_after: None }
+        let provider_error = ProviderErrorId::default();
+        Self { kind, message, param: None, retry_after: None, provider_error, retried: false }
+    }
+
+    /// The error of a question after this many attempts.
+    pub(super) fn after(attempts: u32, error: AskError) -> Self {
+        Self { retried: attempts > 1, ..Self::from(error) }
+    }
+
+    /// Whether the official clients should retry.
+    pub(super) fn may_be_retried(&self) -> Option<bool> {
+        self.kind.may_be_retried().map(|may| may && !self.retried)
     }
 
     /// An invalid field.
@@ -82,7 +101,7 @@ impl GatewayError {
 impl From<AskError> for GatewayError {
     fn from(error: AskError) -> Self {
         let kind = match error.code {
-            Code::InvalidRequest => GatewayErrorKind::InvalidRequest,
+            Code::InvalidRequest | Code::DuplicateRequest => GatewayErrorKind::InvalidRequest,
             Code::ProfileNotFound => GatewayErrorKind::NotFound,
             Code::ProfileDisabled => GatewayErrorKind::Disabled,
             Code::RateLimited => GatewayErrorKind::RateLimited,
@@ -96,6 +115,11 @@ impl From<AskError> for GatewayError {
             Code::Internal => GatewayErrorKind::Internal,
         };
         let param = (kind == GatewayErrorKind::NotFound).then(|| "model".to_owned());
-        Self { kind, message: error.message, param, retry_after: error.retry_after }
+        // Of a rejected key and of spent credit, the provider speaks of its own customer, not of the
+        // gateway's client.
+        let is_own = matches!(kind, GatewayErrorKind::ProviderAuth | GatewayErrorKind::OverBudget);
+        let provider_error = error.provider_error.filter(|_| !is_own).map(|id| *id).unwrap_or_default();
+        let retry_after = error.retry_after;
+        Self { kind, message: error.message, param, retry_after, provider_error, retried: false }
     }
 }

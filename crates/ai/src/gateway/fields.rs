@@ -4,10 +4,12 @@ use std::borrow::Cow;
 
 use axum::body::Bytes;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::error::{GatewayError, GatewayErrorKind};
 use crate::raw_json::RawObject;
+use crate::schema::check_types;
 
 /// The fields that were not taken yet.
 pub(super) struct Fields<'a>(Vec<(Cow<'a, str>, &'a str)>);
@@ -162,6 +164,14 @@ impl<P> Content<P> {
         } else {
             serde_json::from_str(raw.get()).map(Self::Text)
         }
+    }
+}
+
+/// A schema that names no unknown type.
+pub(super) fn checked_schema(param: &str, schema: Value) -> Result<Value, GatewayError> {
+    match check_types(&schema) {
+        Ok(()) => Ok(schema),
+        Err(error) => Err(GatewayError::of(param, format!("the schema is invalid: {error}"))),
     }
 }
 

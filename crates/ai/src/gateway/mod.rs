@@ -30,7 +30,7 @@ use crate::inference::{InferenceOutcome, InferenceRequest};
 use crate::model_api::AskError;
 use crate::profile::ProviderName;
 
-pub use self::auth::{AuthenticatedTenant, Authenticator, PreAuthenticated, SingleTenant};
+pub use self::auth::{AccessDenied, AuthenticatedTenant, Authenticator, PreAuthenticated, SingleTenant};
 pub use self::request::MAX_BODY_BYTES;
 pub use self::server::{Gateway, pause_after_accept_error};
 
@@ -60,6 +60,11 @@ pub trait InferenceBackend: Send + Sync + 'static {
         request: &InferenceRequest,
         pieces: Option<&mpsc::Sender<AnswerPiece>>,
     ) -> InferenceOutcome;
+
+    /// The used share of a tenant's monthly budget, once it is above the budget's `warn_at`.
+    fn budget_used(&self, _tenant: &TenantId) -> Option<f64> {
+        None
+    }
 
     /// Records calls. Does not wait, so that the task cannot be dropped between an answer and its
     /// record.

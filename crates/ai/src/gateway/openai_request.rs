@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::GatewayError;
-use super::fields::{Content, Extras, Fields, StringOrList, short};
+use super::fields::{Content, Extras, Fields, StringOrList, checked_schema, short};
 use super::request::{Delivery, ParsedRequest};
 use crate::chat::{Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::raw_json::RawObject;
@@ -381,7 +381,7 @@ fn schema(format: Option<ResponseFormat>) -> Result<Option<Value>, GatewayError>
     match (&*format.kind, format.json_schema.and_then(|named| named.schema)) {
         ("text", _) => Ok(None),
         ("json_object", _) => Ok(Some(json!({"type": "object"}))),
-        ("json_schema", Some(schema)) => Ok(Some(schema)),
+        ("json_schema", Some(schema)) => checked_schema("response_format", schema).map(Some),
         ("json_schema", None) => {
             Err(GatewayError::of("response_format", "`response_format` lacks `json_schema.schema`"))
         }

@@ -64,6 +64,7 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str, Option<&'stat
     match kind {
         GatewayErrorKind::InvalidRequest => (StatusCode::BAD_REQUEST, INVALID, None),
         GatewayErrorKind::Unauthenticated => (StatusCode::UNAUTHORIZED, INVALID, Some("invalid_api_key")),
+        GatewayErrorKind::Forbidden => (StatusCode::FORBIDDEN, INVALID, Some("insufficient_permissions")),
         GatewayErrorKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, Some("request_too_large")),
         GatewayErrorKind::NotFound => (StatusCode::NOT_FOUND, INVALID, Some("model_not_found")),
         GatewayErrorKind::Disabled => (StatusCode::FORBIDDEN, INVALID, Some("profile_disabled")),
@@ -83,7 +84,9 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str, Option<&'stat
 
 fn error_body(error: &GatewayError) -> Value {
     let (_, kind, code) = status_of(error.kind);
-    let GatewayError { message, param, .. } = error;
+    let GatewayError { message, param, provider_error, .. } = error;
+    let kind = provider_error.kind.as_deref().unwrap_or(kind);
+    let code = provider_error.code.as_deref().or(code);
     json!({"error": {"message": message, "type": kind, "param": param, "code": code}})
 }
 

@@ -1,8 +1,8 @@
 //! From an answer or an error to the HTTP response, complete or streamed.
 //!
 //! A streamed question runs in its own task, so that a stalled client does not hold the provider
-//! past the question's deadline. Both end when the response is dropped, because the client
-//! disconnected.
+//! past the question's deadline. When the client disconnects, the response is dropped: a question
+//! that streams is ended and booked by what arrived, and any other is aborted.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,6 +13,8 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use futures_util::stream;
+use longshore::TenantId;
+use longshore::accounts::CallRecord;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -26,6 +28,7 @@ use super::server::GatewayState;
 use crate::chat::{AnswerPiece, ToolCall};
 use crate::inference::InferenceRequest;
 use crate::model_api::{Answer, AskError, Code};
+use crate::pricing::Cost;
 use crate::profile::ProviderName;
 use crate::raw_json::RawObject;
 
@@ -100,19 +103,28 @@ pub(super) async fn answer(
     prepared: PreparedRequest,
 ) -> Result<Response, GatewayError> {
     let PreparedRequest { request, meta, delivery } = prepared;
+    let tenant = request.tenant.clone();
     if delivery == Delivery::Complete {
         let mut outcome = state.backend.ask(&request, None).await;
-        state.backend.record(std::mem::take(&mut outcome.records));
-        let answer = outcome.result?;
-        return Ok(json_response(match answer.raw {
-            Some(raw) => Body::from(*raw),
-            None => format.encode(&meta, &answer).into(),
-        }));
+        let records = std::mem::take(&mut outcome.records);
+        let usage = UsageHeaders::new(&records, outcome.cost_picos);
+        state.backend.record(records);
+        let attempts = outcome.attempts;
+        let mut response = match outcome.into_valid() {
+            Ok(answer) => json_response(match answer.raw {
+                Some(raw) => Body::from(*raw),
+                None => format.encode(&meta, &answer).into(),
+            }),
+            Err(error) => error_response(format, &meta.id, &GatewayError::after(attempts, error)),
+        };
+        usage.set(response.headers_mut());
+        set_budget_header(state, &tenant, response.headers_mut());
+        return Ok(response);
     }
     let mut answers = AnswerStream::begin(Arc::clone(&state.backend), request);
     // Before the first event is sent, an error can still be reported by the status.
     let first = match answers.next().await {
-        AnswerEvent::End(Err(error)) => return Err(error.into()),
+        AnswerEvent::End(Err(error)) => return Err(error),
         first => first,
     };
     let encoder = StreamEncoder::new(format.events(delivery), meta);
@@ -120,7 +132,17 @@ pub(super) async fn answer(
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    set_budget_header(state, &tenant, headers);
     Ok(response)
+}
+
+/// Sets the header that tells a client how much of its monthly budget is used, from the budget's
+/// `warn_at` on.
+fn set_budget_header(state: &GatewayState, tenant: &TenantId, headers: &mut HeaderMap) {
+    let used = state.backend.budget_used(tenant).map(|used| format!("{used:.3}"));
+    if let Some(used) = used.and_then(|used| HeaderValue::from_str(&used).ok()) {
+        headers.insert("x-longshore-budget-used", used);
+    }
 }
 
 /// A successful response with JSON.
@@ -164,9 +186,47 @@ fn set_retry_headers(error: &GatewayError, headers: &mut HeaderMap) {
             headers.insert("retry-after-ms", millis.into());
         }
     }
-    if let Some(may) = error.kind.may_be_retried() {
+    if let Some(may) = error.may_be_retried() {
         let may = if may { "true" } else { "false" };
         headers.insert("x-should-retry", HeaderValue::from_static(may));
+    }
+}
+
+/// What a request used and cost, over all its calls: of fallback profiles, and of a correction.
+struct UsageHeaders {
+    calls: usize,
+    tokens_in: u64,
+    tokens_out: u64,
+    estimated: bool,
+    cost_picos: i64,
+}
+
+impl UsageHeaders {
+    fn new(records: &[CallRecord], cost_picos: i64) -> Self {
+        let ends = || records.iter().filter_map(|record| record.end.as_ref());
+        Self {
+            calls: ends().filter(|end| end.attempts > 0).count(),
+            tokens_in: ends().map(|end| end.tokens_in).fold(0, u64::saturating_add),
+            tokens_out: ends().map(|end| end.tokens_out).fold(0, u64::saturating_add),
+            estimated: ends().any(|end| end.estimated),
+            cost_picos,
+        }
+    }
+
+    /// Sets the headers, unless no provider was asked.
+    fn set(&self, headers: &mut HeaderMap) {
+        if self.calls == 0 {
+            return;
+        }
+        headers.insert("x-longshore-calls", self.calls.into());
+        headers.insert("x-longshore-tokens-in", self.tokens_in.into());
+        headers.insert("x-longshore-tokens-out", self.tokens_out.into());
+        if let Ok(cost) = HeaderValue::from_str(&Cost(self.cost_picos).plain()) {
+            headers.insert("x-longshore-cost-usd", cost);
+        }
+        if self.estimated {
+            headers.insert("x-longshore-estimated", HeaderValue::from_static("true"));
+        }
     }
 }
 
@@ -179,12 +239,17 @@ const MAX_CHUNK_BYTES: usize = 16 * 1024;
 /// How long after its deadline a question that has not ended is aborted.
 const DEADLINE_GRACE: Duration = Duration::from_secs(2);
 
+/// How long after its client disconnected a question that has not ended is aborted.
+const DISCONNECT_GRACE: Duration = Duration::from_secs(1);
+
 /// A question that is being answered.
 struct AnswerStream {
     pieces: mpsc::Receiver<AnswerPiece>,
-    /// One task; aborted when this is dropped.
-    asking: JoinSet<Result<Answer, AskError>>,
-    end: Option<Result<Answer, AskError>>,
+    /// One task. When this is dropped, it is aborted, or ends by itself if the answer has begun.
+    asking: JoinSet<Result<Answer, GatewayError>>,
+    /// Part of the answer arrived.
+    begun: bool,
+    end: Option<Result<Answer, GatewayError>>,
 }
 
 /// The next event of an answer.
@@ -192,7 +257,7 @@ enum AnswerEvent {
     /// More of the answer.
     Piece(AnswerPiece),
     /// The end of the answer, or the error.
-    End(Result<Answer, AskError>),
+    End(Result<Answer, GatewayError>),
 }
 
 impl AnswerStream {
@@ -201,7 +266,7 @@ impl AnswerStream {
         let (sender, pieces) = mpsc::channel(CHANNEL_CAPACITY);
         let mut asking = JoinSet::new();
         asking.spawn(ask(backend, request, sender).in_current_span());
-        Self { pieces, asking, end: None }
+        Self { pieces, asking, begun: false, end: None }
     }
 
     /// Waits for the next event.
@@ -212,6 +277,7 @@ impl AnswerStream {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AnswerEvent> {
         if self.end.is_none() {
             if let Poll::Ready(Some(piece)) = self.pieces.poll_recv(cx) {
+                self.begun = true;
                 return Poll::Ready(AnswerEvent::Piece(piece));
             }
             let over = std::task::ready!(self.asking.poll_join_next(cx));
@@ -225,22 +291,38 @@ impl AnswerStream {
     }
 }
 
-fn lost() -> Result<Answer, AskError> {
-    Err(AskError::new(Code::Internal, "the task that asked the question panicked"))
+impl Drop for AnswerStream {
+    fn drop(&mut self) {
+        if self.begun {
+            self.asking.detach_all();
+        }
+    }
+}
+
+fn lost() -> Result<Answer, GatewayError> {
+    Err(AskError::new(Code::Internal, "the task that asked the question panicked").into())
 }
 
 async fn ask(
     backend: Arc<dyn InferenceBackend>,
     request: InferenceRequest,
     pieces: mpsc::Sender<AnswerPiece>,
-) -> Result<Answer, AskError> {
+) -> Result<Answer, GatewayError> {
     let until = request.question.until + DEADLINE_GRACE;
-    let outcome = timeout_at(until, backend.ask(&request, Some(&pieces))).await;
+    let disconnected = async {
+        pieces.closed().await;
+        tokio::time::sleep(DISCONNECT_GRACE).await;
+    };
+    let outcome = tokio::select! {
+        biased;
+        outcome = timeout_at(until, backend.ask(&request, Some(&pieces))) => outcome,
+        () = disconnected => return lost(),
+    };
     let outcome = outcome.map_err(|_| {
         AskError::new(Code::Timeout, "the client did not read the answer before the deadline")
     })?;
     backend.record(outcome.records);
-    outcome.result
+    outcome.result.map_err(|error| GatewayError::after(outcome.attempts, error))
 }
 
 /// Encodes an answer as a stream. Knows what was sent; the API format knows the events.
@@ -349,7 +431,7 @@ impl EventStream {
                 }
                 AnswerEvent::End(Err(error)) => {
                     let StreamEncoder { events, meta, .. } = &mut self.encoder;
-                    events.fail(meta, &GatewayError::from(error), &mut out);
+                    events.fail(meta, &error, &mut out);
                     return Poll::Ready((out.into(), true));
                 }
             }

@@ -1,11 +1,14 @@
 //! HTTP client for providers: pooled connections, answers of bounded size, and errors that say
 //! whether the request may have reached the server.
 //!
-//! Follows no redirects, because they would carry the key to another host. Knows no provider and
-//! has no timeout: the caller has a deadline and drops the future when it has passed.
+//! Follows no redirects, because they would carry the key to another host. Knows no provider. Its
+//! only timeouts are for connecting and for a body that stops arriving: the caller has a deadline
+//! and drops the future when it has passed.
 
 mod connect;
+mod options;
 mod rate_limit_headers;
+mod tls_error;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -19,10 +22,13 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::timeout;
 
 use connect::Connector;
+pub use options::{HttpOptions, HttpOptionsError};
 pub use rate_limit_headers::retry_after;
 pub(crate) use rate_limit_headers::{duration, headroom};
+pub use tls_error::tls_error;
 
 use crate::model_api::SentFlag;
 
@@ -34,7 +40,8 @@ pub(crate) const MAX_ERROR_BYTES: usize = 64 << 10;
 /// seldom written to a connection that is being closed.
 const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One HTTP client for all providers of a process. Clones share its connections.
+/// An HTTP client for all providers of a process, apart from those with a proxy or certificates of
+/// their own. Clones share its connections.
 #[derive(Clone)]
 pub struct Http {
     client: Client<Connector, FlaggedBody>,
@@ -49,14 +56,21 @@ pub(crate) enum HttpError {
     NotSent(String),
     /// The request was sent, and the response did not arrive, or not completely.
     Lost(String),
+    /// The request was sent, and nothing arrived for this long.
+    Stalled(Duration),
     /// The response is larger than this many bytes.
     TooLarge(usize),
 }
 
 impl Http {
-    /// A client that trusts the machine's certificate authorities.
+    /// A client that connects directly and trusts the machine's certificate authorities.
     pub fn new() -> Self {
-        let (connector, no_roots) = connect::connector();
+        Self::with(&HttpOptions::default())
+    }
+
+    /// A client with a proxy or with certificate authorities of its own.
+    pub fn with(options: &HttpOptions) -> Self {
+        let (connector, no_roots) = connect::connector(options);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE_TIMEOUT)
@@ -81,7 +95,8 @@ impl Http {
         let request = request.map(|body| FlaggedBody { body, sent: sent.share() });
         let answer = self.client.request(request).await.map_err(|error| request_error(&error))?;
         let (head, body) = answer.into_parts();
-        Ok(HttpResponse { status: head.status, headers: head.headers, body, read: 0 })
+        let (status, headers) = (head.status, head.headers);
+        Ok(HttpResponse { status, headers, body, read: 0, idle_timeout: None })
     }
 }
 
@@ -130,6 +145,8 @@ pub(crate) struct HttpResponse {
     pub(crate) headers: HeaderMap,
     body: Incoming,
     read: usize,
+    /// Longest pause between two parts of the body.
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 impl HttpResponse {
@@ -162,8 +179,7 @@ impl HttpResponse {
 
     /// The next part of the body; `None` at its end.
     pub(crate) async fn chunk(&mut self, max: usize) -> Result<Option<Bytes>, HttpError> {
-        while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| HttpError::Lost(with_causes(&error)))?;
+        while let Some(frame) = self.frame().await? {
             let Ok(bytes) = frame.into_data() else { continue };
             self.read += bytes.len();
             if self.read > max {
@@ -172,6 +188,14 @@ impl HttpResponse {
             return Ok(Some(bytes));
         }
         Ok(None)
+    }
+
+    async fn frame(&mut self) -> Result<Option<Frame<Bytes>>, HttpError> {
+        let frame = match self.idle_timeout {
+            Some(limit) => timeout(limit, self.body.frame()).await.map_err(|_| HttpError::Stalled(limit))?,
+            None => self.body.frame().await,
+        };
+        frame.transpose().map_err(|error| HttpError::Lost(with_causes(&error)))
     }
 }
 
@@ -184,8 +208,11 @@ fn request_error(error: &legacy::Error) -> HttpError {
     HttpError::Lost(with_causes(error))
 }
 
-/// An error with its causes. None of them quotes the request.
-fn with_causes(error: &dyn Error) -> String {
+/// An error with its causes; a TLS error in words. None of them quotes the request.
+fn with_causes(error: &(dyn Error + 'static)) -> String {
+    if let Some(words) = tls_error(error) {
+        return words;
+    }
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

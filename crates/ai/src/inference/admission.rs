@@ -44,6 +44,8 @@ pub(super) enum AdmissionError {
     Duplicate(Box<Call>),
     /// The provider is unavailable, a limit does not admit it in time, or its budget is used up.
     Rejected(AskError),
+    /// Its budget is not used up, but the rest of it is reserved by other calls in flight.
+    Reserved(AskError),
 }
 
 impl From<AskError> for AdmissionError {

@@ -114,6 +114,10 @@ impl Inference {
         match self.inner.admit_call(&call).await {
             Ok(()) => Ok(call),
             Err(AdmissionError::Rejected(error)) => Err(refused(error)),
+            // Other questions of a provider's batch reserve for hours: there is nothing to wait for.
+            Err(AdmissionError::Reserved(error)) => {
+                Err(refused(AskError::new(Code::OverBudget, error.message)))
+            }
             Err(AdmissionError::Duplicate(other)) => {
                 Err(Box::new(InferenceOutcome { duplicate: Some(other), ..InferenceOutcome::default() }))
             }

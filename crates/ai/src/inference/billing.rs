@@ -161,18 +161,48 @@ impl CallBound<'_> {
     }
 }
 
+/// What counts for a call that was dropped after it was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LostUsage {
+    tokens_in: u64,
+    tokens_out: u64,
+    cost_picos: i64,
+}
+
+impl CallBound<'_> {
+    /// What counts if the call is dropped before an answer arrives. Where the bound is a promise, and
+    /// for an answer that is not streamed and goes on without its caller, all that it reserved. A
+    /// provider stops a stream when its connection is closed: then the question counts.
+    pub(super) fn lost_usage(&self, streams: bool, estimate: impl FnOnce() -> u64) -> LostUsage {
+        let Self { tokens_in, tokens_out, cost_picos, .. } = *self;
+        if self.metered || !streams {
+            return LostUsage { tokens_in, tokens_out, cost_picos };
+        }
+        let question = Answer { tokens_in: estimate(), ..Answer::default() };
+        let cost_picos = self.prices.cost(&question, self.at, PriceMode::Direct).0;
+        LostUsage { tokens_in: question.tokens_in, tokens_out: 0, cost_picos }
+    }
+}
+
 /// An admitted call. Dropped without an end, it is recorded as "maybe billed" if its question was
 /// sent, or else at zero.
 pub(super) struct OpenCall<'d> {
     inner: &'d Inner,
     call: Option<NewCall>,
+    /// The tokens and the cost that count if it is dropped; without it, all that it reserved.
+    lost_usage: Option<LostUsage>,
     /// The question's flag, once its attempts have begun.
     sent: Option<SentFlag>,
 }
 
 impl<'d> OpenCall<'d> {
     pub(super) fn new(inner: &'d Inner, call: NewCall) -> Self {
-        Self { inner, call: Some(call), sent: None }
+        Self { inner, call: Some(call), lost_usage: None, sent: None }
+    }
+
+    /// Sets what counts if the call is dropped.
+    pub(super) fn set_lost_usage(&mut self, usage: LostUsage) {
+        self.lost_usage = Some(usage);
     }
 
     /// Begins the attempts to send a question.
@@ -200,8 +230,13 @@ impl Drop for OpenCall<'_> {
         let code = Some("ABANDONED".to_owned());
         let sent = self.sent.as_ref().is_some_and(SentFlag::is_set);
         let mut end = CallEnd { code, attempts: u32::from(sent), ..call.lost_end() };
-        if !sent {
+        if sent {
+            if let Some(LostUsage { tokens_in, tokens_out, cost_picos }) = self.lost_usage {
+                end = CallEnd { tokens_in, tokens_out, cost_picos, ..end };
+            }
+        } else {
             (end.status, end.tokens_in, end.cost_picos) = (CallStatus::Error, 0, 0);
+            end.estimated = false;
         }
         if self.sent.is_some() {
             log_end(&call, &end);

@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -17,8 +18,9 @@ use tracing::{Instrument, Span};
 
 use super::admission::{AdmissionError, AdmissionGuard};
 use super::profile_cache::{ResolvedProfile, ledger_error};
+use super::prompt_quotes::remove_quotes;
 use super::retry_loop::RetryLoop;
-use super::{Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocument, TENANT_SETTINGS};
+use super::{Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocument};
 use crate::chat::AnswerPiece;
 use crate::gateway::{InferenceBackend, ProfileSettings};
 use crate::model_api::{Answer, AskError, Code, Question, Retryability};
@@ -52,6 +54,22 @@ impl Inference {
         request: &InferenceRequest,
         pieces: Option<&mpsc::Sender<AnswerPiece>>,
     ) -> InferenceOutcome {
+        if self.inner.is_separate.get().is_none() {
+            return self.ask_profiles(first, name, request, pieces).await;
+        }
+        let request = InferenceRequest { session: None, ..request.clone() };
+        let mut outcome = Box::pin(self.ask_profiles(first, name, &request, pieces)).await;
+        self.record_calls(std::mem::take(&mut outcome.records)).await;
+        outcome
+    }
+
+    async fn ask_profiles(
+        &self,
+        first: Result<Arc<ResolvedProfile>, AskError>,
+        name: Option<&ProfileName>,
+        request: &InferenceRequest,
+        pieces: Option<&mpsc::Sender<AnswerPiece>>,
+    ) -> InferenceOutcome {
         // If the caller leaves during a later call, the calls that ended are recorded all the same.
         let record = |outcome: InferenceOutcome| self.record(outcome.records);
         let mut outcome = guard(InferenceOutcome::default(), record);
@@ -67,6 +85,8 @@ impl Inference {
         let has_fallback = !fallbacks.is_empty();
         ProfileCall { inner, entry: &first, request, has_fallback }.make(pieces, &mut outcome).await;
         if has_fallback && !outcome.is_final() {
+            // Their reservations are free for the fallbacks.
+            self.record(outcome.records.clone());
             // Boxed: fallbacks are rare, and every call's future would carry the space.
             Box::pin(self.ask_others(fallbacks, request, pieces, &mut outcome)).await;
         }
@@ -164,26 +184,29 @@ impl ProfileCall<'_> {
         let tokens = self.expected_tokens(&question);
         // Once a question was sent, the unit keeps its slot: a requeued unit would ask again.
         let run = self.request.run.as_ref().filter(|_| !outcome.sent);
-        let admitting = pin!(self.admit(&question, tokens, &bound, run));
+        let admitting = pin!(self.admit_in_turn(&question, tokens, &bound, run));
         let admitted = timeout_at(question.until + ADMISSION_GRACE, admitting).await;
         let admission = match admitted.unwrap_or_else(|_| Err(ledger_timeout().into())) {
             Ok(admission) => admission,
             Err(AdmissionError::Yielded) => return outcome.yields = true,
             Err(AdmissionError::Duplicate(other)) => {
                 let message = "the same request was asked before";
-                outcome.result = Err(AskError::new(Code::InvalidRequest, message));
+                outcome.result = Err(AskError::new(Code::DuplicateRequest, message));
                 return outcome.duplicate = Some(other);
             }
-            Err(AdmissionError::Rejected(error)) => {
+            Err(AdmissionError::Rejected(error) | AdmissionError::Reserved(error)) => {
                 return self.reject(&question, error, started, outcome);
             }
         };
         let AdmissionGuard { _concurrency, reservation, charges, mut permit, in_flight, mut call } =
             admission;
+        let streams = pieces.is_some();
+        call.set_lost_usage(bound.lost_usage(streams, || self.entry.provider.estimate(&question)));
         call.begin(&question);
         let mut attempts_loop = RetryLoop::new(&self, pieces, tokens, charges, in_flight);
         let span = self.span(&question);
         let result = attempts_loop.run(&question).instrument(span.clone()).await;
+        let result = result.map_err(|error| self.inner.without_quotes(error, &question));
         record_result(&span, &result);
         if let Some(permit) = &mut permit {
             permit.set_outcome(pool_feedback(&result));
@@ -252,6 +275,16 @@ fn ledger_timeout() -> AskError {
     AskError { retry: Retryability::NotSent, ..AskError::new(Code::Internal, message) }
 }
 
+impl Inner {
+    /// The error without quotes of the question, unless they are allowed.
+    fn without_quotes(&self, error: AskError, question: &Question) -> AskError {
+        if self.quotes_prompts.load(Ordering::Relaxed) {
+            return error;
+        }
+        AskError { message: remove_quotes(&error.message, question), ..error }
+    }
+}
+
 /// What an adaptive pool learns from the result.
 fn pool_feedback(result: &Result<Answer, AskError>) -> CallOutcome {
     match result {
@@ -315,6 +348,10 @@ impl InferenceBackend for Inference {
         Inference::ask(self, request, pieces).await
     }
 
+    fn budget_used(&self, tenant: &TenantId) -> Option<f64> {
+        self.inner.warnings.share(tenant)
+    }
+
     fn record(&self, records: Vec<CallRecord>) {
         records.into_iter().for_each(|record| self.inner.journal.append(record));
     }
@@ -329,7 +366,7 @@ impl InferenceBackend for Inference {
             let is_one =
                 |record: &ProfileRecord| !record.suspended && !ProfileDocument::is_template(&record.body);
             let usable = page.items.into_iter().filter(is_one);
-            names.extend(usable.map(|record| record.name).filter(|name| name.as_str() != TENANT_SETTINGS));
+            names.extend(usable.map(|record| record.name).filter(|name| !name.as_str().starts_with('.')));
             after = page.next;
             if after.is_none() {
                 return Ok(names);

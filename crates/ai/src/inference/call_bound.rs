@@ -8,6 +8,7 @@ use super::Inner;
 use super::profile_cache::{ResolvedProfile, TenantContext};
 use crate::model_api::{AskError, Code, Question};
 use crate::pricing::{PriceMode, Prices};
+use crate::profile::ANY_MODEL;
 
 /// The most that a call may use and cost: reserved before it is sent.
 #[derive(Clone, Copy)]
@@ -59,9 +60,14 @@ impl ResolvedProfile {
     pub(super) fn require_model(&self, model: Option<&str>) -> Result<&Prices, AskError> {
         let model = self.profile.asked_model(model);
         self.profile.prices_of(model).ok_or_else(|| {
-            let offered = self.profile.offered_models().map(|model| format!("`{model}`"));
-            let offered = offered.collect::<Vec<_>>().join(", ");
-            let message = format!("profile `{}` does not offer model `{model}`, only {offered}", self.name);
+            let name = &self.name;
+            let message = if self.profile.models.contains_key(ANY_MODEL) {
+                format!("no price is known of model `{model}`, which profile `{name}` would ask by its `*`")
+            } else {
+                let offered = self.profile.offered_models().map(|model| format!("`{model}`"));
+                let offered = offered.collect::<Vec<_>>().join(", ");
+                format!("profile `{name}` does not offer model `{model}`, only {offered}")
+            };
             AskError::new(Code::InvalidRequest, message)
         })
     }
@@ -83,7 +89,7 @@ fn require_priced(
     prices: &Prices,
 ) -> Result<(), AskError> {
     let profile = &entry.profile;
-    if owner.has_cost_budget && profile.is_billed() && *prices == Prices::default() {
+    if owner.has_cost_budget && profile.is_billed() && !prices.is_stated() {
         let message = format!("profile `{}` has no prices, which a budget in dollars needs", entry.name);
         return Err(AskError::new(Code::ProfileDisabled, message));
     }

@@ -12,6 +12,7 @@ use foldhash::HashMap;
 use longshore::CallId;
 use longshore::accounts::{CallRecord, Calls};
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::billing::recordable;
 
@@ -121,6 +122,11 @@ impl Journal {
                 Err(_) => max = calls / 2,
             }
         }
+    }
+
+    /// Waits for a write from now on, which may release reservations.
+    pub(super) fn next_write(&self) -> Notified<'_> {
+        self.written.notified()
     }
 
     /// Waits until all buffered records are written.

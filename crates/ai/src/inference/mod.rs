@@ -11,23 +11,26 @@ mod batch_api;
 mod billing;
 mod call;
 mod call_bound;
+mod health;
 mod journal;
 mod profile_cache;
 mod profile_document;
 mod profile_resolution;
+mod prompt_quotes;
 mod repair;
 mod retry_loop;
 mod session_heartbeat;
 mod upstream_health;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use longshore::accounts::{Call, CallRecord, Ledger};
 use longshore::store::Topic;
 use longshore::{
-    BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock, TenantId,
-    UnitId, Verdict,
+    AlertSink, BatchId, Clock, Context, PoolRegistry, ProfileName, Scope, SessionId, Store, SystemClock,
+    TenantId, UnitId, Verdict,
 };
 use tokio::time::Instant;
 
@@ -39,10 +42,11 @@ use self::session_heartbeat::SessionHeartbeat;
 use crate::http::Http;
 use crate::model_api::{Answer, AskError, BillingStatus, Code, Provider, Question, Retryability};
 use crate::profile::Profile;
-use crate::resilience::{CallRetryPolicy, Limiter};
+use crate::resilience::Limiter;
 use crate::vault::Vault;
 
 pub use self::batch_api::BatchProfile;
+pub use self::health::HealthCheck;
 pub use self::profile_document::{ProfileDocument, TENANT_SETTINGS, TenantSettings};
 pub use self::profile_resolution::ProfileDocumentError;
 
@@ -64,13 +68,16 @@ struct Inner {
     profile_cache: ProfileCache,
     limiter: Limiter,
     journal: Journal,
-    retry_policy: CallRetryPolicy,
     clock: Arc<dyn Clock>,
     label: String,
     heartbeat: SessionHeartbeat,
     warnings: BudgetWarnings,
     rejections: RejectionRecords,
     pools: OnceLock<PoolRegistry>,
+    /// Whether error messages may quote prompts.
+    quotes_prompts: AtomicBool,
+    /// The ledger belongs to another store than the units that ask.
+    is_separate: OnceLock<()>,
 }
 
 impl Inference {
@@ -80,19 +87,20 @@ impl Inference {
         let profile_cache = ProfileCache::new(Arc::clone(&ledger), vault, http);
         let limiter = Limiter::new(Arc::clone(&ledger) as _);
         let journal = Journal::new(Arc::clone(&ledger) as _);
-        let (retry_policy, clock) = (CallRetryPolicy::default(), Arc::new(SystemClock));
+        let clock = Arc::new(SystemClock);
         let inner = Inner {
             ledger,
             profile_cache,
             limiter,
             journal,
-            retry_policy,
             clock,
             label,
             heartbeat: SessionHeartbeat::default(),
             warnings: BudgetWarnings::default(),
             rejections: RejectionRecords::default(),
             pools: OnceLock::new(),
+            quotes_prompts: AtomicBool::new(false),
+            is_separate: OnceLock::new(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -105,9 +113,43 @@ impl Inference {
         self
     }
 
+    /// Sets the receiver of alerts: of budgets that are nearly used up. [`Inference::run_alerts`]
+    /// delivers them. Without a receiver they are logged.
+    #[must_use]
+    pub fn with_alert_sink(self, sink: Arc<dyn AlertSink>) -> Self {
+        self.inner.warnings.set_sink(sink);
+        self
+    }
+
+    /// Delivers alerts, until dropped.
+    pub async fn run_alerts(&self) {
+        self.inner.warnings.run().await;
+    }
+
+    /// Delivers the alerts that wait.
+    pub async fn flush_alerts(&self) {
+        self.inner.warnings.deliver().await;
+    }
+
+    /// Allows or forbids error messages that quote prompts; by default they are forbidden.
+    #[must_use]
+    pub fn with_prompt_quotes(self, allowed: bool) -> Self {
+        self.inner.quotes_prompts.store(allowed, Ordering::Relaxed);
+        self
+    }
+
     /// The bounded pools that profiles may name.
     pub fn pools(&self) -> PoolRegistry {
         self.inner.pools.get().cloned().unwrap_or_default()
+    }
+
+    /// Declares that the ledger belongs to another store than the units that ask. Then a call's
+    /// record is journalled, since it cannot be written with the end of its unit, and the call
+    /// belongs to the session of [`Inference::run_heartbeat`].
+    #[must_use]
+    pub fn with_separate_ledger(self) -> Self {
+        self.inner.is_separate.get_or_init(|| ());
+        self
     }
 
     /// Clears cached profiles and keys; the next use reads them again.
@@ -163,17 +205,6 @@ impl Inference {
         Ok(self.inner.profile_cache.find(tenant, name).await?.profile.clone())
     }
 
-    /// Checks that a profile's provider is reachable and accepts its key. Returns the provider's
-    /// description of itself.
-    pub async fn health(
-        &self,
-        tenant: &TenantId,
-        name: Option<&ProfileName>,
-        until: Instant,
-    ) -> Result<String, AskError> {
-        self.inner.profile_cache.find(tenant, name).await?.provider.health(until).await
-    }
-
     /// Overrides the provider of all profiles with this name, for programs that bring their own.
     /// Applies to profiles that are resolved from now on.
     pub fn override_provider(&self, profile: ProfileName, provider: Arc<dyn Provider>) {
@@ -222,6 +253,9 @@ impl InferenceRequest {
 pub struct InferenceOutcome {
     /// The answer, or the error.
     pub result: Result<Answer, AskError>,
+    /// Why the answer does not follow the question's JSON Schema, and what became of its
+    /// correction. An answer that was streamed, truncated or withheld is not checked.
+    pub schema_error: Option<String>,
     /// How often a provider was asked, over all profiles.
     pub attempts: u32,
     /// The cost of all calls.
@@ -246,6 +280,7 @@ impl Default for InferenceOutcome {
     fn default() -> Self {
         Self {
             result: Err(AskError::new(Code::Internal, "no provider was asked")),
+            schema_error: None,
             attempts: 0,
             cost_picos: 0,
             records: Vec::new(),
@@ -307,6 +342,17 @@ impl InferenceOutcome {
     /// Records of calls that the ledger admitted. A unit that is put off leaves no others.
     pub fn admitted_records(self) -> Vec<CallRecord> {
         self.records.into_iter().filter(|record| record.call.reserve_tokens > 0).collect()
+    }
+
+    /// The answer, if it follows its schema. An answer that does not was billed all the same.
+    pub fn into_valid(self) -> Result<Answer, AskError> {
+        match (self.result, self.schema_error) {
+            (Ok(answer), Some(why)) => {
+                let billing = BillingStatus::Partial(Box::new(answer));
+                Err(AskError { billing, ..AskError::new(Code::ProviderError, why) })
+            }
+            (result, _) => result,
+        }
     }
 
     /// Adds an ended call.

@@ -18,15 +18,19 @@ use super::profile_document::{ProfileDocument, ScopedLimits, TENANT_SETTINGS, Te
 use super::profile_resolution::ProfileDocumentError;
 use super::upstream_health::{UpstreamKey, Upstreams};
 use crate::batches::{self, BatchProvider};
-use crate::http::Http;
+use crate::http::{Http, HttpOptions};
 use crate::model_api::{AskError, Code, Provider, Retryability};
+use crate::pricing::PriceTable;
 use crate::profile::Profile;
 use crate::providers;
-use crate::resilience::BucketCharge;
+use crate::resilience::{BucketCharge, WaitingTenant};
 use crate::vault::{KeyRef, Vault};
 
 /// How long a resolved profile is used if no change notification arrives.
 const CACHE_TTL: Duration = Duration::from_secs(30);
+
+/// How long an HTTP client with a proxy or certificates of its own is kept after its last use.
+const CLIENT_TTL: Duration = Duration::from_secs(600);
 
 /// Resolves profiles and caches the result.
 pub(super) struct ProfileCache {
@@ -48,10 +52,22 @@ struct CachedProfiles {
     /// in flight when it is read again. A changed limit gets a new semaphore.
     concurrency_limits: HashMap<(TenantId, ProfileName, u32), Arc<Semaphore>>,
     provider_overrides: HashMap<ProfileName, Arc<dyn Provider>>,
+    /// HTTP clients of profiles with a proxy or certificates of their own, and when each was last
+    /// used. They outlive the cached profile, which would otherwise lose its connections.
+    clients: Vec<(HttpOptions, Http, Instant)>,
+}
+
+/// The owners of a profile's keys: each key is in its owner's vault.
+#[derive(Clone, Copy)]
+struct KeyOwners<'a> {
+    key: &'a TenantId,
+    proxy_key: &'a TenantId,
 }
 
 /// Settings and limits that apply to all profiles of a tenant.
 pub(super) struct TenantContext {
+    /// The tenant, where it waits for limits.
+    pub(super) waiting: WaitingTenant,
     pub(super) sheet: TenantSettings,
     /// What a question takes from the tenant's token buckets.
     pub(super) charges: Vec<BucketCharge>,
@@ -124,7 +140,11 @@ impl ProfileCache {
         self.require_active(tenant).await?;
         let record = self.record(tenant, name).await?;
         let entry = Arc::new(self.open(record).await?);
-        self.cached().entries.insert(key, (Arc::clone(&entry), now + CACHE_TTL));
+        let mut cached = self.cached();
+        // An expired profile holds a key that may have been revoked.
+        cached.entries.retain(|_, (_, until)| now < *until);
+        cached.entries.insert(key, (Arc::clone(&entry), now + CACHE_TTL));
+        drop(cached);
         Ok(entry)
     }
 
@@ -144,7 +164,8 @@ impl ProfileCache {
         }
         self.require_active(tenant).await?;
         let name = ProfileName::new(&profile.name).map_err(internal)?;
-        let entry = Arc::new(self.entry(tenant, name, profile.clone(), tenant).await?);
+        let owners = KeyOwners { key: tenant, proxy_key: tenant };
+        let entry = Arc::new(self.entry(tenant, name, profile.clone(), owners).await?);
         let mut cached = self.cached();
         cached.inline.retain(|_, (_, until)| now < *until);
         cached.inline.insert(key, (Arc::clone(&entry), now + CACHE_TTL));
@@ -191,10 +212,15 @@ impl ProfileCache {
         let budget = month.budget;
         let has_budget = budget.is_some();
         let has_cost_budget = budget.is_some_and(|budget| budget.cost_picos.is_some());
-        let suspended = self.ledger.is_suspended(&scope(tenant), tenant).await;
-        let suspended = suspended.map_err(|error| ledger_error(&error))?;
+        // A tenant may have no record.
+        let record = self.ledger.tenants(&scope(tenant)).await;
+        let record = record.map_err(|error| ledger_error(&error))?.pop();
+        let suspended = record.as_ref().is_some_and(|record| record.suspended);
+        let weight = record.map_or(1, |record| record.weight);
+        let waiting = WaitingTenant { id: tenant.clone(), weight };
         let charges = BucketCharge::of_tenant(tenant, &sheet.limits);
         let owner = Arc::new(TenantContext {
+            waiting,
             sheet,
             charges,
             has_budget,
@@ -242,27 +268,40 @@ impl ProfileCache {
         let charge =
             |bound: &ScopedLimits| BucketCharge::of_profile(&bound.tenant, &bound.profile, &bound.limits);
         let charges = bounds.iter().flat_map(charge).collect();
-        let key_owner = sheet.key_owner().unwrap_or(&owner);
-        let entry = self.entry(&owner, name, profile, key_owner).await?;
+        let owners = KeyOwners {
+            key: sheet.key_owner().unwrap_or(&owner),
+            proxy_key: sheet.proxy_key_owner().unwrap_or(&owner),
+        };
+        let entry = self.entry(&owner, name, profile, owners).await?;
         Ok(ResolvedProfile { charges, lent: sheet.is_lent(), ..entry })
     }
 
-    /// Opens a profile's key, which belongs to `owner`, and its provider.
+    /// Completes a profile's prices, and opens its keys and its provider.
     async fn entry(
         &self,
         tenant: &TenantId,
         name: ProfileName,
-        profile: Profile,
-        owner: &TenantId,
+        mut profile: Profile,
+        owners: KeyOwners<'_>,
     ) -> Result<ResolvedProfile, AskError> {
-        let key = self.key(&name, &profile, owner).await?;
-        let many = batches::open(&profile, key.clone(), &self.http).ok();
+        if profile.is_billed() {
+            let table = PriceTable::load(&*self.ledger).await;
+            table.map_err(|error| ledger_error(&error))?.complete(&mut profile);
+        }
+        let key = self.key(&name, profile.key.as_deref(), owners.key).await?;
+        let proxy_key = self.key(&name, profile.proxy_key.as_deref(), owners.proxy_key).await?;
+        let options = HttpOptions::new(profile.proxy.as_deref(), proxy_key, profile.ca.as_deref());
+        let options = options.map_err(|error| {
+            AskError::new(Code::Internal, format!("profile `{name}` cannot be opened: {error}"))
+        })?;
+        let http = self.client(options);
+        let many = batches::open(&profile, key.clone(), &http).ok();
         let overridden = self.cached().provider_overrides.get(&name).map(Arc::clone);
-        let provider = overridden.map_or_else(|| providers::open(&profile, key, &self.http), Ok);
+        let provider = overridden.map_or_else(|| providers::open(&profile, key, &http), Ok);
         let provider = provider.map_err(|error| {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be opened: {error}"))
         })?;
-        let upstream = upstream_key(&profile, owner);
+        let upstream = upstream_key(&profile, owners.key);
         let concurrency = profile.limits.in_flight.map(|most| self.concurrency_limit(tenant, &name, most));
         let charges = BucketCharge::of_profile(tenant, &name, &profile.limits);
         let (batches, lent) = (many, false);
@@ -275,13 +314,29 @@ impl ProfileCache {
         Arc::clone(self.cached().concurrency_limits.entry(key).or_insert_with(concurrency))
     }
 
+    /// The HTTP client with these options.
+    fn client(&self, options: HttpOptions) -> Http {
+        if options.is_default() {
+            return self.http.clone();
+        }
+        let (mut cached, now) = (self.cached(), Instant::now());
+        cached.clients.retain(|(_, _, used)| now < *used + CLIENT_TTL);
+        if let Some((_, http, used)) = cached.clients.iter_mut().find(|(known, ..)| *known == options) {
+            *used = now;
+            return http.clone();
+        }
+        let http = Http::with(&options);
+        cached.clients.push((options, http.clone(), now));
+        http
+    }
+
     async fn key(
         &self,
         name: &ProfileName,
-        profile: &Profile,
+        reference: Option<&str>,
         owner: &TenantId,
     ) -> Result<Option<SecretString>, AskError> {
-        let Some(key) = &profile.key else { return Ok(None) };
+        let Some(key) = reference else { return Ok(None) };
         let refused = |error: &dyn std::fmt::Display| {
             AskError::new(Code::ProviderAuth, format!("the key of profile `{name}`: {error}"))
         };
@@ -301,8 +356,9 @@ fn upstream_key(profile: &Profile, owner: &TenantId) -> UpstreamKey {
     let end = profile.endpoint.as_deref().unwrap_or_default();
     let end = if simulated { &profile.name } else { end };
     let key = profile.key.as_deref().unwrap_or_default();
+    let proxy = profile.proxy.as_deref().unwrap_or_default();
     UpstreamKey {
-        endpoint: format!("{} {end}", profile.provider),
+        endpoint: format!("{} {end} {proxy}", profile.provider),
         credential: format!("{owner} {key}"),
         model: profile.model.clone(),
     }

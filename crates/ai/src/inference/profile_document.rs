@@ -4,7 +4,7 @@
 //! belongs to the owner of the document that names it, so a template can lend its key without
 //! showing it. The lender sets the prices.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longshore::accounts::ProfileRecord;
 use longshore::{ProfileName, TenantId};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::profile_resolution::ProfileDocumentError;
-use crate::profile::{Profile, ProfileLimits};
+use crate::profile::{ANY_MODEL, Profile, ProfileLimits};
 
 /// The name under which a tenant's settings are stored among its profiles, so that they are read,
 /// cached and announced together.
@@ -55,6 +55,8 @@ pub struct ProfileDocument {
     prices_author: Option<TenantId>,
     /// Tenant of the outermost document that names additional headers.
     headers_author: Option<TenantId>,
+    /// For each of [`ROUTE_KEYS`], the tenant of the outermost document that names it.
+    route_authors: BTreeMap<&'static str, TenantId>,
     /// The models that templates of other tenants name.
     lent_models: BTreeSet<String>,
     /// Tenant of the template merged last. The next template is looked up there.
@@ -85,6 +87,12 @@ const PRICES: &str = "prices";
 const MODEL: &str = "model";
 const MODELS: &str = "models";
 const HEADERS: &str = "/wire/headers";
+const PROXY: &str = "proxy";
+const PROXY_KEY: &str = "proxy_key";
+const CA: &str = "ca";
+
+/// Keys that decide by which way, and to which server, a key is sent.
+const ROUTE_KEYS: [&str; 3] = [PROXY, PROXY_KEY, CA];
 
 impl ProfileDocument {
     pub(super) fn new(record: ProfileRecord) -> Self {
@@ -96,6 +104,8 @@ impl ProfileDocument {
         let (endpoint_author, provider_author) = (names(ENDPOINT), names(PROVIDER));
         let (prices_author, base_tenant) = (names(PRICES).or_else(|| names(MODELS)), tenant.clone());
         let headers_author = body.pointer(HEADERS).map(|_| tenant.clone());
+        let mut route_authors = BTreeMap::new();
+        add_route_authors(&mut route_authors, &body, &tenant);
         let owner = tenant;
         Self {
             owner,
@@ -104,6 +114,7 @@ impl ProfileDocument {
             provider_author,
             prices_author,
             headers_author,
+            route_authors,
             lent_models: BTreeSet::new(),
             base_tenant,
             limit_documents,
@@ -121,12 +132,21 @@ impl ProfileDocument {
         self.key_owner.as_ref()
     }
 
-    /// Whether the profile's own tenant decides where a key lent by a template is sent, or with
-    /// which headers: a header may choose a dearer service.
+    /// The tenant of the document that names the proxy's key: the key's owner.
+    pub fn proxy_key_owner(&self) -> Option<&TenantId> {
+        self.route_authors.get(PROXY_KEY)
+    }
+
+    /// Whether the profile's own tenant decides where, or by which way, a key lent by a template is
+    /// sent, or with which headers: a header may choose a dearer service.
     pub(super) fn redirects_lent_key(&self) -> bool {
-        let lent = self.key_owner.as_ref().is_some_and(|owner| *owner != self.owner);
-        let own = Some(&self.owner);
-        lent && (self.endpoint_author.as_ref() == own || self.headers_author.as_ref() == own)
+        let is_lent = |owner: Option<&TenantId>| owner.is_some_and(|owner| *owner != self.owner);
+        let own = |author: Option<&TenantId>| author == Some(&self.owner);
+        let routes = |key: &str| own(self.route_authors.get(key));
+        let redirects = own(self.endpoint_author.as_ref()) || own(self.headers_author.as_ref());
+        let lent_key = is_lent(self.key_owner.as_ref());
+        lent_key && (redirects || routes(PROXY) || routes(CA))
+            || is_lent(self.proxy_key_owner()) && routes(PROXY)
     }
 
     /// Whether the profile's own tenant sets the price of what a template lends.
@@ -138,7 +158,8 @@ impl ProfileDocument {
     /// it: its price is unknown.
     pub(super) fn unlisted_lent_model(&self) -> Option<&str> {
         let model = self.body.get(MODEL).and_then(Value::as_str).filter(|_| self.is_lent())?;
-        (!self.lent_models.contains(model)).then_some(model)
+        let listed = self.lent_models.contains(model) || self.lent_models.contains(ANY_MODEL);
+        (!listed).then_some(model)
     }
 
     /// The models that its templates lend.
@@ -198,6 +219,7 @@ impl ProfileDocument {
         self.prices_author = self.prices_author.or_else(|| names(PRICES)).or_else(|| names(MODELS));
         let headers = || template.body.pointer(HEADERS).map(|_| template.tenant.clone());
         self.headers_author = self.headers_author.or_else(headers);
+        add_route_authors(&mut self.route_authors, &template.body, &template.tenant);
         if template.tenant != self.owner {
             self.lent_models.extend(models(&template.body));
         }
@@ -221,13 +243,20 @@ impl ProfileDocument {
     }
 
     /// Parses the merged document as a profile.
-    pub(super) fn profile(&self, name: &str) -> Result<Profile, String> {
+    pub fn profile(&self, name: &str) -> Result<Profile, String> {
         let mut body = self.body.clone();
         if let Some(body) = body.as_object_mut() {
             body.remove(TEMPLATE);
             body.insert("name".to_owned(), Value::from(name));
         }
         Profile::deserialize(body).map_err(|error| error.to_string())
+    }
+}
+
+/// Adds the author of the route keys that a document names and no document before it did.
+fn add_route_authors(authors: &mut BTreeMap<&'static str, TenantId>, body: &Value, tenant: &TenantId) {
+    for key in ROUTE_KEYS.into_iter().filter(|key| body.get(key).is_some()) {
+        authors.entry(key).or_insert_with(|| tenant.clone());
     }
 }
 
@@ -328,6 +357,18 @@ mod tests {
         );
         assert!(!own(json!({ "extends": "t", "wire": { "sampling": true } })).redirects_lent_key());
         assert!(!own(json!({ "extends": "t", "provider": "openai" })).redirects_lent_key());
+        // Nor by a proxy or a certificate authority that could read it.
+        for way in [json!({ "proxy": "http://acme.example:1" }), json!({ "ca": "PEM" })] {
+            let mut body = json!({ "extends": "t" });
+            body.as_object_mut().unwrap().extend(way.as_object().unwrap().clone());
+            assert!(own(body.clone()).redirects_lent_key(), "{body}");
+            body["key"] = json!("own");
+            assert!(!own(body.clone()).redirects_lent_key(), "{body}");
+        }
+        let proxied = json!({ "provider": "openai", "proxy": "http://house:1", "proxy_key": "house" });
+        let own_proxy = json!({ "extends": "t", "key": "own", "proxy": "http://acme.example:1" });
+        let sheet = ProfileDocument::new(record("acme", own_proxy)).with_template(record("default", proxied));
+        assert!(sheet.redirects_lent_key(), "the proxy's password was lent");
         // The default tenant may set an endpoint itself.
         let default_tenant = json!({ "extends": "t", "endpoint": "https://house.example" });
         let sheet = ProfileDocument::new(record("acme", json!({ "extends": "u" })));

@@ -29,7 +29,7 @@ pub enum ProfileDocumentError {
     /// It would send a lent key to another endpoint.
     #[error(
         "profile `{0}` has a key lent by a template, which goes only where and as the template says: \
-         it cannot have an `endpoint`, a `provider` or `wire.headers` of its own"
+         it cannot have an `endpoint`, a `provider`, a `proxy`, a `ca` or `wire.headers` of its own"
     )]
     LentElsewhere(ProfileName),
     /// It would set the price of a lent key.

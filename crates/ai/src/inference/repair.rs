@@ -1,10 +1,12 @@
 //! One more call for an answer that does not follow the question's JSON Schema. It is a call of its
-//! own: it reserves its own tokens and cost, and has its own record.
+//! own: it reserves its own tokens and cost, and has its own record. An answer that is wrong after
+//! it is an error for the gateway and for `ai ask`.
 
 use std::sync::Arc;
 
 use longshore::accounts::CallEnd;
 use scopeguard::{ScopeGuard, guard};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::InferenceOutcome;
@@ -12,15 +14,15 @@ use super::admission::{AdmissionError, YieldingWait};
 use super::call::ProfileCall;
 use super::retry_loop::RetryLoop;
 use crate::chat::{Chat, ChatRole, Message, Part};
-use crate::model_api::{Answer, FinishReason, Question};
+use crate::model_api::{Answer, AskError, Code, FinishReason, Question};
 use crate::pricing::PriceMode;
 use crate::resilience::TokenReservation;
 use crate::schema::schema_violation;
 
 impl ProfileCall<'_> {
     /// Asks for a corrected answer if the outcome has one that does not follow the schema. If the
-    /// call is not admitted or fails, the first answer stays: it was paid for, and its reader
-    /// reports what is wrong with it.
+    /// call is not admitted or fails, or its answer is wrong too, the outcome says so beside the
+    /// answer, which was paid for.
     pub(super) async fn repair(
         &self,
         question: &Question,
@@ -28,13 +30,21 @@ impl ProfileCall<'_> {
         outcome: &mut InferenceOutcome,
     ) {
         let Ok(first) = &outcome.result else { return };
-        let Some(again) = repair_question(question, first).await else { return };
-        let first = first.clone();
+        let Some(schema) = question.schema.as_ref() else { return };
+        let Some(why) = violation(schema, first).await else { return };
+        let (first, again) = (first.clone(), repair_question(question, first, &why));
+        // Its tokens are known: the correction may need what it reserved.
+        outcome.records.iter().for_each(|record| self.inner.journal.append(record.clone()));
         // Boxed: corrections are rare, and every call's future would carry the space.
         let asked = Box::pin(self.ask_again(&first, &again, retries, outcome)).await;
-        if let Err(AdmissionError::Rejected(error)) = asked {
-            tracing::info!(request_id = again.request_id, %error, "an answer was not corrected");
-        }
+        let (why, became) = match (asked, &outcome.result) {
+            (Err(error), _) => (Some(why), format!("no correction was possible: {error}")),
+            (Ok(()), Ok(second)) => {
+                (violation(schema, second).await, "a correction was asked for".to_owned())
+            }
+            (Ok(()), Err(_)) => (None, String::new()),
+        };
+        outcome.schema_error = why.map(|why| format!("{why} ({became})"));
     }
 
     async fn ask_again(
@@ -43,34 +53,47 @@ impl ProfileCall<'_> {
         again: &Question,
         retries: &mut RetryLoop<'_, '_>,
         outcome: &mut InferenceOutcome,
-    ) -> Result<(), AdmissionError> {
+    ) -> Result<(), AskError> {
         let started = Instant::now();
         let bound = self.inner.bound(self.entry, &self.request.tenant, again, PriceMode::Direct).await?;
         let (tokens, wait) = (self.expected_tokens(again), YieldingWait { run: None, until: again.until });
-        let in_flight = self.pass_breaker(again, tokens, wait).await?;
+        let in_flight = self.pass_breaker(again, tokens, wait).await.map_err(rejection)?;
         let charges = self.charges(tokens).await?;
-        let reservation = guard(self.reserve_tokens(wait, &charges).await?, TokenReservation::release);
-        let mut call = self.reserve_budget(again, &bound).await?;
+        let reservation = self.reserve_tokens(wait, &charges).await.map_err(rejection)?;
+        let reservation = guard(reservation, TokenReservation::release);
+        let mut call = self.reserve_budget_in_turn(again, &bound, wait).await.map_err(rejection)?;
         call.begin(again);
         (retries.attempts, retries.in_flight) = (0, Some(in_flight));
         let result = retries.run(again).await;
         let end = bound.bill(ScopeGuard::into_inner(reservation), &result, retries.attempts, started);
+        let failed = result.as_ref().err().cloned();
         outcome.result = Ok(with_tokens(result.unwrap_or_else(|_| first.clone()), first, &end));
         outcome.add(call.finish(end));
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 }
 
-/// The question that asks for a corrected answer. `None` if the answer is valid, or a second
-/// request cannot help.
-async fn repair_question(question: &Question, answer: &Answer) -> Option<Question> {
-    let schema = question.schema.as_ref()?;
-    // A truncated or filtered answer would be so again; an answer with tool calls is not the final
-    // one.
+/// Why a correction was not admitted.
+fn rejection(error: AdmissionError) -> AskError {
+    match error {
+        AdmissionError::Rejected(error) | AdmissionError::Reserved(error) => error,
+        AdmissionError::Yielded | AdmissionError::Duplicate(_) => {
+            AskError::new(Code::Internal, "another unit asked the same")
+        }
+    }
+}
+
+/// Why an answer does not follow the schema. A truncated or filtered answer would be so again, and
+/// an answer with tool calls is not the final one: they are not checked.
+async fn violation(schema: &Arc<Value>, answer: &Answer) -> Option<String> {
     if answer.finish_reason != FinishReason::Stop || !answer.tool_calls.is_empty() {
         return None;
     }
-    let why = schema_violation(schema, &answer.text).await.ok()??;
+    schema_violation(schema, &answer.text).await.ok()?
+}
+
+/// The question that asks for a corrected answer.
+fn repair_question(question: &Question, answer: &Answer, why: &str) -> Question {
     let mut chat = question.chat.as_deref().cloned().unwrap_or_else(|| Chat {
         messages: vec![text_message(ChatRole::User, question.prompt.clone())],
         ..Chat::default()
@@ -80,7 +103,7 @@ async fn repair_question(question: &Question, answer: &Answer) -> Option<Questio
         "That does not follow the JSON Schema: {why}. Answer again, with nothing but JSON that does."
     );
     chat.messages.push(text_message(ChatRole::User, message));
-    Some(Question { chat: Some(Arc::new(chat)), raw: None, ..question.clone() })
+    Question { chat: Some(Arc::new(chat)), raw: None, ..question.clone() }
 }
 
 /// An answer, with the tokens of the first one and of the correction.

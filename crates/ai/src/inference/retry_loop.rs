@@ -50,6 +50,7 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
 
     /// Asks until an answer arrives or a retry cannot help.
     pub(super) async fn run(&mut self, question: &Question) -> Result<Answer, AskError> {
+        let policy = self.call.entry.profile.retry.policy();
         let mut attempt = 0;
         let mut admitted = self.in_flight.take();
         loop {
@@ -79,8 +80,12 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
             // While it waits, it is not in flight.
             question.sent.set(error.billing != BillingStatus::Nothing);
             let (now, jitter) = (Instant::now(), jitter(&question.request_id, attempt));
-            match self.call.inner.retry_policy.decide(attempt, &error, now, question.until, jitter) {
-                RetryDecision::Retry { after } if !self.streamed => self.back_off(after).await,
+            match policy.decide(attempt, &error, now, question.until, jitter) {
+                RetryDecision::Retry { after }
+                    if !self.streamed && !self.prefers_fallback(attempt, &error) =>
+                {
+                    self.back_off(after).await;
+                }
                 _ => return Err(error),
             }
             // If it cannot be sent again, the previous error says more, and the breaker knows when.
@@ -99,16 +104,24 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
     /// Admits a retry: the breaker, then one request of the limits.
     async fn readmit(&self, question: &Question) -> Result<InFlight, AdmissionError> {
         let wait = YieldingWait { run: None, until: question.until };
+        let inner = self.call.inner;
+        let owner = inner.profile_cache.tenant(&self.call.request.tenant).await?;
         loop {
             let in_flight = self.call.pass_breaker(question, self.tokens, wait).await?;
             // Every attempt counts against the request limit, whatever its result.
-            let taking =
-                self.call.inner.limiter.take(self.retry_charges(), question.until, WhenPoolFull::Wait);
+            let charges = self.retry_charges();
+            let taking = inner.limiter.take(&owner.waiting, charges, question.until, WhenPoolFull::Wait);
             drop(taking.await.map_err(|error| AskError::new(Code::RateLimited, error.to_string()))?);
             if in_flight.is_valid() {
                 return Ok(in_flight);
             }
         }
+    }
+
+    /// Whether a fallback profile answers sooner than a retry: nothing listens at this one's
+    /// endpoint, so that the second attempt failed as the first did.
+    fn prefers_fallback(&self, attempt: u32, error: &AskError) -> bool {
+        self.call.has_fallback && error.retry == Retryability::NotSent && attempt >= 2
     }
 
     /// Waits before a retry. The unit keeps its slot, because the call is journalled, but its
@@ -146,8 +159,7 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
                 biased;
                 Some(piece) = pieces.recv() => {
                     if !self.forward(question, piece, out).await {
-                        // The provider notices the closed channel at its next piece, and returns
-                        // what it received.
+                        // The provider notices the closed channel, and returns what it received.
                         drop(pieces);
                         return disconnected(asking.await);
                     }
@@ -157,6 +169,10 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
                         self.forward(question, piece, out).await;
                     }
                     return answer;
+                }
+                () = out.closed() => {
+                    drop(pieces);
+                    return disconnected(asking.await);
                 }
             }
         }

@@ -11,7 +11,9 @@ use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 
 use crate::model_api::{Answer, AskError, Code, Question, Retryability};
-use crate::resilience::{Allow, Breaker, BreakerWait, CreditBreaker, CreditPass, Pass, ProviderQuota};
+use crate::resilience::{
+    Allow, Breaker, BreakerWait, CreditBreaker, CreditPass, Pass, ProviderQuota, TenantTurns,
+};
 
 /// Idle upstreams are dropped each time that so many were added.
 const EVICTION_INTERVAL: usize = 256;
@@ -79,6 +81,8 @@ pub(super) struct UpstreamHealth {
     credit: Arc<Mutex<CreditBreaker>>,
     /// Signals that the breaker may admit a question.
     changed: Notify,
+    /// The order of the tenants that wait for the quota.
+    pub(super) turns: Arc<TenantTurns>,
 }
 
 struct UpstreamState {
@@ -91,7 +95,7 @@ impl UpstreamHealth {
     fn new(credit: Arc<Mutex<CreditBreaker>>) -> Self {
         let (breaker, quota) = Default::default();
         let state = Mutex::new(UpstreamState { breaker, quota, used: Instant::now() });
-        Self { state, credit, changed: Notify::new() }
+        Self { state, credit, changed: Notify::new(), turns: Arc::default() }
     }
 
     /// Admits a question with so many tokens, if all three checks pass.
@@ -111,6 +115,14 @@ impl UpstreamHealth {
         })?;
         state.quota.record_sent(now, tokens);
         Ok(InFlight { upstream: Arc::clone(self), tokens, pass, credit_pass, recorded: false })
+    }
+
+    /// Until when the quota admits no question with so many tokens.
+    pub(super) fn quota_wait(&self, now: Instant, tokens: u64) -> Option<Instant> {
+        match lock(&self.state).quota.allow(now, tokens) {
+            Allow::WaitUntil(at) => Some(at),
+            Allow::Yes => None,
+        }
     }
 
     /// Completes when the breaker may admit a question that it has blocked.

@@ -33,6 +33,19 @@ impl Cost {
         self.0 as f64 / DOLLAR as f64
     }
 
+    /// A plain number of dollars, exact, with at least two decimals.
+    ///
+    /// ```
+    /// assert_eq!(longshore_ai::Cost(12_345_000_000).plain(), "0.012345");
+    /// ```
+    pub fn plain(self) -> String {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let picos = self.0.unsigned_abs();
+        let part = format!("{:012}", picos % DOLLAR);
+        let part = part.trim_end_matches('0');
+        format!("{sign}{}.{part:0<2}", picos / DOLLAR)
+    }
+
     /// A multiple.
     #[must_use]
     pub fn times(self, count: u64) -> Self {
@@ -88,10 +101,49 @@ impl Sum for Cost {
     }
 }
 
-/// Estimates the tokens of a text: one per four characters, at least one. Good enough to estimate
-/// the cost of a batch; a real provider's count is in its answers.
+/// Quarters of a token that a character is estimated at. Alphabets have about four characters to a
+/// token; a Chinese, Japanese or Korean character is about one token, and an emoji two.
+fn quarter_tokens(char: char) -> u64 {
+    match char {
+        // Radicals, kana, ideographs and Hangul, of the basic plane and of the supplementary ones,
+        // and full-width forms.
+        '\u{1100}'..='\u{11ff}'
+        | '\u{2e80}'..='\u{a4cf}'
+        | '\u{a960}'..='\u{a97f}'
+        | '\u{ac00}'..='\u{d7ff}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{fe30}'..='\u{fe4f}'
+        | '\u{ff00}'..='\u{ffef}' => 4,
+        // Ideographs outside of the basic plane, emoji and other rare characters.
+        '\u{10000}'.. => 8,
+        _ => 1,
+    }
+}
+
+/// Estimates the tokens of a text, by its characters; at least one. Good enough to estimate the cost
+/// of a batch; a real provider's count is in its answers.
+///
+/// ```
+/// use longshore_ai::estimate_tokens;
+///
+/// assert_eq!(estimate_tokens("Hello, world"), 3);
+/// assert_eq!(estimate_tokens("你好世界"), 4);
+/// ```
 pub fn estimate_tokens(text: &str) -> u64 {
-    (text.chars().count() as u64).div_ceil(4).max(1)
+    text.chars().map(quarter_tokens).sum::<u64>().div_ceil(4).max(1)
+}
+
+/// Where a text exceeds an estimate of `max` tokens, in bytes; `None` if it does not.
+pub(crate) fn end_of_tokens(text: &str, max: u64) -> Option<usize> {
+    let mut left = max.saturating_mul(4);
+    let exceeds = text.char_indices().find(|(_, char)| match left.checked_sub(quarter_tokens(*char)) {
+        Some(rest) => {
+            left = rest;
+            false
+        }
+        None => true,
+    });
+    exceeds.map(|(at, _)| at)
 }
 
 #[cfg(test)]
@@ -135,6 +187,17 @@ mod tests {
         assert_eq!(estimate_tokens(""), 1);
         assert_eq!(estimate_tokens("abcd"), 1);
         assert_eq!(estimate_tokens("abcde"), 2);
-        assert_eq!(estimate_tokens("🦀🦀🦀🦀"), 1);
+        assert_eq!(estimate_tokens("éééé"), 1);
+    }
+
+    #[test]
+    fn a_character_of_chinese_japanese_or_korean_is_a_token_or_more() {
+        for text in ["漢字かな交じり文", "한국어문장", "カタカナ", "全角ＡＢ", "𠜎𠜱", "🦀🦀"]
+        {
+            let characters = text.chars().count() as u64;
+            assert!(estimate_tokens(text) >= characters, "{text}: {}", estimate_tokens(text));
+            assert!(estimate_tokens(text) <= text.len() as u64, "{text}");
+        }
+        assert_eq!(estimate_tokens("abcd漢字"), 3, "mixed texts are summed");
     }
 }

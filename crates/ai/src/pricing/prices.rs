@@ -7,7 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::model_api::Answer;
 use crate::pricing::{Cost, Price, PriceMode, PriceShare, Rate, Tier};
 
-/// A model's prices over time. Zero by default.
+/// A model's prices over time. The default states no prices, and costs nothing; stated prices of
+/// zero are not the default.
 ///
 /// ```
 /// use longshore_ai::{Answer, Cost, PriceMode, Prices};
@@ -25,7 +26,7 @@ use crate::pricing::{Cost, Price, PriceMode, PriceShare, Rate, Tier};
 #[serde(try_from = "PricesToml")]
 pub struct Prices {
     #[serde(flatten)]
-    rate: Rate,
+    rate: Option<Rate>,
     /// Sorted by start; they do not overlap.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     rates: Vec<DatedRate>,
@@ -44,6 +45,19 @@ pub struct DatedRate {
     #[serde(flatten)]
     pub rate: Rate,
 }
+
+/// The rate of a model without stated prices.
+static FREE: Rate = Rate {
+    input: Price::dollars(0),
+    output: Price::dollars(0),
+    cache_read: None,
+    cache_write: None,
+    cache_write_long: None,
+    batch: None,
+    batch_input: None,
+    batch_output: None,
+    tiers: Vec::new(),
+};
 
 /// Why prices are invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -86,7 +100,7 @@ pub enum PricesError {
 impl Prices {
     /// One price for questions and one for answers, always.
     pub fn flat(input: Price, output: Price) -> Self {
-        Self { rate: Rate::flat(input, output), rates: Vec::new() }
+        Self { rate: Some(Rate::flat(input, output)), rates: Vec::new() }
     }
 
     /// A default rate and dated rates.
@@ -100,13 +114,13 @@ impl Prices {
                 return Err(PricesError::Overlap(begin));
             }
         }
-        Ok(Self { rate, rates })
+        Ok(Self { rate: Some(rate), rates })
     }
 
     /// The rate at a time.
     pub fn at(&self, time: Timestamp) -> &Rate {
         let dated = self.rates.iter().find(|dated| dated.holds(time));
-        dated.map_or(&self.rate, |dated| &dated.rate)
+        dated.map_or_else(|| self.default_rate(), |dated| &dated.rate)
     }
 
     /// The cost of an answer that arrived at this time.
@@ -122,12 +136,17 @@ impl Prices {
     /// Whether a provider's service tier has prices at any time.
     pub(crate) fn has_tier(&self, name: &str) -> bool {
         let has = |rate: &Rate| rate.tiers.iter().any(|tier| tier.tier.as_deref() == Some(name));
-        has(&self.rate) && self.rates.iter().all(|dated| has(&dated.rate))
+        has(self.default_rate()) && self.rates.iter().all(|dated| has(&dated.rate))
     }
 
     /// The default rate, for times without a dated one.
     pub fn default_rate(&self) -> &Rate {
-        &self.rate
+        self.rate.as_ref().unwrap_or(&FREE)
+    }
+
+    /// Whether prices are stated, be they zero.
+    pub fn is_stated(&self) -> bool {
+        self.rate.is_some()
     }
 
     /// The dated rates, sorted by start.

@@ -6,9 +6,10 @@ use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::capabilities::takes_sampling;
 use super::provider_adapter::{
     Changes, Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
-    tool_input,
+    is_path_segment, tool_input,
 };
 use super::schema_compat;
 use crate::chat::{AnswerPiece, Chat, ChatRole, Part, Tool, ToolCall, ToolChoice};
@@ -40,9 +41,15 @@ impl Anthropic {
         }
     }
 
-    fn takes_sampling(&self) -> bool {
-        self.wire.sampling && self.version() == LEGACY_VERSION
+    fn takes_sampling(&self, model: &str) -> bool {
+        let takes = || takes_sampling(Self::NAME, model);
+        self.version() == LEGACY_VERSION && self.wire.sampling.unwrap_or_else(takes)
     }
+}
+
+/// Models reject `temperature` beside `top_p`. 1 is the default, and need not be sent.
+fn omits_temperature(question: &Question, has_top_p: bool) -> bool {
+    has_top_p && (question.temperature - 1.0).abs() < f64::EPSILON
 }
 
 impl ProviderAdapter for Anthropic {
@@ -92,7 +99,12 @@ impl ProviderAdapter for Anthropic {
             Some(chat) => add_conversation(&mut body, chat),
         }
         let names = ("top_p", "stop_sequences");
-        add_sampling(&mut body, question, self.takes_sampling(), names);
+        add_sampling(&mut body, question, self.takes_sampling(model), names);
+        if omits_temperature(question, body.get("top_p").is_some())
+            && let Some(fields) = body.as_object_mut()
+        {
+            fields.remove("temperature");
+        }
         if mode.is_streamed() {
             body["stream"] = json!(true);
         }
@@ -109,16 +121,18 @@ impl ProviderAdapter for Anthropic {
         &self,
         model: &str,
         question: &Question,
-        _raw: &PassthroughRequest,
+        raw: &PassthroughRequest,
         mode: ResponseMode,
     ) -> Changes {
+        let sampling = self.takes_sampling(model);
+        let sends_temperature = sampling && !omits_temperature(question, raw.field("top_p").is_some());
         let mut changes: Changes = vec![
             ("model", Some(model.into())),
             ("max_tokens", Some(question.max_tokens.into())),
-            ("temperature", self.takes_sampling().then(|| question.temperature.into())),
+            ("temperature", sends_temperature.then(|| question.temperature.into())),
             ("stream", mode.is_streamed().then(|| true.into())),
         ];
-        if !self.takes_sampling() {
+        if !sampling {
             changes.extend([("top_p", None), ("top_k", None)]);
         }
         changes
@@ -132,12 +146,15 @@ impl ProviderAdapter for Anthropic {
         Box::new(EventParser { cache: self.wire.cache, ..EventParser::default() })
     }
 
-    fn health_path(&self) -> &'static str {
-        "/models?limit=1"
+    fn health_path(&self, model: &str) -> String {
+        match is_path_segment(model) {
+            true => format!("/models/{model}"),
+            false => "/models?limit=1".to_owned(),
+        }
     }
 
-    fn health(&self, _model: &str, _body: &Value) -> String {
-        format!("answers, accepts the key, speaks {}", self.version())
+    fn health(&self, _model: &str, _body: &Value) -> Result<String, String> {
+        Ok(format!("answers, accepts the key, speaks {}", self.version()))
     }
 }
 

@@ -4,13 +4,15 @@
 //! One parser for the errors of all four providers, because proxies, gateways and compatible
 //! servers answer in each other's formats.
 
+use std::time::Duration;
+
 use hyper::HeaderMap;
 use longshore::text::truncate_chars;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use crate::http::{HttpError, duration, headroom, retry_after};
-use crate::model_api::{AskError, Code, Retryability};
+use crate::model_api::{AskError, Code, ProviderErrorId, Retryability};
 
 /// Error codes for exhausted credit or a spending limit, whatever the status.
 const OVER_BUDGET_CODES: [&str; 8] = [
@@ -42,8 +44,10 @@ struct ErrorBody {
     text: String,
     /// All possible error codes: `type`, `code`, `status`, `details.error_code`, `reason`.
     codes: Vec<String>,
+    /// Its `type`, and its `code` or what the provider has instead of one.
+    id: ProviderErrorId,
     /// The delay before a retry, if the body has one.
-    wait: Option<std::time::Duration>,
+    wait: Option<Duration>,
 }
 
 /// The error of a response without a success status.
@@ -109,6 +113,13 @@ pub(crate) fn deadline_exceeded() -> AskError {
     AskError::new(Code::Timeout, text).maybe_billed()
 }
 
+/// The provider stopped sending, after the question was sent.
+pub(crate) fn stalled(limit: Duration) -> AskError {
+    let limit = longshore::duration::format(limit);
+    let text = format!("the provider sent nothing for {limit} (idle timeout); it may have been billed");
+    AskError::new(Code::ProviderError, text).maybe_billed()
+}
+
 /// The deadline passed before the question was sent.
 pub(crate) fn deadline_before_send() -> AskError {
     AskError::not_sent("no connection before the deadline; the question was not sent")
@@ -120,6 +131,7 @@ impl From<HttpError> for AskError {
             HttpError::NotSent(why) => {
                 return Self::not_sent(format!("no connection: {why}"));
             }
+            HttpError::Stalled(limit) => return stalled(limit),
             HttpError::Lost(why) => format!("the connection broke: {why}"),
             HttpError::TooLarge(max) => format!("the answer is larger than {} MB", max >> 20),
         };
@@ -129,13 +141,23 @@ impl From<HttpError> for AskError {
 
 fn provider_error(status: u16, parsed: &ErrorBody, text: String, redactor: &Redactor) -> AskError {
     let (code, again) = parsed.classify(status);
-    let kind = parsed.codes.first().map(|kind| format!(" ({})", redactor.redact(kind)));
-    let kind = kind.unwrap_or_default();
+    let id = parsed.redacted_id(redactor).unwrap_or_default();
+    let kind = match (id.kind, id.code) {
+        (Some(kind), Some(code)) if kind != code => format!(" ({kind}, {code})"),
+        (Some(word), _) | (None, Some(word)) => format!(" ({word})"),
+        // A number.
+        (None, None) => parsed.codes.first().map(|code| format!(" ({code})")).unwrap_or_default(),
+    };
     let message = match text.as_str() {
         "" => format!("the provider said {status}{kind}"),
         text => format!("the provider said {status}{kind}: {text}"),
     };
-    AskError { retry: again, provider_status: Some(status), ..AskError::new(code, message) }
+    AskError {
+        retry: again,
+        provider_status: Some(status),
+        provider_error: parsed.redacted_id(redactor),
+        ..AskError::new(code, message)
+    }
 }
 
 /// Redirects are not followed, so that the key is sent to no other host. A URL without its query is
@@ -171,8 +193,22 @@ impl ErrorBody {
         for name in ["type", "code", "status"] {
             parsed.codes.extend(error.get(name).and_then(code));
         }
+        let before = parsed.codes.len();
         parsed.add_details(error.get("details"));
+        let word = |name| error.get(name).and_then(Value::as_str).filter(|word| !word.is_empty());
+        let detail = parsed.codes.get(before);
+        // Google's `code` repeats the HTTP status as a number; its `status` is a word.
+        let code = word("code").or_else(|| word("status")).or(detail.map(String::as_str));
+        parsed.id = ProviderErrorId { kind: word("type").map(str::to_owned), code: code.map(str::to_owned) };
         parsed
+    }
+
+    /// The provider's type and code, safe to show.
+    fn redacted_id(&self, redactor: &Redactor) -> Option<Box<ProviderErrorId>> {
+        let ProviderErrorId { kind, code } = &self.id;
+        let show = |word: &Option<String>| word.as_deref().map(|word| redactor.redact(word));
+        let id = ProviderErrorId { kind: show(kind), code: show(code) };
+        (id != ProviderErrorId::default()).then(|| Box::new(id))
     }
 
     /// Anthropic's details are an object, Google's are a list of objects.
@@ -199,7 +235,9 @@ impl ErrorBody {
             // Google answers an invalid key with 400.
             400 if self.has("API_KEY_INVALID") => (Code::ProviderAuth, Retryability::Never),
             429 => (Code::RateLimited, Retryability::Later),
-            408 => (Code::ProviderError, Retryability::Never),
+            // A request that was not read in time, and a lock that was not acquired: the providers'
+            // own clients retry both.
+            408 | 409 => (Code::ProviderError, Retryability::Later),
             400..=499 => (Code::InvalidRequest, Retryability::Never),
             500 | 502 | 503 | 504 | 529 => (Code::ProviderError, Retryability::Later),
             _ => (Code::ProviderError, Retryability::Never),
@@ -301,8 +339,8 @@ mod tests {
             (402, Code::OverBudget, Retryability::AfterTopUp),
             (403, Code::ProviderAuth, Retryability::Never),
             (404, Code::InvalidRequest, Retryability::Never),
-            (408, Code::ProviderError, Retryability::Never),
-            (409, Code::InvalidRequest, Retryability::Never),
+            (408, Code::ProviderError, Retryability::Later),
+            (409, Code::ProviderError, Retryability::Later),
             (413, Code::InvalidRequest, Retryability::Never),
             (422, Code::InvalidRequest, Retryability::Never),
             (429, Code::RateLimited, Retryability::Later),
@@ -367,7 +405,8 @@ mod tests {
             from_response(status, &headers.into_iter().collect(), b"{}", &Redactor::default()).retry
         };
         assert_eq!(with(503, "false"), Retryability::Never);
-        assert_eq!(with(409, "true"), Retryability::Later);
+        assert_eq!(with(409, "false"), Retryability::Never);
+        assert_eq!(with(422, "true"), Retryability::Later);
         assert_eq!(with(402, "true"), Retryability::AfterTopUp);
         assert_eq!(with(401, "true"), Retryability::Never);
         assert_eq!(with(429, "perhaps"), Retryability::Later);

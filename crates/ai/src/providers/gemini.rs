@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
+    is_path_segment,
 };
 use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::model_api::{AskError, Code, FinishReason, Question};
@@ -24,7 +25,7 @@ impl Gemini {
     fn settings(&self, question: &Question) -> Value {
         let mut settings = json!({ "maxOutputTokens": question.max_tokens });
         let names = ("topP", "stopSequences");
-        add_sampling(&mut settings, question, self.wire.sampling, names);
+        add_sampling(&mut settings, question, self.wire.sampling.unwrap_or(true), names);
         if let Some(schema) = &question.schema {
             settings["responseMimeType"] = json!("application/json");
             settings["responseJsonSchema"] = (**schema).clone();
@@ -80,12 +81,20 @@ impl ProviderAdapter for Gemini {
         Box::new(ChunkParser)
     }
 
-    fn health_path(&self) -> &'static str {
-        "/models?pageSize=1"
+    fn health_path(&self, model: &str) -> String {
+        match is_path_segment(model) {
+            true => format!("/models/{model}"),
+            false => "/models?pageSize=1".to_owned(),
+        }
     }
 
-    fn health(&self, _model: &str, _body: &Value) -> String {
-        "answers, accepts the key".to_owned()
+    fn health(&self, model: &str, body: &Value) -> Result<String, String> {
+        match body.get("supportedGenerationMethods").and_then(Value::as_array) {
+            Some(methods) if !methods.iter().any(|method| method == "generateContent") => {
+                Err(format!("answers, but `{model}` generates no text"))
+            }
+            _ => Ok("answers, accepts the key".to_owned()),
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::error_mapping::{self, Redactor};
 use super::provider_adapter::{Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser};
 use crate::chat::AnswerPiece;
-use crate::http::{Http, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, headroom};
+use crate::http::{Http, HttpError, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, headroom};
 use crate::model_api::{Answer, AskError, BillingStatus, Code, Headroom, Provider, Question, SentFlag};
 use crate::sse::{DecodedEvent, EventDecoder, Framing};
 
@@ -26,6 +26,9 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a stream's connection may take to end after the last event, so that it can be reused.
 const STREAM_CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Longest pause in an answer that has begun, unless the profile sets another.
+const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A provider that is asked over HTTP.
 pub(crate) struct HttpProvider<D> {
@@ -36,6 +39,8 @@ pub(crate) struct HttpProvider<D> {
     pub(crate) headers: HeaderMap,
     pub(crate) model: String,
     pub(crate) redactor: Redactor,
+    /// The profile's longest time without a byte from the provider.
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 #[async_trait]
@@ -173,7 +178,12 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         pieces: &mpsc::Sender<AnswerPiece>,
     ) -> Result<StreamEnd, AskError> {
         loop {
-            let (received, at_end) = match response.chunk(MAX_ANSWER_BYTES).await {
+            let chunk = tokio::select! {
+                biased;
+                chunk = response.chunk(MAX_ANSWER_BYTES) => chunk,
+                () = pieces.closed() => return Ok(StreamEnd::Abandoned),
+            };
+            let (received, at_end) = match chunk {
                 Ok(Some(bytes)) => (stream.push(&bytes, &self.redactor)?, None),
                 Ok(None) => (stream.last(&self.redactor)?, Some("the connection was closed".to_owned())),
                 Err(broken) => ((Vec::new(), Flow::More), Some(AskError::from(broken).message)),
@@ -196,12 +206,13 @@ impl<D: ProviderAdapter> HttpProvider<D> {
     }
 
     async fn check_health(&self) -> Result<String, AskError> {
-        let request = self.request(Method::GET, self.adapter.health_path(), Vec::new())?;
+        let request = self.request(Method::GET, &self.adapter.health_path(&self.model), Vec::new())?;
         let response = self.require_success(self.http.send(request).await?).await?;
         let body = response.read_all(MAX_ANSWER_BYTES).await?;
         let status: Value =
             serde_json::from_slice(&body).map_err(|error| self.unreadable(&error.to_string(), &body))?;
-        Ok(self.adapter.health(&self.model, &status))
+        let missing = |why: String| AskError::new(Code::InvalidRequest, why);
+        self.adapter.health(&self.model, &status).map_err(missing)
     }
 
     async fn send(&self, question: &Question, mode: ResponseMode) -> Result<HttpResponse, AskError> {
@@ -215,7 +226,26 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         let path = self.adapter.path(model, question, mode)?;
         let body = self.body(model, question, mode)?;
         let request = self.request(Method::POST, &path, body)?;
-        self.require_success(self.http.send_with_flag(request, &question.sent).await?).await
+        let response = self.response(request, &question.sent).await?;
+        let mut response = self.require_success(response).await?;
+        response.idle_timeout = Some(self.idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT));
+        Ok(response)
+    }
+
+    /// Sends a request and waits for the response to begin.
+    async fn response(
+        &self,
+        request: Request<Full<Bytes>>,
+        sent: &SentFlag,
+    ) -> Result<HttpResponse, HttpError> {
+        let sending = self.http.send_with_flag(request, sent);
+        let Some(limit) = self.idle_timeout else { return sending.await };
+        timeout(limit, sending).await.unwrap_or_else(|_| {
+            Err(match sent.is_set() {
+                true => HttpError::Stalled(limit),
+                false => HttpError::NotSent("no connection before the idle timeout".to_owned()),
+            })
+        })
     }
 
     /// The request body: the client's original, or a translation that loses nothing.

@@ -22,8 +22,10 @@ mod schema_compat;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hyper::Uri;
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
+use longshore::HumanDuration;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::http::Http;
@@ -68,8 +70,9 @@ pub(crate) fn http_provider<D: ProviderAdapter>(
     let headers = headers(&adapter, profile, key.as_ref())?;
     let others = profile.wire.headers.values().map(|value| SecretString::from(value.as_str()));
     let redactor = Redactor::new(key.into_iter().chain(others));
-    let model = profile.model.clone();
-    Ok(HttpProvider { adapter, http: http.clone(), base, headers, model, redactor })
+    let (model, http) = (profile.model.clone(), http.clone());
+    let idle_timeout = profile.retry.idle_timeout.map(|HumanDuration(time)| time);
+    Ok(HttpProvider { adapter, http, base, headers, model, redactor, idle_timeout })
 }
 
 /// The base URL of requests. An endpoint may end with the API version, as other clients want it, or
@@ -103,10 +106,10 @@ fn headers<D: ProviderAdapter>(
     if let Some(key) = key {
         let (name, before) = adapter.key_header();
         let value = format!("{before}{}", key.expose_secret());
-        headers.insert(HeaderName::from_static(name), secret(profile, name, &value)?);
+        headers.insert(HeaderName::from_static(name), secret(profile, name, value.into())?);
     }
     for (name, value) in &profile.wire.headers {
-        let value = secret(profile, name, value)?;
+        let value = secret(profile, name, value.as_str().into())?;
         let name = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| ProfileError::Header(profile.name.clone(), name.clone()))?;
         headers.insert(name, value);
@@ -114,9 +117,18 @@ fn headers<D: ProviderAdapter>(
     Ok(headers)
 }
 
+/// The bytes of a secret header, wiped when the last copy of the header is dropped.
+struct SecretHeader(SecretString);
+
+impl AsRef<[u8]> for SecretHeader {
+    fn as_ref(&self) -> &[u8] {
+        self.0.expose_secret().as_bytes()
+    }
+}
+
 /// A header value that is never printed.
-fn secret(profile: &Profile, name: &str, value: &str) -> Result<HeaderValue, ProfileError> {
-    let mut value = HeaderValue::from_str(value)
+fn secret(profile: &Profile, name: &str, value: SecretString) -> Result<HeaderValue, ProfileError> {
+    let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(SecretHeader(value)))
         .map_err(|_| ProfileError::Header(profile.name.clone(), name.to_owned()))?;
     value.set_sensitive(true);
     Ok(value)

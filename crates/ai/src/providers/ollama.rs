@@ -34,7 +34,7 @@ impl Ollama {
         if let Some(context) = self.wire.num_ctx {
             options["num_ctx"] = json!(context);
         }
-        add_sampling(&mut options, question, self.wire.sampling, ("top_p", "stop"));
+        add_sampling(&mut options, question, self.wire.sampling.unwrap_or(true), ("top_p", "stop"));
         options
     }
 
@@ -121,17 +121,17 @@ impl ProviderAdapter for Ollama {
         Err(AskError { provider_status: Some(200), ..AskError::new(Code::InvalidRequest, message) })
     }
 
-    fn health_path(&self) -> &'static str {
-        "/tags"
+    fn health_path(&self, _model: &str) -> String {
+        "/tags".to_owned()
     }
 
-    fn health(&self, model: &str, body: &Value) -> String {
+    fn health(&self, model: &str, body: &Value) -> Result<String, String> {
         let models = body.get("models").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let latest = format!("{model}:latest");
         let pulled = models.iter().any(|one| one["name"] == model || one["name"] == latest);
         match pulled || model.is_empty() {
-            true => format!("answers, has {} models", models.len()),
-            false => format!("answers, but has not pulled `{model}`"),
+            true => Ok(format!("answers, has {} models", models.len())),
+            false => Err(format!("answers, but has not pulled `{model}`")),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::capabilities::takes_sampling;
 use super::provider_adapter::{
     Changes, Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
     messages, tool_input,
@@ -28,6 +29,10 @@ impl Openai {
             Some(schema) if self.wire.no_schema => Some(schema_compat::append_to_prompt(system, schema)),
             _ => system,
         }
+    }
+
+    fn takes_sampling(&self, model: &str) -> bool {
+        self.wire.sampling.unwrap_or_else(|| takes_sampling(Self::NAME, model))
     }
 
     /// The field that limits the answer's tokens, and the field that is not used.
@@ -67,7 +72,7 @@ impl ProviderAdapter for Openai {
         if let Some(chat) = &question.chat {
             add_tools(&mut body, chat);
         }
-        add_sampling(&mut body, question, self.wire.sampling, ("top_p", "stop"));
+        add_sampling(&mut body, question, self.takes_sampling(model), ("top_p", "stop"));
         if mode.is_streamed() {
             body["stream"] = json!(true);
             body["stream_options"] = json!({ "include_usage": true });
@@ -91,16 +96,17 @@ impl ProviderAdapter for Openai {
         mode: ResponseMode,
     ) -> Changes {
         let (limit, other_limit) = self.max_tokens_fields();
+        let sampling = self.takes_sampling(model);
         let mut changes = Changes::with_capacity(7);
         changes.extend([
             ("model", Some(model.into())),
             (limit, Some(question.max_tokens.into())),
             (other_limit, None),
-            ("temperature", self.wire.sampling.then(|| question.temperature.into())),
+            ("temperature", sampling.then(|| question.temperature.into())),
             ("stream", mode.is_streamed().then(|| true.into())),
             ("stream_options", mode.is_streamed().then(|| stream_options(raw))),
         ]);
-        if !self.wire.sampling {
+        if !sampling {
             changes.push(("top_p", None));
         }
         changes
@@ -114,15 +120,15 @@ impl ProviderAdapter for Openai {
         Box::new(ChunkParser::default())
     }
 
-    fn health_path(&self) -> &'static str {
-        "/models"
+    fn health_path(&self, _model: &str) -> String {
+        "/models".to_owned()
     }
 
-    fn health(&self, model: &str, body: &Value) -> String {
+    fn health(&self, model: &str, body: &Value) -> Result<String, String> {
         let models = body.get("data").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let listed = model.is_empty() || models.iter().any(|one| one["id"] == model);
-        let but = if listed { String::new() } else { format!(", not `{model}` among them") };
-        format!("answers, accepts the key, has {} models{but}", models.len())
+        let says = format!("answers, accepts the key, has {} models", models.len());
+        if listed { Ok(says) } else { Err(format!("{says}, not `{model}` among them")) }
     }
 }
 

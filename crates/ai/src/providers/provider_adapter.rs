@@ -83,11 +83,17 @@ pub(crate) trait ProviderAdapter: Send + Sync + 'static {
         Ok(())
     }
 
-    /// A free request that shows that the provider is reachable and accepts the key.
-    fn health_path(&self) -> &'static str;
+    /// A free request that shows that the provider is reachable, accepts the key and has the model.
+    fn health_path(&self, model: &str) -> String;
 
-    /// Describes the response of the health request.
-    fn health(&self, model: &str, body: &Value) -> String;
+    /// Describes the response of the health request; the error says that the model is not there.
+    fn health(&self, model: &str, body: &Value) -> Result<String, String>;
+}
+
+/// Whether a model's name can be a segment of a URL's path as it is.
+pub(crate) fn is_path_segment(model: &str) -> bool {
+    let sound = |c: char| c.is_ascii_alphanumeric() || "-_.:@".contains(c);
+    !model.is_empty() && model.chars().all(sound) && !model.contains("..")
 }
 
 /// Fields of a request, and their new values.
@@ -172,7 +178,8 @@ impl Draft {
         format!("call_{}", self.tool_calls.len())
     }
 
-    /// The answer. Missing token counts are estimated.
+    /// The answer. Missing token counts are estimated, and so are counts of zero for what is not
+    /// empty: some servers report 0/0.
     pub(crate) fn answer(
         self,
         question: &Question,
@@ -181,6 +188,8 @@ impl Draft {
         headroom: Headroom,
     ) -> Answer {
         let Usage { input, output, cached, cache_write, cache_write_long } = self.usage;
+        let input = input.filter(|tokens| *tokens > 0);
+        let output = output.filter(|tokens| *tokens > 0 || self.is_empty());
         let call_tokens = || self.tool_calls.iter().map(|call| estimate_tokens(&call.input.to_string()));
         Answer {
             tokens_in: input.unwrap_or_else(|| question.estimate()),

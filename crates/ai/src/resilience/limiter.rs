@@ -2,7 +2,7 @@
 //! has enough.
 //!
 //! What a process holds of a bucket is in `token_lease`, with the proof that no window exceeds the
-//! limit plus the burst; the order of waiters is in `limiter/queue`. This module calls the store,
+//! limit plus the burst; the order of waiters, which is fair by tenant, is in `limiter/queue`. This module calls the store,
 //! in one task per limiter that runs while a question waits or a settlement is pending.
 
 mod queue;
@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use self::queue::{LimitQueue, QueueStep, WaitResult};
 use crate::profile::WhenPoolFull;
-use crate::resilience::{BucketCharge, Measure};
+use crate::resilience::{BucketCharge, Measure, WaitingTenant};
 
 /// Why a limit rejected a question.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -77,11 +77,12 @@ impl Limiter {
         Self { inner: Arc::new(Inner { shared: Arc::new(shared), tasks: Mutex::default() }) }
     }
 
-    /// Reserves everything that is needed, or nothing, in order of arrival. With [`WhenPoolFull::Wait`]
-    /// it waits if there can be enough before `until`. Cancel-safe: a dropped future reserves
-    /// nothing.
+    /// Reserves everything that is needed, or nothing; fairly between tenants by their weights, in order of arrival
+    /// within a tenant. With [`WhenPoolFull::Wait`] it waits if there can be enough before `until`.
+    /// Cancel-safe: a dropped future reserves nothing.
     pub async fn take(
         &self,
+        tenant: &WaitingTenant,
         charges: impl Into<Arc<[BucketCharge]>>,
         until: Instant,
         when_full: WhenPoolFull,
@@ -99,7 +100,7 @@ impl Limiter {
         if self.inner.take_now(&charges) {
             return Ok(taken);
         }
-        let mut waiting = self.inner.join(charges, until, when_full);
+        let mut waiting = self.inner.join(tenant, charges, until, when_full);
         let result = timeout_at(until, &mut waiting.result).await;
         waiting.done = result.is_ok();
         match result {
@@ -190,9 +191,15 @@ impl Inner {
         true
     }
 
-    fn join(&self, charges: Arc<[BucketCharge]>, until: Instant, when_full: WhenPoolFull) -> WaitGuard<'_> {
+    fn join(
+        &self,
+        tenant: &WaitingTenant,
+        charges: Arc<[BucketCharge]>,
+        until: Instant,
+        when_full: WhenPoolFull,
+    ) -> WaitGuard<'_> {
         let mut queue = self.shared.queue();
-        let joined = queue.join(charges, until, when_full, Instant::now());
+        let joined = queue.join(tenant, charges, until, when_full, Instant::now());
         self.wake_task(queue, joined.has_work);
         WaitGuard { inner: self, id: joined.id, result: joined.result, done: false }
     }

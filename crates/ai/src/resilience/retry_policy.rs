@@ -1,7 +1,8 @@
 //! Whether and when a failed question is sent again.
 //!
 //! Pure: the time and the jitter are parameters. The deadline outweighs the number of attempts: no
-//! wait and no attempt is started that cannot end before it.
+//! wait and no attempt is started that cannot end before it. A wait is at least half of its
+//! ceiling, so that an endpoint that refuses connections is not asked five times within a second.
 
 use std::time::Duration;
 
@@ -20,8 +21,6 @@ pub struct CallRetryPolicy {
     /// Longest wait after the first rejection by a rate limit without a retry time. Such limits are
     /// counted by the minute: several attempts within a few seconds count as one.
     pub rate_limit_base: Duration,
-    /// Longest wait after the first failure to send a question.
-    pub unsent_base: Duration,
     /// Longest wait by this policy. The provider may ask for a longer one.
     pub cap: Duration,
     /// An attempt with less time than this is not started: it would be billed and not answered.
@@ -46,7 +45,6 @@ impl Default for CallRetryPolicy {
             max_attempts: 5,
             base: Duration::from_secs(1),
             rate_limit_base: Duration::from_secs(4),
-            unsent_base: Duration::from_millis(100),
             cap: Duration::from_secs(30),
             min_attempt_time: Duration::from_millis(100),
         }
@@ -63,13 +61,14 @@ impl CallRetryPolicy {
         deadline: Instant,
         jitter: f64,
     ) -> RetryDecision {
+        // `clamp` keeps NaN.
+        let jitter = if jitter.is_nan() { 0.0 } else { jitter.clamp(0.0, 1.0) };
         let base = match error.retry {
             Retryability::Never | Retryability::AfterTopUp | Retryability::AfterResume => {
                 return RetryDecision::Stop;
             }
-            Retryability::NotSent => self.unsent_base,
             Retryability::Later if error.code == Code::RateLimited => self.rate_limit_base,
-            Retryability::Later => self.base,
+            Retryability::Later | Retryability::NotSent => self.base,
         };
         let Some(room) = deadline.checked_duration_since(now + self.min_attempt_time) else {
             return RetryDecision::Stop;
@@ -81,12 +80,12 @@ impl CallRetryPolicy {
         let after = match (asked, exhausted_reset(error)) {
             // Never sooner; a little later, so that callers with the same retry time do not come
             // back together.
-            (Some(asked), _) => (asked + share(self.base, jitter)).min(room),
+            (Some(asked), _) => (asked + self.base.mul_f64(jitter)).min(room),
             // Limits are refilled gradually: half the time is enough for some callers.
             (None, Some(reset)) => half_jitter(reset.min(room), jitter),
             (None, None) => {
                 let ceiling = exponential_delay(base, self.cap, attempt.saturating_sub(1));
-                share(ceiling.min(room), jitter)
+                half_jitter(ceiling.min(room), jitter)
             }
         };
         RetryDecision::Retry { after }
@@ -98,12 +97,6 @@ fn exhausted_reset(error: &AskError) -> Option<Duration> {
     let headroom = error.headroom.as_deref().filter(|_| error.code == Code::RateLimited)?;
     let reset = |left: Option<RemainingLimit>| left.filter(|left| left.left == 0)?.reset;
     reset(headroom.requests).max(reset(headroom.tokens))
-}
-
-fn share(of: Duration, jitter: f64) -> Duration {
-    // `clamp` keeps NaN, which becomes 0.
-    let jitter = if jitter.is_nan() { 0.0 } else { jitter.clamp(0.0, 1.0) };
-    of.mul_f64(jitter)
 }
 
 #[cfg(test)]
@@ -130,13 +123,18 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_doubles_up_to_the_cap_and_jitter_takes_all_of_it() {
-        let failed = error(Code::ProviderError, Retryability::Later);
-        for (attempt, most) in [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0)] {
-            assert_eq!(decide(attempt, &failed, 600.0, 1.0), Some(most));
-            assert_eq!(decide(attempt, &failed, 600.0, 0.5), Some(most / 2.0));
-            assert_eq!(decide(attempt, &failed, 600.0, 0.0), Some(0.0));
+    fn the_wait_doubles_up_to_the_cap_and_is_at_least_half_of_it() {
+        // A connection that is refused comes back no sooner than a failure of the provider.
+        for again in [Retryability::Later, Retryability::NotSent] {
+            let failed = error(Code::ProviderError, again);
+            for (attempt, most) in [(1, 1.0), (2, 2.0), (3, 4.0), (4, 8.0)] {
+                assert_eq!(decide(attempt, &failed, 600.0, 1.0), Some(most));
+                assert_eq!(decide(attempt, &failed, 600.0, 0.5), Some(most * 0.75));
+                assert_eq!(decide(attempt, &failed, 600.0, 0.0), Some(most / 2.0));
+                assert_eq!(decide(attempt, &failed, 600.0, f64::NAN), Some(most / 2.0));
+            }
         }
+        let failed = error(Code::ProviderError, Retryability::Later);
         assert_eq!(decide(5, &failed, 600.0, 0.0), None, "five tries in all");
         let limited = error(Code::RateLimited, Retryability::Later);
         assert_eq!(decide(4, &limited, 600.0, 1.0), Some(30.0));
@@ -190,13 +188,6 @@ mod tests {
         assert_eq!(decide(1, &told_to_wait(171), 171.09, 0.0), None);
         assert_eq!(decide(1, &told_to_wait(0), 600.0, 0.0), Some(0.0));
         assert_eq!(decide(5, &told_to_wait(0), 600.0, 0.0), None);
-    }
-
-    #[test]
-    fn a_question_that_never_left_is_sent_again_almost_at_once() {
-        let unsent = error(Code::ProviderError, Retryability::NotSent);
-        assert_eq!(decide(1, &unsent, 60.0, 1.0), Some(0.1));
-        assert_eq!(decide(4, &unsent, 60.0, 1.0), Some(0.8));
     }
 
     proptest::proptest! {

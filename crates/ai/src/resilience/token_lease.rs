@@ -103,6 +103,11 @@ impl BucketCharge {
         self.per_minute / 60.0 * time.as_secs_f64()
     }
 
+    /// How many minutes the bucket takes to refill what the question takes.
+    pub(crate) fn minutes(&self) -> f64 {
+        self.amount / self.per_minute
+    }
+
     /// The capacity of the store's bucket.
     pub fn capacity(&self) -> f64 {
         (self.burst - self.per(LEASE_TTL)).max(MIN_CAPACITY)

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::model_api::{Answer, AskError, Code, FinishReason, Question};
-use crate::pricing::estimate_tokens;
+use crate::pricing::{end_of_tokens, estimate_tokens};
 
 /// Longer than any deadline.
 pub(crate) const FOREVER: Duration = Duration::MAX;
@@ -54,11 +54,10 @@ pub(crate) fn answer(question: &Question, model: &str, started: Instant, text: S
     }
 }
 
-/// Truncates a text to `max_tokens`, by the estimate's four characters per token.
+/// Truncates a text to `max_tokens`, by the estimate.
 fn truncate(mut text: String, max_tokens: u32) -> (String, FinishReason) {
-    let max_chars = usize::try_from(max_tokens).unwrap_or(usize::MAX).saturating_mul(4);
-    match text.char_indices().nth(max_chars) {
-        Some((end, _)) => {
+    match end_of_tokens(&text, max_tokens.into()) {
+        Some(end) => {
             text.truncate(end);
             (text, FinishReason::Length)
         }

@@ -38,12 +38,23 @@ struct CachedSecret {
     until: Instant,
 }
 
+impl State {
+    /// Evicts, and so wipes, keys that may not be used any more.
+    fn evict_expired(&mut self, now: Instant) {
+        self.secrets.retain(|_, cached| now < cached.until);
+    }
+}
+
 impl Cache {
     /// A cached key that has not expired.
     pub(super) fn find(&self, key: &CacheKey) -> Option<SecretString> {
-        let state = self.state();
-        let cached = state.secrets.get(key).filter(|cached| Instant::now() < cached.until)?;
-        Some(cached.secret.clone())
+        let (mut state, now) = (self.state(), Instant::now());
+        let cached = state.secrets.get(key)?;
+        if now < cached.until {
+            return Some(cached.secret.clone());
+        }
+        state.evict_expired(now);
+        None
     }
 
     /// The epoch to pass to [`Self::insert`].
@@ -58,9 +69,7 @@ impl Cache {
         if state.epoch != epoch {
             return;
         }
-        if state.secrets.len() >= MAX_CACHED {
-            state.secrets.retain(|_, cached| now < cached.until);
-        }
+        state.evict_expired(now);
         if state.secrets.len() < MAX_CACHED {
             let until = now + ttl.min(CACHE_TTL);
             state.secrets.insert(key, CachedSecret { secret: secret.clone(), until });
@@ -76,5 +85,25 @@ impl Cache {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_expired_key_does_not_stay_in_memory() {
+        let cache = Cache::default();
+        let key = |name: &str| (TenantId::default(), name.parse::<KeyRef>().unwrap());
+        let secret = SecretString::from("sk-secret");
+        let count = || cache.state().secrets.len();
+        cache.insert(0, key("one"), &secret, CACHE_TTL);
+        tokio::time::advance(CACHE_TTL).await;
+        assert_eq!((cache.find(&key("one")).is_none(), count()), (true, 0), "evicted where it is missed");
+        cache.insert(0, key("two"), &secret, CACHE_TTL);
+        tokio::time::advance(CACHE_TTL).await;
+        cache.insert(0, key("three"), &secret, CACHE_TTL);
+        assert_eq!((cache.find(&key("three")).is_some(), count()), (true, 1), "evicted by the next one");
     }
 }

@@ -134,7 +134,7 @@ fn timed_out(why: &str, was_started: bool) -> AskError {
 fn ended(state: UnitState, why: &str, was_started: bool) -> AskError {
     let code = match state {
         UnitState::Failed if why.starts_with("deadline") => return timed_out(why, was_started),
-        UnitState::Failed if why.starts_with("INVALID_REQUEST") => Code::InvalidRequest,
+        UnitState::Failed if why.starts_with("DUPLICATE_REQUEST") => Code::DuplicateRequest,
         _ => Code::Internal,
     };
     AskError::new(code, why)

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::accounts::{CallRecord, Ledger};
+use longshore::accounts::{Call, CallRecord, Ledger};
 use longshore::store::CheckpointRequest;
 use longshore::{
     BatchId, CheckpointError, Clock, Commit, Context, ErasedHandler, Outcome, Payload, RunOutcome, TenantId,
@@ -78,6 +78,9 @@ impl RequestHandler {
             Ok(call) => call,
             Err(why) => return self.reject(context, why).await,
         };
+        if let Some(to) = &to {
+            to.require_open(&*self.ledger).await?;
+        }
         if let Err(error) = self.complete(context, &request, &mut call).await {
             let record = self.inference.rejected_record(&call, &request.profile, &error);
             let calls = record.into_iter().collect();
@@ -87,6 +90,9 @@ impl RequestHandler {
         let (outcome, parts) = self.ask(context, &request, to.as_ref(), &call).await?;
         if let Some(deferral) = outcome.deferral_before(call.question.until) {
             return Err(Verdict::from(deferral).with_calls(outcome.admitted_records()));
+        }
+        if let Some(other) = outcome.duplicate {
+            return duplicate(&request, &other);
         }
         let (reply, calls) = conclude(request.header(), outcome, &call.question).await?;
         let reply = if parts > 0 { reply.numbered_after(parts) } else { reply };
@@ -166,15 +172,13 @@ impl RequestHandler {
         }
     }
 
-    /// Reports an invalid request to its reply queue, or else as the unit's failure.
+    /// Answers an invalid request: in its reply queue if that can be parsed, and in the unit's
+    /// result.
     async fn reject(&self, context: &Context, why: String) -> Result<RunOutcome, Verdict> {
         let unit = context.unit();
         let parsed = parse_partial(unit.payload.as_bytes());
         let to = parsed.reply_queue.as_ref();
         let to = to.and_then(|to| ReplyQueue::of(&unit.tenant, to, &self.libraries).ok());
-        if to.is_none() {
-            return Err(Verdict::fail(Code::InvalidRequest.as_str(), why));
-        }
         let error = AskError::new(Code::InvalidRequest, why);
         let reply = Reply::error(parsed.header(), &error, 0);
         self.deliver(context, to, &reply, Vec::new()).await
@@ -202,18 +206,26 @@ impl RequestHandler {
     }
 }
 
+/// Ends a repeat of a request that another unit asked. Nothing is sent to a reply queue: the
+/// client would take it for the reply of the first one.
+fn duplicate(request: &Request, other: &Call) -> Result<RunOutcome, Verdict> {
+    let by = other.call.unit.map(|unit| format!(" by unit {unit}")).unwrap_or_default();
+    let why = format!("request `{}` is or was answered{by}", request.request_id);
+    let error = AskError::new(Code::DuplicateRequest, why);
+    if request.reply_queue.is_some() {
+        return Err(Verdict::fail(error.code.as_str(), error.message));
+    }
+    let reply = Reply::error(request.header(), &error, 0);
+    Ok(done(reply_checkpoint::payload(&reply)?, Vec::new()))
+}
+
 /// The reply, and the calls to record with it.
 async fn conclude(
     header: ReplyHeader,
     outcome: InferenceOutcome,
     question: &Question,
 ) -> Result<(Reply, Vec<CallRecord>), Verdict> {
-    let InferenceOutcome { result, attempts, records, duplicate, cost_picos, .. } = outcome;
-    if let Some(other) = duplicate {
-        let by = other.call.unit.map(|unit| format!(" by unit {unit}")).unwrap_or_default();
-        let why = format!("request `{}` is or was answered{by}", other.call.request_id);
-        return Err(Verdict::fail("DUPLICATE_REQUEST", why));
-    }
+    let InferenceOutcome { result, attempts, records, cost_picos, .. } = outcome;
     let reply = match &result {
         Ok(answer) => Reply::success(header, answer, attempts)
             .with_cost(cost_picos)

@@ -14,7 +14,7 @@ mod reply_queue;
 
 pub use self::client::RequestClient;
 pub use self::handler::RequestHandler;
-pub use self::inbox::Inbox;
+pub use self::inbox::{Inbox, MAX_REPLIES, QueuedReply, REPLY_QUEUE_TTL};
 pub use self::queue_provider::QueuedProvider;
 
 /// The kind of request units.

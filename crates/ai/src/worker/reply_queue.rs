@@ -24,6 +24,20 @@ impl ReplyQueue {
         Scope::Tenant(self.tenant.clone())
     }
 
+    /// Fails if the queue is closed. Called before a question is paid for; [`Self::send`] checks it
+    /// again.
+    pub(super) async fn require_open(&self, ledger: &dyn Ledger) -> Result<(), Verdict> {
+        match ledger.reply_queues(&self.scope(), &self.tenant, Some(self.queue.clone())).await {
+            Ok(open) if open.is_empty() => Err(self.gone()),
+            Ok(_) => Ok(()),
+            Err(error) => Err(Verdict::retry("store", error)),
+        }
+    }
+
+    fn gone(&self) -> Verdict {
+        Verdict::fail("REPLY_QUEUE_GONE", format!("reply queue `{}` is not open", self.queue))
+    }
+
     /// Delivers a unit's reply; fails if the queue is closed. A repeat is recognised by its id and
     /// not delivered again.
     pub(super) async fn send(&self, ledger: &dyn Ledger, to: &Unit, reply: Payload) -> Result<(), Verdict> {
@@ -47,10 +61,7 @@ impl ReplyQueue {
         match ledger.send_reply(&self.scope(), unit).await {
             Ok(Some(SendResult::Rejected(refusal))) => Err(queue_full(&refusal)),
             Ok(Some(_)) => Ok(()),
-            Ok(None) => {
-                let why = format!("reply queue `{}` is gone", self.queue);
-                Err(Verdict::fail("REPLY_QUEUE_GONE", why))
-            }
+            Ok(None) => Err(self.gone()),
             Err(error) if error.is_retryable() => Err(Verdict::retry("store", error)),
             Err(error) => Err(Verdict::retry("reply", error)),
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_ai::contract::{Reply, ReplyBody, Request};
-use longshore_ai::{Answer, AskError, Code, FinishReason, Retryability};
+use longshore_ai::{Answer, AskError, Code, FinishReason, ProviderErrorId, Retryability};
 use serde_json::{Value, json};
 
 use crate::contract_request::with;
@@ -49,6 +49,10 @@ fn an_error_says_all_that_the_contract_promises() {
     let error = AskError {
         retry_after: Some(Duration::from_millis(1500)),
         provider_status: Some(429),
+        provider_error: Some(Box::new(ProviderErrorId {
+            kind: Some("tokens".into()),
+            code: Some("rate_limit_exceeded".into()),
+        })),
         retry: Retryability::Later,
         ..AskError::new(Code::RateLimited, "too many requests")
     };
@@ -57,6 +61,7 @@ fn an_error_says_all_that_the_contract_promises() {
         "version": "1.2", "request_id": "r-1", "status": "error", "metadata": { "row": 7 },
         "error_code": "RATE_LIMITED", "error_message": "too many requests", "attempts": 5,
         "provider_status": 429, "retry_after_ms": 1500,
+        "provider_error_type": "tokens", "provider_error_code": "rate_limit_exceeded",
     });
     assert_eq!(json(&reply), expected);
     assert_eq!(Reply::parse(&reply.to_json().unwrap()).unwrap(), reply);

@@ -187,8 +187,9 @@ prop_compose! {
     }
 }
 
-const CODES: [Code; 9] = [
+const CODES: [Code; 10] = [
     Code::InvalidRequest,
+    Code::DuplicateRequest,
     Code::ProfileNotFound,
     Code::ProfileDisabled,
     Code::RateLimited,

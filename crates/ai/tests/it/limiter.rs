@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::{ProfileName, TenantId};
-use longshore_ai::{BucketCharge, LimitError, Limiter, Measure, ProfileLimits, WhenPoolFull};
+use longshore_ai::{BucketCharge, LimitError, Limiter, Measure, ProfileLimits, WaitingTenant, WhenPoolFull};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, advance, sleep, timeout};
 
@@ -29,14 +29,30 @@ fn in_secs(seconds: f64) -> Instant {
 }
 
 async fn take(limiter: &Limiter, needs: &[BucketCharge], seconds: f64) -> Result<(), LimitError> {
-    limiter.take(needs, in_secs(seconds), WhenPoolFull::Wait).await.map(|_| ())
+    take_for("acme", limiter, needs, seconds).await
+}
+
+async fn take_for(
+    tenant: &str,
+    limiter: &Limiter,
+    needs: &[BucketCharge],
+    seconds: f64,
+) -> Result<(), LimitError> {
+    let tenant = waiting(tenant);
+    limiter.take(&tenant, needs, in_secs(seconds), WhenPoolFull::Wait).await.map(|_| ())
+}
+
+/// A tenant of weight 1; of weight 3 if it is called heavy.
+fn waiting(tenant: &str) -> WaitingTenant {
+    let weight = if tenant == "heavy" { 3 } else { 1 };
+    WaitingTenant { id: TenantId::new(tenant).unwrap(), weight }
 }
 
 /// Takes until nothing is left at this moment.
 async fn drain(limiter: &Limiter, need: &BucketCharge) -> u32 {
     let need = std::slice::from_ref(need);
     let mut count = 0;
-    while limiter.take(need, in_secs(1.0), WhenPoolFull::Refuse).await.is_ok() {
+    while limiter.take(&waiting("acme"), need, in_secs(1.0), WhenPoolFull::Refuse).await.is_ok() {
         count += 1;
     }
     count
@@ -58,6 +74,84 @@ async fn whoever_comes_first_is_served_first() {
         server.push(number.unwrap().unwrap());
     }
     assert_eq!(server, (0..30).collect::<Vec<_>>());
+}
+
+/// Starts this many waiters of a tenant; each returns the tenant and when it was served.
+fn wait_for(
+    waiting: &mut JoinSet<(&'static str, Duration)>,
+    limiter: &Limiter,
+    (tenant, count): (&'static str, u32),
+    needs: &[BucketCharge],
+) {
+    let begin = Instant::now();
+    for _ in 0..count {
+        let (limiter, needs) = (limiter.clone(), needs.to_vec());
+        waiting.spawn(async move {
+            take_for(tenant, &limiter, &needs, 600.0).await.unwrap();
+            (tenant, begin.elapsed())
+        });
+    }
+}
+
+/// Five small questions took 37 s beside a tenant with many large ones; their share took 10.
+#[tokio::test(start_paused = true)]
+async fn a_small_tenant_has_its_share_of_a_limit_beside_a_big_one() {
+    let limiter = Limiter::new(FakeLedger::new());
+    // Each tenant has a limit of its own besides, which is no reason to be served later.
+    let own = |name: &str| requests(name, 1000.0);
+    let (large, small) = (tokens("shared", 10.0, 20.0), tokens("shared", 10.0, 10.0));
+    let mut waiting = JoinSet::new();
+    wait_for(&mut waiting, &limiter, ("big", 30), &[large.clone(), own("big")]);
+    sleep(Duration::from_secs(5)).await;
+    wait_for(&mut waiting, &limiter, ("small", 5), &[small, own("small")]);
+    let mut served = Vec::new();
+    while let Some(one) = waiting.join_next().await {
+        served.push(one.unwrap());
+    }
+    let last = |name| served.iter().filter(|(tenant, _)| *tenant == name).map(|(_, at)| *at).max().unwrap();
+    // 50 tokens at half of 10 per second, and what is being refilled for a large question before.
+    assert!(last("small") <= Duration::from_secs(14), "{served:?}");
+    // Nothing of the limit is lost: 650 tokens.
+    assert!(last("big") <= Duration::from_secs(70), "{served:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_that_wait_for_a_limit_are_served_in_turn() {
+    let limiter = Limiter::new(FakeLedger::new());
+    let need = requests("b", 10.0);
+    drain(&limiter, &need).await;
+    let mut waiting = JoinSet::new();
+    for (tenant, count) in [("a", 12), ("b", 4), ("c", 4)] {
+        wait_for(&mut waiting, &limiter, (tenant, count), std::slice::from_ref(&need));
+        tokio::task::yield_now().await;
+    }
+    let mut order = String::new();
+    while let Some(one) = waiting.join_next().await {
+        order.push_str(one.unwrap().0);
+    }
+    let count = |part: &str, name: &str| part.matches(name).count();
+    for part in [&order[..6], &order[6..12]] {
+        assert!(["a", "b", "c"].iter().all(|name| count(part, name) >= 1), "{order}");
+        assert!(count(part, "a") <= 3, "{order}");
+    }
+    assert_eq!((order.len(), &order[14..]), (20, "aaaaaa"), "{order}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenants_share_follows_its_weight() {
+    let limiter = Limiter::new(FakeLedger::new());
+    let need = requests("b", 10.0);
+    drain(&limiter, &need).await;
+    let mut waiting = JoinSet::new();
+    for tenant in ["light", "heavy"] {
+        wait_for(&mut waiting, &limiter, (tenant, 30), std::slice::from_ref(&need));
+        tokio::task::yield_now().await;
+    }
+    let mut heavy = 0;
+    for _ in 0..20 {
+        heavy += usize::from(waiting.join_next().await.unwrap().unwrap().0 == "heavy");
+    }
+    assert!((14..=16).contains(&heavy), "three of four: {heavy} of 20");
 }
 
 #[tokio::test(start_paused = true)]
@@ -90,7 +184,8 @@ async fn all_is_taken_or_nothing() {
     drain(&limiter, &scarce).await;
     for _ in 0..50 {
         let both = [plenty.clone(), scarce.clone()];
-        let refused = limiter.take(&both[..], in_secs(9.0), WhenPoolFull::Refuse).await.unwrap_err();
+        let refused =
+            limiter.take(&waiting("acme"), &both[..], in_secs(9.0), WhenPoolFull::Refuse).await.unwrap_err();
         let LimitError::Reached { bucket, wait } = refused else { panic!("{refused}") };
         assert_eq!(bucket, "scarce");
         assert!(wait <= Duration::from_secs(1));
@@ -161,19 +256,19 @@ async fn tokens_are_charged_by_estimate_and_settled_after() {
     let ledger = FakeLedger::new();
     let limiter = Limiter::new(ledger.clone());
     let needs = [requests("r", 10.0), tokens("t", 100.0, 50.0)];
-    let taken = limiter.take(&needs[..], in_secs(1.0), WhenPoolFull::Wait).await.unwrap();
+    let taken = limiter.take(&waiting("acme"), &needs[..], in_secs(1.0), WhenPoolFull::Wait).await.unwrap();
     assert_eq!((ledger.level("r"), ledger.level("t")), (Some(7.0), Some(30.0)));
     taken.settle(10);
     sleep(Duration::from_millis(101)).await;
     assert_eq!(ledger.level("r"), Some(7.0), "a request is a request");
     assert!((ledger.level("t").unwrap() - 80.0).abs() < 1.5, "{:?}", ledger.level("t"));
 
-    let taken = limiter.take(&needs[..], in_secs(1.0), WhenPoolFull::Wait).await.unwrap();
+    let taken = limiter.take(&waiting("acme"), &needs[..], in_secs(1.0), WhenPoolFull::Wait).await.unwrap();
     taken.settle(200);
     sleep(Duration::from_millis(101)).await;
     assert!(ledger.level("t").unwrap() < -100.0, "what was used is owed: {:?}", ledger.level("t"));
 
-    limiter.take(&needs[..1], in_secs(1.0), WhenPoolFull::Wait).await.unwrap().release();
+    limiter.take(&waiting("acme"), &needs[..1], in_secs(1.0), WhenPoolFull::Wait).await.unwrap().release();
     sleep(Duration::from_secs(1)).await;
     assert_eq!(ledger.level("r"), Some(8.0), "never sent, never charged");
 }

@@ -1,7 +1,9 @@
 //! Prices: valid ones, invalid ones, and the cost of answers.
 
 use longshore::time::Timestamp;
-use longshore_ai::{Answer, Cost, Price, PriceMode, PriceShare, Prices, Rate, Tier};
+use longshore_ai::{
+    Answer, Cost, Price, PriceMode, PriceShare, PriceTable, Prices, Profile, ProviderName, Rate, Tier,
+};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -227,4 +229,88 @@ proptest! {
         prop_assert!(rate.cost(&answer, PriceMode::Direct) >= rate.cost(&answer, PriceMode::Batch));
         prop_assert!(rate.cost(&answer, PriceMode::Batch) >= Cost(0));
     }
+}
+
+#[test]
+fn the_shipped_table_is_valid_and_every_price_in_it_is_above_zero() {
+    let table = PriceTable::shipped();
+    for provider in [ProviderName::Anthropic, ProviderName::Openai, ProviderName::Gemini] {
+        let models = &table.models[&provider];
+        assert!(models.len() > 10, "{provider}");
+        assert!(table.sources[provider.as_str()].starts_with("https://"));
+        for (model, prices) in models {
+            let rate = prices.default_rate();
+            assert!(rate.input > Price::default() && rate.output > rate.input, "{model}");
+            assert!(rate.cache_read.is_some_and(|read| read < rate.input), "{model}");
+        }
+    }
+    let haiku = table.prices(ProviderName::Anthropic, "claude-haiku-5-5").unwrap();
+    assert_eq!(haiku.cost(&tokens(100_000, 1), NOW, PriceMode::Direct), Cost(10_000_500_000));
+    assert_eq!(haiku.cost(&tokens(100_001, 1), NOW, PriceMode::Direct), Cost(50_000_500_000 + 2_500_000));
+}
+
+fn table(date: &str, models: &str) -> PriceTable {
+    PriceTable::parse(&format!("date = '{date}'\n[models.openai]\n{models}")).unwrap()
+}
+
+#[test]
+fn of_two_tables_the_newer_one_counts_and_what_only_one_has_stays() {
+    let old = table("2026-01-01", "a = { input = 1, output = 1 }\nb = { input = 1, output = 1 }");
+    let new = table("2026-02-01", "b = { input = 2, output = 2 }\nc = { input = 2, output = 2 }");
+    for merged in [old.clone().merged(new.clone()), new.merged(old)] {
+        let input = |model: &str| merged.prices(ProviderName::Openai, model).unwrap().default_rate().input;
+        assert_eq!(["a", "b", "c"].map(input), [1, 2, 2].map(Price::dollars));
+        assert_eq!(merged.date, "2026-02-01");
+    }
+}
+
+#[test]
+fn a_table_says_when_it_is_old() {
+    let table = table("2026-01-01", "");
+    assert_eq!(table.old_age(time("2026-06-30T00:00:00Z")), None);
+    let age = table.old_age(time("2026-07-01T00:00:00Z")).unwrap();
+    assert_eq!(age.as_secs() / (24 * 3600), 181);
+}
+
+#[test]
+fn a_table_that_is_invalid_says_why() {
+    for (toml, why) in [
+        ("[models]", "missing field `date`"),
+        ("date = 'soon'\n[models]", "`date` is `soon`"),
+        ("date = '2026-01-01'\n[models.opnai]\nm = { input = 1, output = 1 }", "unknown variant `opnai`"),
+        ("date = '2026-01-01'\n[models.openai]\nm = { input = 1 }", "need `input` and `output`"),
+        ("date = '2026-01-01'\n[models.openai]\nm = {}", "model `m` of openai has no prices"),
+        ("date = '2026-01-01'\nmodel = 1\n[models]", "unknown field `model`"),
+    ] {
+        let error = PriceTable::parse(toml).unwrap_err().to_string();
+        assert!(error.contains(why), "{toml}: {error}");
+    }
+}
+
+#[test]
+fn a_profile_has_the_prices_of_the_table_where_it_is_billed_and_states_none() {
+    let table = table("2026-01-01", "a = { input = 1, output = 1 }\nb = { input = 2, output = 2 }");
+    let completed = |written: Value| {
+        let mut profile: Profile = serde_json::from_value(written).unwrap();
+        table.complete(&mut profile);
+        move |model: &str| profile.prices_of(model).map(|prices| prices.default_rate().input)
+    };
+    let dollars = |dollars: u32| Some(Price::dollars(dollars));
+    let plain = completed(json!({ "provider": "openai", "model": "a", "models": { "b": {} } }));
+    assert_eq!(["a", "b", "c"].map(plain), [dollars(1), dollars(2), None]);
+    let stated = json!({ "input": 7, "output": 7 });
+    let own =
+        completed(json!({ "provider": "openai", "model": "a", "prices": stated, "models": { "b": stated } }));
+    assert_eq!(["a", "b"].map(own), [dollars(7), dollars(7)]);
+    let free = json!({ "input": 0, "output": 0 });
+    let free = completed(json!({ "provider": "openai", "model": "a", "prices": free }));
+    assert_eq!(free("a"), dollars(0), "zero is a price");
+    let elsewhere = completed(json!({ "provider": "openai", "model": "a", "endpoint": "http://x" }));
+    assert_eq!(elsewhere("a"), dollars(0), "another server has its own prices");
+    let any = completed(json!({ "provider": "openai", "model": "a", "models": { "*": {} } }));
+    assert_eq!(["a", "b", "c", "*"].map(any), [dollars(1), dollars(2), None, None], "at a known price");
+    let at_price = completed(json!({ "provider": "openai", "model": "a", "models": { "*": stated } }));
+    assert_eq!(["a", "c"].map(at_price), [dollars(1), dollars(7)]);
+    let local = completed(json!({ "provider": "ollama", "model": "a", "models": { "*": {} } }));
+    assert_eq!(["a", "c"].map(local), [dollars(0), dollars(0)]);
 }

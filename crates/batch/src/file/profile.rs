@@ -1,21 +1,36 @@
 //! `[profiles.NAME]`: a provider and its settings.
 
 use longshore::ProfileName;
-use longshore_ai::{KeyRef, Profile, ProviderName};
+use longshore_ai::{HttpOptions, KeyRef, Profile, ProviderName, SecretString};
 
 use super::SourceText;
 use super::error::FileError;
 use super::section::{Field, Section};
 
-const KEYS: [&str; 11] = [
-    "provider", "model", "script", "delay", "prices", "endpoint", "key", "wire", "limits", "fallback", "pool",
+const KEYS: [&str; 15] = [
+    "provider",
+    "model",
+    "script",
+    "delay",
+    "prices",
+    "endpoint",
+    "key",
+    "wire",
+    "limits",
+    "retry",
+    "proxy",
+    "proxy_key",
+    "ca_file",
+    "fallback",
+    "pool",
 ];
 
 /// Keys that only simulated providers have.
 const SIMULATED_ONLY_KEYS: [&str; 2] = ["script", "delay"];
 
 /// Keys that only remote providers have.
-const REMOTE_ONLY_KEYS: [&str; 6] = ["endpoint", "key", "wire", "limits", "fallback", "pool"];
+const REMOTE_ONLY_KEYS: [&str; 10] =
+    ["endpoint", "key", "wire", "limits", "retry", "proxy", "proxy_key", "ca_file", "fallback", "pool"];
 
 /// Reads a profile and its script.
 pub(super) fn read(name: &str, field: &Field<'_>) -> Result<(Profile, Option<SourceText>), FileError> {
@@ -59,17 +74,33 @@ fn simulated(base: Profile, section: &Section<'_>) -> Result<(Profile, Option<So
 }
 
 fn remote(base: Profile, section: &Section<'_>) -> Result<Profile, FileError> {
-    let endpoint = section.field("endpoint").map(|field| field.text()).transpose()?;
-    Ok(Profile {
+    let text = |name: &str| section.field(name).map(|field| field.text().map(str::to_owned)).transpose();
+    let ca = section.field("ca_file").map(|field| SourceText::file(&field)).transpose()?;
+    let profile = Profile {
         model: section.require("model")?.text()?.to_owned(),
-        endpoint: endpoint.map(str::to_owned),
+        endpoint: text("endpoint")?,
         key: section.field("key").map(|field| key(&field)).transpose()?,
+        proxy: text("proxy")?,
+        proxy_key: section.field("proxy_key").map(|field| key(&field)).transpose()?,
+        ca: ca.map(|ca| ca.text),
+        retry: section.deserialize("retry")?,
         wire: section.deserialize("wire")?,
         limits: section.deserialize("limits")?,
         fallback: section.deserialize("fallback")?,
         pool: section.deserialize("pool")?,
         ..base
-    })
+    };
+    check_route(&profile, section)?;
+    Ok(profile)
+}
+
+/// Checks the proxy and the certificates: a password in the proxy's URL would be stored with the
+/// batch.
+fn check_route(profile: &Profile, section: &Section<'_>) -> Result<(), FileError> {
+    // The key is opened when it is used.
+    let proxy_key = profile.proxy_key.as_ref().map(|_| SecretString::from("user:password"));
+    let options = HttpOptions::new(profile.proxy.as_deref(), proxy_key, profile.ca.as_deref());
+    options.map(drop).map_err(|error| section.error(error.to_string()))
 }
 
 /// A reference to the API key. The key itself must not be in the file, which is stored with the

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use longshore::{HumanDuration, ProfileName, QueueName};
 
 use super::limit::AtLeastOne;
+use super::replies::RepliesArgs;
 
 /// Ask models, and answer requests.
 #[derive(Debug, Subcommand)]
@@ -15,16 +16,35 @@ pub enum AiCommand {
     Ask(AskArgs),
     /// Answer requests from the queue, for all tenants, until drained or stopped
     Worker(AiWorkerArgs),
-    /// Check that the providers of profiles are reachable and accept their keys
-    Health {
-        /// Profiles to check [default: all]
-        #[arg(value_name = "PROFILE")]
-        profiles: Vec<ProfileName>,
-    },
+    /// Check that the providers of profiles are reachable, accept their keys, and that the models
+    /// answer
+    Health(HealthArgs),
     /// Estimate the cost of a batch file or of a file of requests
     Estimate(EstimateArgs),
     /// Serve /v1/chat/completions, /v1/messages and /v1/models from a tenant's profiles
     Gateway(GatewayArgs),
+    /// Open, read, acknowledge and close reply queues
+    Replies(RepliesArgs),
+}
+
+/// A check of providers.
+#[derive(Debug, Args)]
+#[command(after_help = "Each profile's model is asked for one token. These calls are billed and recorded as
+any other.
+
+Examples:
+  longshore ai health
+  longshore ai health fast --no-call                free requests only")]
+pub struct HealthArgs {
+    /// Profiles to check [default: all]
+    #[arg(value_name = "PROFILE")]
+    pub profiles: Vec<ProfileName>,
+    /// Ask no model: check by free requests only that providers list them
+    #[arg(long)]
+    pub no_call: bool,
+    /// Timeout of each profile's check
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub timeout: HumanDuration,
 }
 
 /// A question.

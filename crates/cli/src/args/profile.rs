@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
-use longshore::ProfileName;
+use longshore::{HumanDuration, ProfileName};
 use longshore_ai::Price;
 
 use super::limit::{AtLeastOne, LimitArg};
@@ -52,13 +52,16 @@ pub struct ProfileArg {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The key is a reference: the name of one in the vault (`longshore key add`), env:NAME or file:PATH.
-Prices are dollars per million tokens. `--set` reaches every part of the document, as
---set wire.num_ctx=8192; docs/ai-profiles.md lists them all.
+Prices are dollars per million tokens; `longshore price list` shows the models that need none.
+`--set` reaches every part of the document, as --set wire.num_ctx=8192; docs/ai-profiles.md lists
+them all.
 
 Examples:
   longshore profile add fast --provider anthropic --model claude-haiku-5-5 --key claude \\
-      --price-input 0.1 --price-output 0.5 --rpm 1000 --tpm 2M --fallback local
+      --rpm 1000 --tpm 2M --fallback local
   longshore profile add local --provider ollama --model llama3 --in-flight 1
+  longshore profile add inside --provider openai --model qwen --endpoint https://llm.corp.example \\
+      --proxy http://proxy.corp.example:3128 --proxy-key proxy --ca-file corp-ca.pem
   longshore profile add house --template --provider openai --key gpt --model gpt-mini \\
       --price-input 1 --price-output 4 --also-model gpt-large=5/20
   longshore profile add draft --extends house --model gpt-large --tenant acme
@@ -105,8 +108,8 @@ pub struct ProfileFields {
     /// Model to use
     #[arg(long, value_name = "M")]
     pub model: Option<String>,
-    /// Further model that requests may name, as large=5/25: dollars per million tokens in and out;
-    /// without prices it costs the same as --model; may be repeated
+    /// Further model that requests may name, as large=5/25: dollars per million tokens in and out
+    /// [default: those of `longshore price list`, else of --model]; * is every model; may be repeated
     #[arg(long, value_name = "M[=IN/OUT]")]
     pub also_model: Vec<FurtherModel>,
     /// Address of the provider, if not its own
@@ -115,6 +118,16 @@ pub struct ProfileFields {
     /// Reference to the key: a key of the vault, env:NAME or file:PATH
     #[arg(long, value_name = "REF")]
     pub key: Option<String>,
+    /// HTTP proxy that connections are tunnelled through, as http://proxy.example:3128
+    #[arg(long, value_name = "URL")]
+    pub proxy: Option<String>,
+    /// Reference to USER:PASSWORD of the proxy: a key of the vault, env:NAME or file:PATH
+    #[arg(long, value_name = "REF")]
+    pub proxy_key: Option<String>,
+    /// PEM file of the certificate authorities to trust in place of the machine's, which is copied
+    /// into the profile
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
     /// System prompt of requests that have none
     #[arg(long, value_name = "TEXT")]
     pub system: Option<String>,
@@ -138,6 +151,8 @@ pub struct ProfileFields {
     pub prices: PriceArgs,
     #[command(flatten)]
     pub limits: RateLimitArgs,
+    #[command(flatten)]
+    pub retry: RetryArgs,
 }
 
 /// A further model, and its prices of input and output tokens.
@@ -214,6 +229,22 @@ pub struct RateLimitArgs {
     /// Action for a request above the limits
     #[arg(long, value_name = "WHAT")]
     pub when_full: Option<WhenLimited>,
+}
+
+/// Retries.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Retries")]
+pub struct RetryArgs {
+    /// Attempts of a request in all, the first included [default: 5]
+    #[arg(long, value_name = "N")]
+    pub attempts: Option<AtLeastOne>,
+    /// Longest wait before the second attempt, doubled for each further one [default: 1s]
+    #[arg(long, value_name = "TIME")]
+    pub retry_base: Option<HumanDuration>,
+    /// Longest time without a byte from the provider, before its answer begins and while it arrives
+    /// [default: the deadline, then 2m]
+    #[arg(long, value_name = "TIME")]
+    pub idle_timeout: Option<HumanDuration>,
 }
 
 /// Action for a request above the limits.

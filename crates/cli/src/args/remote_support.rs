@@ -1,5 +1,6 @@
 //! Which commands can run through a server, and why others cannot.
 
+use super::ai::AiCommand;
 use super::batch::{BatchCommand, BatchTarget};
 use super::cron::CronCommand;
 use super::pool::PoolCommand;
@@ -40,6 +41,7 @@ impl CliCommand {
                 }
             },
             Self::Cron(DeferredArgs(CronCommand::List { server, .. })) => (server, None),
+            Self::Ai(DeferredArgs(AiCommand::Replies(typed))) => (&typed.server, None),
             Self::Usage(DeferredArgs(typed)) => {
                 let recost = "costs are recomputed on the store itself, not over a server";
                 (&typed.server, typed.command.as_ref().map(|_| recost))

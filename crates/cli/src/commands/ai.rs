@@ -4,6 +4,7 @@ mod ask;
 mod estimate;
 mod gateway;
 pub mod health;
+mod replies;
 mod worker;
 
 use crate::args::ai::AiCommand;
@@ -20,8 +21,9 @@ pub async fn run(typed: AiCommand, settings: &Settings) -> anyhow::Result<ExitCo
     match typed {
         AiCommand::Ask(typed) => ask::run(typed, settings).await,
         AiCommand::Worker(typed) => worker::run(typed, settings).await,
-        AiCommand::Health { profiles } => health::run(&profiles, settings).await,
+        AiCommand::Health(typed) => health::run(&typed, settings).await,
         AiCommand::Estimate(typed) => estimate::run(&typed, settings).await,
         AiCommand::Gateway(typed) => gateway::run(typed, settings).await,
+        AiCommand::Replies(typed) => replies::run(typed, settings).await,
     }
 }

@@ -26,6 +26,7 @@ pub mod stall_monitor;
 #[cfg(feature = "standard")]
 mod subcommands;
 pub mod summary;
+pub mod tenant_profile;
 
 pub use batch_json::BatchSummary;
 #[cfg(feature = "standard")]

@@ -27,6 +27,7 @@ pub async fn run(typed: &Typed, settings: &Settings) -> Result<ExitCode> {
     if let Some((store, ledger)) = &opened {
         all.extend(replication::check(settings).await);
         all.extend(store::workers(&**store).await);
+        all.extend(providers::prices(&**ledger).await);
         if !typed.no_providers {
             all.extend(providers::check(ledger, settings).await);
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use longshore::accounts::{Keys, Ledger, ProfileChange, ProfileRecord, PutProfile};
 use longshore::{Error, ProfileName, Scope, TenantId};
-use longshore_ai::TENANT_SETTINGS;
+use longshore_ai::{PriceTable, TENANT_SETTINGS};
 use serde_json::{Value, json};
 
 use super::ledger;
@@ -104,8 +104,9 @@ impl<'a> ProfileStore<'a> {
 
     async fn list(&self, page: &PageArgs) -> anyhow::Result<()> {
         let found = self.ledger.profiles(&self.scope, None, page.after.as_deref(), page.limit).await?;
-        let (sheets, profiles): (Vec<_>, Vec<_>) =
-            found.items.into_iter().partition(|record| record.name.as_str() == TENANT_SETTINGS);
+        let (mut sheets, profiles): (Vec<_>, Vec<_>) =
+            found.items.into_iter().partition(|record| record.name.as_str().starts_with('.'));
+        sheets.retain(|record| record.name.as_str() == TENANT_SETTINGS);
         let output = self.settings.output;
         output.list(&profiles, || show::table(&profiles, &sheets))?;
         if let Some(next) = found.next {
@@ -117,14 +118,16 @@ impl<'a> ProfileStore<'a> {
     async fn show(&self, name: &ProfileName) -> anyhow::Result<()> {
         let record = self.require(check_name(name)?).await?;
         let whole = resolve_profile(&*self.ledger, &record).await?;
-        show::one(&record, whole.body(), self.settings)
+        let table = PriceTable::load(&*self.ledger).await?;
+        show::one(&record, whole.body(), &table, self.settings)
     }
 
     /// Checks a document with the templates it extends.
     async fn check(&self, name: &ProfileName, body: &Value) -> anyhow::Result<()> {
         check::check_fields(body)?;
         let whole = resolve_inheritance::of(&*self.ledger, &self.tenant, name, body).await?;
-        for warning in check::profile(name, body, whole.body())? {
+        let table = PriceTable::load(&*self.ledger).await?;
+        for warning in check::profile(name, body, whole.body(), &table)? {
             self.warn(&warning);
         }
         self.check_others(name, body).await
@@ -133,7 +136,7 @@ impl<'a> ProfileStore<'a> {
     /// Checks that the keys and profiles that the document names exist. They may be added later, so
     /// this only warns.
     async fn check_others(&self, name: &ProfileName, body: &Value) -> anyhow::Result<()> {
-        if let Some(key) = check::vault_key(body) {
+        for key in check::vault_keys(body) {
             let keys: &dyn Keys = &*self.ledger;
             if keys.versions(&self.scope, &self.tenant, &key).await?.is_empty() {
                 self.no_key(&key);

@@ -1,9 +1,9 @@
 //! Routes commands to their modules, and signals to commands that handle them.
 
 use super::{
-    ai, batch, bench, chaos, completions, cron, dispatch, doctor, key, mail, man, migrate, pool, profile,
-    queue, serve, shutdown_signal, submit, supervise, tenant, token, top, unit, usage, verify, worker,
-    workers,
+    ai, batch, bench, chaos, completions, cron, dispatch, doctor, key, mail, man, migrate, pool, price,
+    profile, queue, serve, shutdown_signal, submit, supervise, tenant, token, top, unit, usage, verify,
+    worker, workers,
 };
 use crate::args::{CliCommand, DeferredArgs};
 use crate::error::WithHint;
@@ -65,6 +65,7 @@ fn require_all_tenants(command: &CliCommand, settings: &Settings) -> anyhow::Res
     let name = match command {
         CliCommand::Serve(_) => "serve",
         CliCommand::Pool(_) => "pool",
+        CliCommand::Price(_) => "price",
         CliCommand::Workers(_) => "workers",
         _ => return Ok(()),
     };
@@ -92,6 +93,7 @@ async fn run_one(command: CliCommand, settings: &Settings) -> anyhow::Result<Exi
         CliCommand::Workers(DeferredArgs(typed)) => workers::run(typed, settings).await,
         CliCommand::Key(DeferredArgs(typed)) => key::run(typed, settings).await,
         CliCommand::Profile(DeferredArgs(typed)) => profile::run(typed, settings).await,
+        CliCommand::Price(DeferredArgs(typed)) => price::run(typed, settings).await,
         CliCommand::Usage(DeferredArgs(typed)) => usage::run(*typed, settings).await,
         CliCommand::Serve(DeferredArgs(typed)) => Box::pin(serve::run(typed, settings)).await,
         CliCommand::Supervise(_) => supervise::run(settings).await,

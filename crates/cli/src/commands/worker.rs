@@ -69,11 +69,13 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
     let most = typed.max_units;
     let worker = build(typed, settings, Arc::clone(&store), own)?;
     let alert_monitor = AlertMonitor::new(Arc::clone(&store), settings.scope(), sources, actions);
+    let alert_sink = AlertSinks::open(&settings.alerts)?;
     let drain_after_limit = drain_after_limit(worker.control(), worker.stats(), most);
     let (report, signal) = tokio::select! {
         ended = run_with_monitor(run_with_signals(worker, drain), Arc::clone(&store), alert_monitor) => ended?,
         () = inference::run_background(&inference, &*store) => return Ok(ExitCode::Good),
         never = drain_after_limit => match never {},
+        never = pools.alert_on_deaths(&*alert_sink) => match never {},
     };
     inference::flush(&inference).await;
     tokio::join!(pools.close(), commands.close(SHUTDOWN_TIMEOUT));

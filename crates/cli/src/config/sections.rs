@@ -268,5 +268,7 @@ section! {
         library_suffixes: Vec<String> = vec!["_5DTA".into()],
         /// The tenants of libraries with other names.
         libraries: BTreeMap<String, TenantId> = BTreeMap::new(),
+        /// Whether error messages may quote prompts.
+        quote_prompts: bool = false,
     }
 }

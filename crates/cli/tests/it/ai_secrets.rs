@@ -61,7 +61,7 @@ fn secrets_never_printed_by_who_asks() {
             for (source, args) in [
                 ("ask", &["ai", "ask", "--profile", "fake", "--timeout", "1s", "hi"][..]),
                 ("queue", &["ai", "ask", "--queue", "--profile", "fake", "--timeout", "1s", "hi"]),
-                ("health", &["ai", "health", "fake"]),
+                ("health", &["ai", "health", "fake", "--timeout", "1s"]),
                 ("test", &["profile", "test", "fake", "--ask"]),
             ] {
                 let run = fixture.dir.run(&[args, &logs, json].concat());

@@ -61,6 +61,20 @@ fn an_alert_is_posted_once_by_all_processes_together() {
 }
 
 #[test]
+fn a_budget_that_is_nearly_used_up_is_an_alert() {
+    let (dir, server) = (TestDir::new(), HttpServer::answering(&[answer(204, "", "")]));
+    dir.write("longshore.toml", format!("[alerts]\nwebhook = \"{}/{SECRET}\"\n", server.url));
+    dir.run(&["tenant", "add", "acme", "--budget-tokens", "10k", "--warn-at", "1%"]).ok();
+    dir.run(&["--tenant", "acme", "profile", "add", "parrot", "--provider", "echo", "--set", "delay=1ms"])
+        .ok();
+    dir.run(&["--tenant", "acme", "ai", "ask", "--profile", "parrot", "hello"]).ok();
+    let alert = parse_alert(&server.request());
+    assert_eq!((&alert["service"], &alert["alert"]), (&json!("budget"), &json!("service")));
+    let text = alert["text"].as_str().unwrap();
+    assert!(text.ends_with("% of the month's budget of tenant `acme` is used or reserved"), "{text}");
+}
+
+#[test]
 fn a_webhook_that_fails_is_logged_and_changes_nothing() {
     let (dir, server) = (TestDir::new(), HttpServer::answering(&[answer(500, "", "no")]));
     dir.write("longshore.toml", format!("[alerts]\nwebhook = \"{}/{SECRET}\"\n", server.url));

@@ -9,6 +9,8 @@ mod ai_fair_storm;
 #[cfg(test)]
 mod ai_fixture;
 #[cfg(test)]
+mod ai_replies;
+#[cfg(test)]
 mod ai_secrets;
 #[cfg(test)]
 mod ai_settings;
@@ -36,6 +38,7 @@ mod batch_interruption;
 mod batch_job;
 #[cfg(test)]
 mod batch_overlap;
+mod batch_profiles;
 #[cfg(test)]
 mod batch_storm;
 #[cfg(test)]

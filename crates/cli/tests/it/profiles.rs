@@ -91,12 +91,11 @@ fn a_mistake_in_a_profile_is_refused_with_what_was_meant() {
 fn what_is_doubtful_is_done_with_a_warning() {
     let dir = TestDir::new();
     let add = |name: &str, more: &[&str]| {
-        dir.run(&[&["profile", "add", name, "--provider", "openai", "--model", "m"], more].concat()).ok()
+        dir.run(&[&["profile", "add", name, "--provider", "openai", "--model", "gpt-5"], more].concat()).ok()
     };
     add("a", &["--endpoint", "http://10.1.2.3/v1"]).says("in the clear");
     add("b", &["--key", "later"]).says("key add later");
     add("c", &["--fallback", "later"]).says("no profile `later`");
-    add("d", &[]).says("has no prices");
     let quiet = add("e", &["--endpoint", "http://127.0.0.1:8080", "--fallback", "a"]);
     assert_eq!(quiet.err, "");
 }
@@ -188,4 +187,109 @@ fn a_test_reads_the_profile_and_opens_its_key_without_asking_anybody() {
         .says("key rotate k");
     dir.run(&["profile", "set", "p", "--key", "env:NO_SUCH_VARIABLE_HERE"]).ok();
     dir.run(&["profile", "test", "p", "--offline"]).ends(1).says("NO_SUCH_VARIABLE_HERE");
+}
+
+#[test]
+fn prices_are_known_shown_and_replaced_by_a_newer_table() {
+    let dir = TestDir::new();
+    let list = dir.run(&["price", "list"]).ok();
+    assert!(
+        list.out.contains("claude-haiku-5-5") && list.err.contains("https://"),
+        "{} {}",
+        list.out,
+        list.err
+    );
+    dir.run(&["profile", "add", "p", "--provider", "openai", "--model", "gpt-5", "--also-model", "*"]).ok();
+    let prints = |args: &[&str], words: &str| {
+        let out = dir.run(args).ok().out;
+        assert!(out.contains(words), "{out}");
+    };
+    prints(&["profile", "show", "p"], "in $1.25, out $10");
+    let unknown = ["profile", "add", "q", "--provider", "openai", "--model", "gpt-99"];
+    dir.run(&unknown).ends(2).says("no price is known of openai's model `gpt-99`").says("hint:");
+    let further = ["--price-input", "1", "--price-output", "2", "--also-model", "gpt-98"];
+    dir.run(&[&unknown[..], &further].concat()).ends(2).says("`gpt-98`").says("--also-model gpt-98=IN/OUT");
+
+    let model = "[models.openai]\n\"gpt-99\" = { input = 3, output = 4 }\n";
+    dir.write("old.toml", &format!("date = '2020-01-01'\n{model}"));
+    dir.write("bad.toml", "date = 'soon'\n[models]\n");
+    dir.write("new.toml", &format!("date = '2999-01-01'\n{model}"));
+    dir.run(&["price", "update", "old.toml"]).ends(2).says("is of 2020-01-01").says("hint:");
+    dir.run(&["price", "update", "bad.toml"]).ends(2).says("`date` is `soon`").says("hint:");
+    dir.run(&["price", "update", "none.toml"]).ends(1).says("cannot read none.toml").says("hint:");
+    dir.run(&["price", "list", "--tenant", "acme"]).ends(2).says("for all tenants");
+    prints(&["price", "update", "new.toml"], "1 models, 1 of them new or changed");
+    dir.run(&unknown).ok();
+    prints(&["profile", "show", "q"], "in $3, out $4");
+    let models = dir.run(&["price", "list", "--json"]).ok().json();
+    let find = |name: &str| models.as_array().unwrap().iter().find(|one| one["model"] == name).cloned();
+    assert_eq!(find("gpt-99").unwrap()["input"], 3.0);
+    assert!(find("gpt-5").is_some(), "the others stay");
+    let profiles = dir.run(&["profile", "list", "--json"]).ok().json();
+    assert_eq!(profiles.as_array().unwrap().len(), 2, "the table is no profile: {profiles}");
+}
+
+#[test]
+fn an_answer_that_breaks_its_schema_ends_with_an_error() {
+    let dir = TestDir::new();
+    for (name, reply) in [("wrong", "seven"), ("right", "{\"sum\": 7}")] {
+        let script = format!("{name}.toml");
+        dir.write(&script, &format!("[[answer]]\nreply = '{reply}'\n"));
+        dir.run(&["profile", "add", name, "--provider", "scripted", "--script", &script]).ok();
+    }
+    dir.write("schema.json", "{\"type\": \"object\"}");
+    dir.write("invalid.json", "{\"type\": 7}");
+    let ask = |profile: &str, schema: &str, more: &[&str]| {
+        dir.run(&[&["ai", "ask", "3 + 4", "-p", profile, "--schema", schema], more].concat())
+    };
+    let wrong = ask("wrong", "schema.json", &[]).ends(1);
+    assert_eq!(wrong.out, "", "no answer");
+    wrong.says("a correction was asked for").says("hint: it was billed");
+    let calls = dir.run(&["usage", "--calls", "--json"]).ok().json();
+    assert_eq!(calls.as_array().map(Vec::len), Some(2), "both are shown: {calls}");
+    let right = ask("right", "schema.json", &["--json"]).ok().json();
+    assert_eq!((&right["text"], &right["calls"]), (&json!("{\"sum\": 7}"), &json!(1)));
+    ask("right", "schema.json", &["--max-tokens", "1"]).ends(1).says("--max-tokens is too small");
+    ask("right", "invalid.json", &[]).ends(2).says("invalid.json");
+}
+
+/// A certificate of a private authority.
+fn ca_file(dir: &TestDir) {
+    let params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    let certificate = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+    dir.write("ca.pem", certificate.pem());
+}
+
+#[test]
+fn retries_a_proxy_and_a_private_authority_are_parts_of_a_profile() {
+    let dir = TestDir::new();
+    ca_file(&dir);
+    dir.run(&["key", "init"]).ok();
+    dir.run_with(&["key", "add", "proxy"], "user:secret-1").ok();
+    let add = ["profile", "add", "inside", "--provider", "openai", "--model", "m", "--price-input", "1"];
+    let route = ["--proxy", "http://proxy.example:3128", "--proxy-key", "proxy", "--ca-file", "ca.pem"];
+    let retry = ["--attempts", "3", "--retry-base", "500ms", "--idle-timeout", "20s"];
+    dir.run(&[&add[..], &["--price-output", "1"], &route, &retry].concat()).ok();
+    let body = show_profile(&dir, "inside")["body"].clone();
+    assert_eq!(body["retry"], json!({ "attempts": 3, "base": 0.5, "idle_timeout": 20.0 }));
+    assert_eq!((&body["proxy"], &body["proxy_key"]), (&json!("http://proxy.example:3128"), &json!("proxy")));
+    assert!(body["ca"].as_str().unwrap().contains("BEGIN CERTIFICATE"), "{body}");
+    let shown = dir.run(&["profile", "show", "inside"]).ok().out;
+    assert!(shown.contains("1 certificate authorities") && shown.contains("0.5"), "{shown}");
+    dir.run(&["profile", "set", "inside", "--attempts", "1", "--unset", "ca"]).ok();
+    let body = show_profile(&dir, "inside")["body"].clone();
+    assert_eq!((&body["retry"]["attempts"], &body["ca"]), (&json!(1), &Value::Null));
+    dir.write("none.pem", "no certificate");
+    for (more, words) in [
+        (&["--proxy", "http://user:secret-1@proxy.example"][..], "holds a password"),
+        (&["--set", "proxy=http://user:secret-1@proxy.example"], "holds a password"),
+        (&["--proxy", "socks5://proxy.example"], "not the URL of an HTTP proxy"),
+        (&["--ca-file", "none.pem"], "holds no certificates"),
+        (&["--set", "retry.attempts=0"], "at least 1"),
+    ] {
+        let set = [&["profile", "set", "inside"], more].concat();
+        let run = dir.run(&set).ends(2).says(words).says("hint:");
+        assert!(!run.err.contains("secret-1"), "{}", run.err);
+    }
+    dir.run(&["ai", "health", "isnide"]).ends(1).says("no profile `isnide`");
 }

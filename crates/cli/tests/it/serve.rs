@@ -302,7 +302,7 @@ fn a_tenants_profiles_are_asked_through_the_gateway_with_its_own_token() {
     assert_eq!(status, 200, "{body}");
     assert!(body.contains("good day"), "{body}");
     assert_eq!(ask("acme-echo", None).0, 401);
-    assert_eq!(ask("acme-echo", Some(&read)).0, 401, "a read token may not call models");
+    assert_eq!(ask("acme-echo", Some(&read)).0, 403, "a read token may not call models");
     assert_eq!(ask("other-echo", Some(&submit)).0, 404, "another tenant's profile");
     let (_, models) = server.send("GET", "/v1/models", Some(&submit), "");
     assert!(models.contains("acme-echo") && !models.contains("other-echo"), "{models}");

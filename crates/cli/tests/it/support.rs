@@ -93,13 +93,22 @@ impl TestDir {
     }
 
     pub fn start(&self, args: &[&str]) -> ChildGuard {
-        self.start_program(Path::new(env!("CARGO_BIN_EXE_longshore")), args)
+        self.start_with(args, |_| {})
+    }
+
+    /// Starts the binary with a change to its command.
+    pub fn start_with(&self, args: &[&str], change: impl FnOnce(&mut Command)) -> ChildGuard {
+        self.spawn(self.command(args), change)
     }
 
     pub fn start_program(&self, program: &Path, args: &[&str]) -> ChildGuard {
+        self.spawn(self.program(program, args), |_| {})
+    }
+
+    fn spawn(&self, mut command: Command, change: impl FnOnce(&mut Command)) -> ChildGuard {
         let err = std::fs::File::options().create(true).append(true).open(self.path("stderr"));
-        let mut command = self.program(program, args);
         command.stdout(Stdio::null()).stderr(err.unwrap());
+        change(&mut command);
         ChildGuard(command.spawn().unwrap())
     }
 

@@ -23,8 +23,17 @@ fn slow_job() -> BatchJob {
     BatchJob::good(200).with(&[(script, &format!("{script}\ndelay = \"50ms\""))])
 }
 
-/// Kills run after run, then lets one finish.
-fn kill_and_rerun(job: &BatchJob) {
+/// How much longer a run after kills may take than an undisturbed one.
+const MAX_DELAY: Duration = Duration::from_secs(3);
+
+fn timed_run(job: &BatchJob) -> Duration {
+    let began = Instant::now();
+    job.run(&[]).ok();
+    began.elapsed()
+}
+
+/// Kills run after run, then lets one finish. Compares its time with that of an undisturbed run.
+fn kill_and_rerun(job: &BatchJob, undisturbed: Duration) {
     let config = job.dir.read("longshore.toml").replace("ttl = \"1s\"", &format!("ttl = \"{LONG_TTL}\""));
     job.dir.write("longshore.toml", config);
     let began = Instant::now();
@@ -33,7 +42,9 @@ fn kill_and_rerun(job: &BatchJob) {
         job.wait_for_effects(kill * 20);
         run.kill();
     }
-    job.run(&[]).ok();
+    let rerun = timed_run(job);
+    eprintln!("undisturbed {undisturbed:.1?}, after {KILLS} kills {rerun:.1?}");
+    assert!(rerun < undisturbed + stretch(MAX_DELAY), "{rerun:?}, undisturbed {undisturbed:?}");
     assert!(began.elapsed() < stretch(LIMIT), "{:?}", began.elapsed());
     assert_eq!(job.batch()["done"], 200);
     job.assert_exact();
@@ -41,28 +52,38 @@ fn kill_and_rerun(job: &BatchJob) {
 
 #[test]
 fn a_rerun_after_a_kill_does_not_wait_for_the_ttl_on_sqlite() {
-    kill_and_rerun(&slow_job());
+    kill_and_rerun(&slow_job(), timed_run(&slow_job()));
 }
 
 #[test]
 fn a_rerun_after_a_kill_does_not_wait_for_the_ttl_on_postgres() {
-    let server: SharedPostgres = Rc::new(RefCell::new(PrivatePostgres::start().unwrap()));
-    let database = format!("database = \"{}\"", server.borrow().url());
-    let script = "script = \"script.toml\"";
-    let job = BatchJob::good(200)
-        .with(&[
-            ("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str()),
-            (script, &format!("{script}\ndelay = \"50ms\"")),
-        ])
-        .move_to(&server, &server, &[]);
-    job.seed();
-    kill_and_rerun(&job);
+    let make_job = || {
+        let server: SharedPostgres = Rc::new(RefCell::new(PrivatePostgres::start().unwrap()));
+        let database = format!("database = \"{}\"", server.borrow().url());
+        let script = "script = \"script.toml\"";
+        let job = BatchJob::good(200)
+            .with(&[
+                ("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str()),
+                (script, &format!("{script}\ndelay = \"50ms\"")),
+            ])
+            .move_to(&server, &server, &[]);
+        job.seed();
+        job
+    };
+    kill_and_rerun(&make_job(), timed_run(&make_job()));
 }
 
 /// The pid of the orphan reaper that this process started.
 fn reaper_of(worker: &ChildGuard) -> Option<u32> {
     let output = Command::new("pgrep").args(["-f", "-P", &worker.0.id().to_string(), "reaper"]).output();
     String::from_utf8(output.unwrap().stdout).unwrap().trim().parse().ok()
+}
+
+/// Whether a process has a handler for SIGTERM.
+fn catches_term(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    caught.is_some_and(|mask| u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << 14) != 0)
 }
 
 /// The first run of the unit sleeps; the second ends.
@@ -93,6 +114,21 @@ fn units_of_a_killed_worker_run_again_once_its_child_processes_have_ended() {
     assert_eq!(next.ends_within(LIMIT), 0);
     assert_eq!(dir.read("runs"), "run\nrun\n", "no overlap");
     assert_eq!(dir.unit(&id)["state"], "done");
+}
+
+#[test]
+fn a_reaper_survives_the_signals_of_a_terminal_and_of_a_service_manager() {
+    let dir = TestDir::new();
+    let script = "echo $$ > leader; sleep 600";
+    dir.submit_script(script, &[]);
+    let mut killed = start_worker(&dir, &[]);
+    let leader = eventually(TIMEOUT, || dir.read("leader").strip_suffix('\n').map(str::to_owned));
+    let reaper = eventually(TIMEOUT, || reaper_of(&killed).filter(|pid| catches_term(*pid)));
+    for name in ["INT", "HUP", "TERM"] {
+        assert!(signal(reaper, name));
+    }
+    killed.kill();
+    eventually(TIMEOUT, || (!dir.is_running(script, &leader)).then_some(()));
 }
 
 #[test]

@@ -28,7 +28,7 @@ pub use maintenance::{Maintenance, PromoteResult, PruneResult, ReclaimResult, Re
 pub use queries::{
     Change, ChangeSet, Page, Queries, QueueInfo, Topic, Totals, UnitFailure, UnitFilter, Violation,
 };
-pub use reply_queues::ReplyQueues;
+pub use reply_queues::{OpenReplyQueue, ReplyQueues};
 pub use schedules::{
     FireResult, Firing, IfExists, PutScheduleResult, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules,
     parse_schedule_cursor, schedule_cursor,

@@ -7,6 +7,15 @@ use crate::name::{QueueName, Scope, SessionId, TenantId};
 use crate::store::SendResult;
 use crate::unit::NewUnit;
 
+/// An open reply queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenReplyQueue {
+    /// The queue.
+    pub queue: QueueName,
+    /// The session that reads it.
+    pub session: SessionId,
+}
+
 /// Reply queues.
 #[async_trait]
 pub trait ReplyQueues: Send + Sync + 'static {
@@ -24,6 +33,15 @@ pub trait ReplyQueues: Send + Sync + 'static {
         queue: &QueueName,
         session: Option<SessionId>,
     ) -> Result<()>;
+
+    /// A tenant's open reply queues, ordered by name; with `queue` that one, if it is open. Empty if
+    /// the scope does not cover the tenant.
+    async fn reply_queues(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: Option<QueueName>,
+    ) -> Result<Vec<OpenReplyQueue>>;
 
     /// Sends a unit into a reply queue, if it is open; returns `None` and sends nothing if not. A
     /// concurrent close either comes first, or cancels the unit: no reply is left in a closed

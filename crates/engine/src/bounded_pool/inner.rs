@@ -19,6 +19,7 @@ use super::release_task::{self, ReleaseCommand};
 use super::settings::PoolSettings;
 use super::stats::BoundedPoolStats;
 use super::{lease_renewer, stats};
+use crate::HeartbeatPlacement;
 
 /// How long to wait for alerts in flight.
 const ALERT_FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,6 +38,8 @@ pub(super) struct PoolInner {
     pub(super) alert_tasks: TaskTracker,
     release_tx: Mutex<Option<UnboundedSender<ReleaseCommand>>>,
     tasks_running: AtomicBool,
+    /// The renewer runs on the thread of renewals, for as long as the pool exists.
+    has_renewal_thread: AtomicBool,
     closed: CancellationToken,
     _close_on_drop: DropGuard,
 }
@@ -57,6 +60,7 @@ impl PoolInner {
             tasks: TaskTracker::new(),
             release_tx: Mutex::default(),
             tasks_running: AtomicBool::new(false),
+            has_renewal_thread: AtomicBool::new(false),
             _close_on_drop: closed.clone().drop_guard(),
             closed,
             settings,
@@ -64,7 +68,7 @@ impl PoolInner {
     }
 
     /// Starts the pool's tasks unless they run. They live in the runtime of the first caller; after
-    /// it is gone, in the next caller's.
+    /// it is gone, in the next caller's. Renewals have a thread of their own.
     pub(super) fn ensure_tasks(self: &Arc<Self>) {
         if self.tasks_running.load(Ordering::Acquire) {
             return;
@@ -79,12 +83,12 @@ impl PoolInner {
         let (sender, commands) = mpsc::unbounded_channel();
         let guard = TasksGuard(Arc::downgrade(self));
         let (permits, name) = (Arc::clone(&self.permits), self.name.clone());
-        self.tasks.spawn(release_task::run(permits, name, self.settings.ttl, commands));
-        let (weak, ttl, closed) = (Arc::downgrade(self), self.settings.ttl, self.closed.clone());
+        let releases = release_task::run(permits, name, self.settings.ttl, commands);
         self.tasks.spawn(async move {
             let _guard = guard;
-            closed.run_until_cancelled(lease_renewer::run(weak, ttl)).await;
+            releases.await;
         });
+        self.start_renewals();
         if let Some(adaptive) = self.settings.adaptive {
             let (weak, closed) = (Arc::downgrade(self), self.closed.clone());
             self.tasks.spawn(async move {
@@ -92,6 +96,22 @@ impl PoolInner {
             });
         }
         sender
+    }
+
+    fn start_renewals(self: &Arc<Self>) {
+        let (weak, ttl, closed) = (Arc::downgrade(self), self.settings.ttl, self.closed.clone());
+        let renewals = async move {
+            closed.run_until_cancelled(lease_renewer::run(weak, ttl)).await;
+        };
+        let thread = match self.settings.renewals {
+            HeartbeatPlacement::Thread => lease_renewer::thread(),
+            HeartbeatPlacement::Task => None,
+        };
+        match thread {
+            Some(_) if self.has_renewal_thread.swap(true, Ordering::AcqRel) => {}
+            Some(thread) => drop(self.tasks.spawn_on(renewals, thread)),
+            None => drop(self.tasks.spawn(renewals)),
+        }
     }
 
     /// Runs a task in the background until the pool is closed.

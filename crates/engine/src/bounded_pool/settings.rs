@@ -8,6 +8,7 @@ use longshore_core::{Error, Permits, PoolName, Result};
 use super::BoundedPool;
 use super::alerts::{AlertSink, LogAlertSink};
 use super::inner::PoolInner;
+use crate::HeartbeatPlacement;
 
 /// What to do while the backend is unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,6 +63,7 @@ pub(super) struct PoolSettings {
     pub(super) adaptive: Option<AdaptiveMax>,
     pub(super) owner: Arc<str>,
     pub(super) alarm: Arc<dyn AlertSink>,
+    pub(super) renewals: HeartbeatPlacement,
 }
 
 impl PoolSettings {
@@ -90,6 +92,7 @@ impl BoundedPoolBuilder {
             adaptive: None,
             owner: format!("process {}", std::process::id()).into(),
             alarm: Arc::new(LogAlertSink),
+            renewals: HeartbeatPlacement::default(),
         };
         Self { permits, name, settings }
     }
@@ -141,6 +144,14 @@ impl BoundedPoolBuilder {
     #[must_use]
     pub fn alert_sink(mut self, alarm: Arc<dyn AlertSink>) -> Self {
         self.settings.alarm = alarm;
+        self
+    }
+
+    /// Sets where leases are renewed. Default: on a thread that all pools of the process share, so that
+    /// work that blocks its runtime keeps its permits.
+    #[must_use]
+    pub fn renewals(mut self, renewals: HeartbeatPlacement) -> Self {
+        self.settings.renewals = renewals;
         self
     }
 

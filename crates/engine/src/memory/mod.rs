@@ -22,10 +22,11 @@ mod tenants;
 mod verify;
 mod worker_api;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore_core::{Clock, SystemClock, Timestamp};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 pub use permits::MemoryPermits;
 use state::State;
@@ -51,7 +52,9 @@ pub struct MemoryStore {
     /// The sequence number of the newest entry of the change feed.
     changed: watch::Sender<u64>,
     /// Raised when a unit may have become claimable. Never 0, which callers use for "not read yet".
-    claimable: watch::Sender<u64>,
+    claimable: AtomicU64,
+    /// Wakes waiting workers in their order, so that a simulation can be repeated.
+    claimable_raised: Notify,
 }
 
 impl MemoryStore {
@@ -61,7 +64,8 @@ impl MemoryStore {
             clock,
             state: Mutex::default(),
             changed: watch::Sender::new(0),
-            claimable: watch::Sender::new(1),
+            claimable: AtomicU64::new(1),
+            claimable_raised: Notify::new(),
         }
     }
 
@@ -82,7 +86,8 @@ impl MemoryStore {
             self.changed.send_modify(|newest| *newest = seq.max(*newest));
         }
         if notice.claimable {
-            self.claimable.send_modify(|count| *count += 1);
+            self.claimable.fetch_add(1, Ordering::Release);
+            self.claimable_raised.notify_waiters();
         }
         answer
     }

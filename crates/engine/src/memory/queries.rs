@@ -1,5 +1,6 @@
 //! Queries: reads, pages, changes and wake-ups.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -131,10 +132,13 @@ impl Queries for MemoryStore {
     }
 
     async fn wait_for_ready(&self, last_seq: u64, wait: Duration) -> u64 {
-        let mut claimable = self.claimable.subscribe();
-        // A timeout is no error: the current count is returned either way.
-        _ = timeout(wait, claimable.wait_for(|count| *count > last_seq)).await;
-        *claimable.borrow()
+        let raised = self.claimable_raised.notified();
+        let claimable = self.claimable.load(Ordering::Acquire);
+        // One notification raises the count. A timeout is no error: the current count is returned either way.
+        if claimable > last_seq || timeout(wait, raised).await.is_err() {
+            return claimable;
+        }
+        self.claimable.load(Ordering::Acquire)
     }
 
     async fn verify(&self) -> Result<Vec<Violation>> {

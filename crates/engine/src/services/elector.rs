@@ -106,6 +106,7 @@ impl Leadership {
             let term_end = *self.0.borrow_and_update();
             let Some(term_end) = term_end.filter(|_| self.is_leader()) else { return };
             tokio::select! {
+                biased;
                 // On an error the elector is gone: the end of the term decides.
                 Ok(()) = self.0.changed() => {}
                 () = tokio::time::sleep_until(term_end) => {}

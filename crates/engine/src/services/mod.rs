@@ -128,6 +128,7 @@ pub async fn run_service<S: Service>(mut service: S, mut leadership: Leadership)
         };
         backoff.reset();
         tokio::select! {
+            biased;
             () = tokio::time::sleep(wait) => {}
             () = service.early_wakeup() => {}
             () = leadership.wait_lost() => {}

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use foldhash::fast::FixedState;
 use longshore_core::unit::Weight;
 use longshore_core::worker_session::Lease;
 use longshore_core::{Outcome, SessionId, UnitId};
@@ -24,7 +25,8 @@ pub(super) struct State {
     pub(super) resources: BTreeMap<String, u32>,
     /// Total of each named resource.
     all_resources: BTreeMap<String, u32>,
-    pub(super) units: HashMap<UnitId, UnitEntry>,
+    /// Always in the same order for the same history, so that a simulation can be repeated.
+    pub(super) units: HashMap<UnitId, UnitEntry, FixedState>,
     /// Claimed and started, slots reserved, not yet running.
     pub(super) started: VecDeque<BoxedUnit>,
     /// Claimed and started ahead, without slots: they run as soon as slots are free. With the time
@@ -71,7 +73,7 @@ impl State {
             free: slots,
             all_resources: resources.clone(),
             resources,
-            units: HashMap::new(),
+            units: HashMap::default(),
             started: VecDeque::new(),
             waiting: VecDeque::new(),
             prefetched: VecDeque::new(),

@@ -1,18 +1,19 @@
 //! Recording the outcomes of runs.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longshore::accounts::{CallRecord, CallStatus, Calls as _, NewCall, UsageFilter};
 use longshore::outcome::Params;
 use longshore::{
     Context, Effect, Enqueue as _, HeartbeatPlacement, MemoryStore, NewUnit, Policy, ProfileName,
-    RetryPolicy, Scope, TenantId, Verdict, Worker,
+    RetryPolicy, Scope, TenantId, UnitState, Verdict, Worker,
 };
 use longshore_testkit::Fault;
 use serde_json::json;
 
-use crate::harness::{Harness, Script, kind};
+use crate::harness::{AlertLog, Harness, Script, kind};
 
 #[tokio::test(start_paused = true)]
 async fn what_gathered_during_a_flush_goes_out_as_the_next() {
@@ -61,6 +62,70 @@ async fn outcomes_of_calls_that_take_too_long_are_recorded_once_the_store_is_fas
     let report = report.unwrap();
     assert_eq!((report.done, report.lost, harness.log.runs()), (60, 0, 60));
     assert!(harness.store.calls("finish") < 500, "it waits between two tries");
+    harness.assert_clean().await;
+}
+
+/// Longer than an outcome is retried alone.
+const LONG: Duration = Duration::from_secs(16 * 60);
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_is_too_slow_while_others_are_recorded_is_replaced_by_a_failure() {
+    let (harness, log, allow) =
+        (Harness::new(), Arc::new(AlertLog::default()), Arc::new(AtomicBool::new(false)));
+    // No retry of the slow outcome comes between.
+    longshore::seed_randomness(1);
+    let source = Arc::clone(&allow);
+    harness.store.set_fault_source(Some(Box::new(move |method| {
+        let refused = method == "finish" && !source.swap(false, Ordering::Relaxed);
+        refused.then_some(Fault::TimeOut)
+    })));
+    let slow = harness.send(Script::Ok(json!(1))).await;
+    let worker = harness.worker(2).alert_sink(log.clone()).build().unwrap();
+    let control = worker.control();
+    let driver = async {
+        harness.until(async || harness.store.calls("finish") >= 3).await;
+        // It is sent, run and recorded in one virtual instant.
+        allow.store(true, Ordering::Relaxed);
+        let other = harness.send(Script::Ok(json!(2))).await;
+        harness.until(async || harness.unit(other).await.state == UnitState::Done).await;
+        tokio::time::sleep(LONG).await;
+        let alerts = log.take();
+        assert!(alerts.len() == 1 && alerts[0].contains("finish-timeout"), "{alerts:?}");
+        harness.store.set_fault_source(None);
+        harness.until(async || harness.unit(slow).await.state == UnitState::Done).await;
+        control.drain();
+    };
+    let (report, ()) = tokio::join!(worker.run(), driver);
+    let report = report.unwrap();
+    assert_eq!((report.done, report.retried, report.lost, harness.log.runs_of(slow)), (2, 1, 0, 2));
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_an_outcome_that_is_never_recorded_is_given_up_and_the_unit_runs_again() {
+    let (harness, log) = (Harness::new(), Arc::new(AlertLog::default()));
+    let id = harness.send(Script::Ok(json!(1))).await;
+    harness.store.set_default_fault("finish", Some(Fault::TimeOut));
+    let worker = harness.worker(1).alert_sink(log.clone()).build().unwrap();
+    let control = worker.control();
+    let driver = async {
+        tokio::time::sleep(LONG).await;
+        let alerts = log.take();
+        assert!(alerts.len() == 1 && alerts[0].contains("it runs again"), "{alerts:?}");
+        assert_eq!(
+            harness.unit(id).await.state,
+            UnitState::Leased,
+            "the store cannot record its return either"
+        );
+        // The heartbeat's next try to return the lease succeeds.
+        harness.store.set_default_fault("finish", None);
+        harness.until(async || harness.unit(id).await.state == UnitState::Done).await;
+        control.drain();
+    };
+    let (report, ()) = tokio::join!(worker.run(), driver);
+    let report = report.unwrap();
+    assert_eq!((report.done, report.lost, harness.log.runs_of(id)), (1, 1, 2));
+    assert_eq!(harness.unit(id).await.attempt, 1, "no attempt was used");
     harness.assert_clean().await;
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use longshore::store::Queries;
 use longshore::{
-    Client, Clock, Context, Effect, Handler, HandlerReply, HandlerResult, HeartbeatPlacement, Kind,
-    MemoryStore, NewUnit, Payload, Policy, RetryPolicy, Scope, Timestamp, Unit, UnitId, Verdict, Worker,
-    WorkerBuilder,
+    AlertSink, Client, Clock, Context, Effect, Handler, HandlerReply, HandlerResult, HeartbeatPlacement,
+    Kind, MemoryStore, NewUnit, Payload, Policy, PoolAlert, RetryPolicy, Scope, ServiceAlert, Timestamp,
+    Unit, UnitId, Verdict, Worker, WorkerBuilder,
 };
 use longshore_testkit::{Fault, FaultyStore, ManualClock};
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,26 @@ pub(crate) struct Harness {
     pub(crate) client: Client,
     pub(crate) log: Arc<RunLog>,
     clock: Arc<TokioClock>,
+}
+
+/// Keeps alerts.
+#[derive(Default)]
+pub(crate) struct AlertLog(Mutex<Vec<String>>);
+
+impl AlertLog {
+    /// The alerts since the last call.
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+#[async_trait::async_trait]
+impl AlertSink for AlertLog {
+    async fn send(&self, _: &PoolAlert) {}
+
+    async fn send_service_alert(&self, alert: &ServiceAlert) {
+        self.0.lock().unwrap().push(alert.message.clone());
+    }
 }
 
 /// A jump of the wall clock.

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::store::{Admin, UnitAction, UnitSelection};
-use longshore::{BoundedPool, MemoryPermits, Permits, Policy, PoolName, RetryPolicy, Scope, UnitState};
+use longshore::{
+    BoundedPool, HeartbeatPlacement, MemoryPermits, Permits, Policy, PoolName, RetryPolicy, Scope, UnitState,
+};
 use serde_json::json;
 
 use crate::harness::{Harness, Script, kind, unit};
@@ -13,7 +15,8 @@ use crate::harness::{Harness, Script, kind, unit};
 fn pool(max: u32, wait: Duration) -> (BoundedPool, Arc<dyn Permits>) {
     let permits: Arc<dyn Permits> = Arc::new(MemoryPermits::default());
     let name = PoolName::new("licence").unwrap();
-    let pool = BoundedPool::builder(Arc::clone(&permits), name, max).wait(wait);
+    let pool =
+        BoundedPool::builder(Arc::clone(&permits), name, max).wait(wait).renewals(HeartbeatPlacement::Task);
     (pool.build(), permits)
 }
 

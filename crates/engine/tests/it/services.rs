@@ -1,19 +1,17 @@
 //! Maintenance services: one leader, tolerance of outages, punctuality.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::services::{Promoter, Pruner, Rescuer, Service, ServiceReport};
 use longshore::store::{Queries, Retention, WorkerApi};
-use longshore::{
-    AlertSink, PoolAlert, Scope, ServiceAlert, Services, SessionId, UnitState, worker_session::NewSession,
-};
+use longshore::{Scope, Services, SessionId, UnitState, worker_session::NewSession};
 use longshore_process::ProcessIdentity;
 use longshore_testkit::Fault;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::harness::{Harness, Script, unit};
+use crate::harness::{AlertLog, Harness, Script, unit};
 
 async fn silent_session(harness: &Harness) {
     let session = NewSession::new(SessionId::new(), "silent");
@@ -98,19 +96,6 @@ async fn a_session_that_beats_is_not_ended_however_slow_the_polls_are() {
     assert_eq!(harness.store.sessions().await.unwrap().len(), 1);
 }
 
-/// Keeps alerts.
-#[derive(Default)]
-struct AlertLog(Mutex<Vec<String>>);
-
-#[async_trait::async_trait]
-impl AlertSink for AlertLog {
-    async fn send(&self, _: &PoolAlert) {}
-
-    async fn send_service_alert(&self, alert: &ServiceAlert) {
-        self.0.lock().unwrap().push(alert.message.clone());
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn an_alert_tells_that_dead_workers_are_not_detected_or_late() {
     let harness = Harness::new();
@@ -124,7 +109,7 @@ async fn an_alert_tells_that_dead_workers_are_not_detected_or_late() {
     ] {
         harness.store.set_default_fault("session_beats", Some(fault));
         run_rounds(&mut rescuer, Duration::from_secs(40)).await;
-        let alerts = std::mem::take(&mut *log.0.lock().unwrap());
+        let alerts = log.take();
         assert!(alerts.len() == 1 && alerts[0].contains(words), "{alerts:?}");
         harness.store.set_default_fault("session_beats", None);
         run_rounds(&mut rescuer, Duration::from_secs(1)).await;
@@ -132,7 +117,7 @@ async fn an_alert_tells_that_dead_workers_are_not_detected_or_late() {
     silent_session(&harness).await;
     harness.store.set_default_fault("reclaim", Some(Fault::FailBefore));
     run_rounds(&mut rescuer, Duration::from_secs(60)).await;
-    assert!(log.0.lock().unwrap()[0].contains("cannot be rescued"));
+    assert!(log.take()[0].contains("cannot be rescued"));
     harness.store.set_default_fault("reclaim", None);
     run_rounds(&mut rescuer, Duration::from_secs(5)).await;
     assert!(harness.store.sessions().await.unwrap().is_empty(), "the next round tries again");

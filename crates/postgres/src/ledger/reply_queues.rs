@@ -1,10 +1,11 @@
 //! Reply queues: which session owns one, and what happens to its units when it is closed.
 
-use longshore_core::store::SendResult;
+use longshore_core::store::{OpenReplyQueue, SendResult};
 use longshore_core::unit_state::{Event, transition};
 use longshore_core::{Error, NewUnit, Policy, QueueName, Result, Scope, SessionId, TenantId};
 use uuid::Uuid;
 
+use crate::error::damaged;
 use crate::finish::{UnitChange, apply, lock_rows_where};
 use crate::row::value;
 use crate::send::{self, LimitPolicy};
@@ -58,6 +59,28 @@ async fn close(tx: &mut Tx<'_>, tenant: &TenantId, queue: &QueueName) -> Result<
         0 => Ok(()),
         _ => cancel(tx, tenant.as_str(), queue.as_str()).await,
     }
+}
+
+/// A tenant's open reply queues, or one of them.
+pub(crate) async fn list(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    tenant: &TenantId,
+    queue: Option<&QueueName>,
+) -> Result<Vec<OpenReplyQueue>> {
+    if !scope.covers(tenant) {
+        return Ok(Vec::new());
+    }
+    // A range of the primary key, for one queue and for all.
+    let (first, last) = queue.map_or(("", "\u{10FFFF}"), |queue| (queue.as_str(), queue.as_str()));
+    let sql = "SELECT name, session FROM longshore_reply_queue
+               WHERE tenant = $1 AND name BETWEEN $2 AND $3 ORDER BY name";
+    let rows = tx.query(sql, &[&tenant.as_str(), &first, &last]).await?;
+    let open = rows.iter().map(|row| {
+        let queue = QueueName::new(value::<&str>(row, 0)?).map_err(damaged)?;
+        Ok(OpenReplyQueue { queue, session: SessionId::from_bytes(value::<Uuid>(row, 1)?.into_bytes()) })
+    });
+    open.collect()
 }
 
 /// Sends a unit to a reply queue, if it is open. Closing the queue waits for this commit, and then

@@ -56,7 +56,7 @@ impl Permits for PostgresStore {
     }
 
     async fn renew(&self, pool: &PoolName, ids: &[PermitId], ttl: Duration) -> Result<Vec<PermitId>> {
-        run_to_completion!(self, inner, pool, ids => permits::extend(&inner, &pool, &ids, ttl))
+        self.inner.renew_permits(pool, ids, ttl).await
     }
 
     async fn release(&self, pool: &PoolName, ids: &[PermitId], timed_out: bool) -> Result<()> {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use longshore_core::Error;
 use longshore_core::permits::{AcquireResult, Permits};
-use longshore_testkit::servers::RedisPersistence;
+use longshore_testkit::blocked_runtime::heartbeats_and_renewals_are_answered;
+use longshore_testkit::servers::{PrivateRedis, RedisPersistence};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{JoinSet, block_in_place};
@@ -172,4 +173,10 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, swallow: Arc<std:
             }
         }
     }
+}
+
+#[test]
+fn renewals_are_answered_while_every_thread_is_blocked() {
+    let server = PrivateRedis::start(RedisPersistence::Always).unwrap();
+    heartbeats_and_renewals_are_answered(async { (None, open(&server.url())) });
 }

@@ -7,7 +7,7 @@ use longshore_core::{BatchId, QueueName, Result, TenantId};
 use rusqlite::Connection;
 
 use crate::error::{Translate, damaged};
-use crate::row::{StreamNames, parse_policy};
+use crate::row::{READY_ALONE, StreamNames, parse_policy};
 
 /// A stream that a claim may take from.
 pub(super) struct Stream {
@@ -19,13 +19,17 @@ pub(super) struct Stream {
     pub(super) cap: Option<u64>,
     pub(super) tenant_weight: u32,
     pub(super) tenant_cap: Option<u64>,
+    /// Whether it has units that must run alone.
+    pub(super) alone: bool,
 }
 
 pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<Vec<Stream>> {
     let mut statement = db
         .prepare_cached(
             "SELECT s.num, s.lane, s.kind, s.ready, l.tenant, l.weight, l.cap, q.name, b.name,
-             coalesce(t.weight, 1), t.cap, s.policy
+             coalesce(t.weight, 1), t.cap, s.policy,
+             EXISTS (SELECT 1 FROM longshore_unit u INDEXED BY longshore_unit_sort
+                     WHERE u.stream = s.num AND u.state = ?1)
              FROM longshore_stream s INDEXED BY longshore_stream_ready
              JOIN longshore_lane l ON l.num = s.lane JOIN longshore_queue q ON q.num = l.queue
              LEFT JOIN longshore_batch b ON b.num = s.batch
@@ -34,7 +38,7 @@ pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<
              AND coalesce(b.status, 'running') IN ('queued', 'running')",
         )
         .or_translate()?;
-    let mut rows = statement.query([]).or_translate()?;
+    let mut rows = statement.query([READY_ALONE]).or_translate()?;
     let mut streams = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         let text = |at: usize| row.get_ref(at).or_translate();
@@ -63,6 +67,7 @@ pub(super) fn eligible_streams(db: &Connection, claim: &ClaimRequest) -> Result<
             cap: row.get(6).or_translate()?,
             tenant_weight: row.get(9).or_translate()?,
             tenant_cap: row.get(10).or_translate()?,
+            alone: row.get(12).or_translate()?,
         });
     }
     Ok(streams)

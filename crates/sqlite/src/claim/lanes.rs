@@ -18,6 +18,8 @@ pub(super) struct Lane<'s> {
     /// Its next units, and where to continue.
     pub(super) window: VecDeque<ReadyUnit<'s>>,
     pub(super) after: Candidate,
+    /// How many units the last read requested.
+    requested: u64,
 }
 
 /// Lanes, the shares of their tenants, and the share of each lane.
@@ -73,13 +75,16 @@ impl<'s> Lane<'s> {
             streams: Vec::new(),
             window: VecDeque::new(),
             after: Candidate::FIRST,
+            requested: 0,
         }
     }
 
-    /// The lane's next unit by rank; reads up to `limit` units at once.
-    pub(super) fn next(&mut self, db: &Connection, limit: u64) -> Result<Option<ReadyUnit<'s>>> {
+    /// The lane's next unit by rank. The first read requests `share` units, each further read twice as many as
+    /// the one before, up to `limit`: a claim that read `limit` units of each of 100 lanes would use few of them.
+    pub(super) fn next(&mut self, db: &Connection, share: u64, limit: u64) -> Result<Option<ReadyUnit<'s>>> {
         if self.window.is_empty() {
-            self.refill(db, limit)?;
+            self.requested = (self.requested * 2).clamp(share.min(limit), limit);
+            self.refill(db, self.requested)?;
         }
         Ok(self.window.pop_front())
     }

@@ -43,7 +43,7 @@ impl<'c> Selection<'c> {
         let all =
             lanes.iter().enumerate().flat_map(|(at, lane)| lane.streams.iter().map(move |one| (at, one)));
         for (at, stream) in all {
-            if !stride.is_open(at) {
+            if !stream.alone || !stride.is_open(at) {
                 continue;
             }
             for candidate in candidates(tx.db, stream.num, READY_ALONE, Candidate::FIRST, SCAN_SLACK)? {
@@ -74,11 +74,12 @@ impl<'c> Selection<'c> {
         lanes: &mut [Lane<'_>],
         stride: &mut StrideCursor<i64>,
     ) -> Result<()> {
+        let share = (self.budget.remaining() + SCAN_SLACK).div_ceil(lanes.len().max(1) as u64);
         while self.budget.remaining() > 0 {
             let Some(at) = stride.next_lane() else { break };
             let lane = &mut lanes[at];
             let limit = self.budget.remaining() + SCAN_SLACK;
-            let Some(ready) = lane.next(tx.db, limit)? else {
+            let Some(ready) = lane.next(tx.db, share, limit)? else {
                 stride.close(at);
                 continue;
             };

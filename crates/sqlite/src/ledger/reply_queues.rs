@@ -1,6 +1,6 @@
 //! Reply queues: opened for a session's lifetime.
 
-use longshore_core::store::{SendResult, UnitAction};
+use longshore_core::store::{OpenReplyQueue, SendResult, UnitAction};
 use longshore_core::{Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, UnitState};
 use rusqlite::{Connection, OptionalExtension};
 
@@ -50,6 +50,35 @@ fn owner(db: &Connection, tenant: &TenantId, queue: &QueueName) -> Result<Option
         .query_row((tenant.as_str(), queue.as_str()), |row| row.get(0))
         .optional()
         .or_translate()
+}
+
+/// A tenant's open reply queues, or one of them.
+pub(crate) fn list(
+    db: &Connection,
+    scope: &Scope,
+    tenant: &TenantId,
+    queue: Option<&QueueName>,
+) -> Result<Vec<OpenReplyQueue>> {
+    if !scope.covers(tenant) {
+        return Ok(Vec::new());
+    }
+    // A range of the primary key, for one queue and for all.
+    let (first, last) = queue.map_or(("", "\u{10FFFF}"), |queue| (queue.as_str(), queue.as_str()));
+    let open: Vec<(String, [u8; 16])> = db
+        .prepare_cached(
+            "SELECT r.name, s.id FROM longshore_reply_queue r JOIN longshore_session s ON s.num = r.session
+             WHERE r.tenant = ?1 AND r.name BETWEEN ?2 AND ?3 ORDER BY r.name",
+        )
+        .or_translate()?
+        .query_map((tenant.as_str(), first, last), |row| Ok((row.get(0)?, row.get(1)?)))
+        .or_translate()?
+        .collect::<rusqlite::Result<_>>()
+        .or_translate()?;
+    let open = open.into_iter().map(|(name, session)| {
+        let queue = QueueName::new(name).map_err(damaged)?;
+        Ok(OpenReplyQueue { queue, session: SessionId::from_bytes(session) })
+    });
+    open.collect()
 }
 
 /// Sends a unit into it, if it is open.

@@ -7,7 +7,7 @@ use longshore_accounts::{
     ProviderBatch, ProviderBatchChange, TokenChange, TokenHash, TokenRecord, Tokens, Usage, UsageBy,
     UsageFilter,
 };
-use longshore_core::store::{Page, ReplyQueues, SendResult};
+use longshore_core::store::{OpenReplyQueue, Page, ReplyQueues, SendResult};
 use longshore_core::{
     BatchId, KeyName, NewUnit, ProfileName, QueueName, Result, Scope, SessionId, TenantId, UnitId,
 };
@@ -52,6 +52,8 @@ operations! { ReplyQueues {
     Durable assign_reply_queue[scope: Scope, tenant: TenantId, queue: QueueName](
         session: Option<SessionId>
     ) -> () = reply_queues::assign(session);
+    Read reply_queues[scope: Scope, tenant: TenantId](queue: Option<QueueName>) -> Vec<OpenReplyQueue>
+        = reply_queues::list(queue.as_ref());
     Durable send_reply[scope: Scope](unit: NewUnit) -> Option<SendResult> = reply_queues::reply(&unit);
 }}
 

@@ -461,6 +461,7 @@ macro_rules! __with_cases {
                 a_reply_queue_goes_with_its_session
                 a_reply_queue_goes_over_to_the_next_life
                 a_session_that_has_ended_opens_no_reply_queue
+                open_reply_queues_are_listed_with_the_sessions_that_read_them
                 another_tenants_reply_queue_does_not_exist
             }
             ledger_usage {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_core::store::SendResult;
-use longshore_core::{Error, NewUnit, QueueName, SessionId, UnitId, UnitState};
+use longshore_core::{Error, NewUnit, QueueName, Scope, SessionId, UnitId, UnitState};
 use tokio::task::JoinSet;
 
 use super::helpers::*;
@@ -23,12 +23,10 @@ impl StoreFixture {
         self.ledger.assign_reply_queue(&ALL, &acme(), &replies(), None).await.unwrap();
     }
 
-    /// Whether a session has the queue open, so that another one cannot.
+    /// Whether a session has the queue open.
     async fn are_open(&self) -> bool {
-        let probe = self.session().await;
-        let taken = self.open_replies(probe).await.is_err();
-        self.store.close_session(probe).await.unwrap();
-        taken
+        let open = self.ledger.reply_queues(&ALL, &acme(), Some(replies())).await.unwrap();
+        !open.is_empty()
     }
 
     async fn reply(&self) -> UnitId {
@@ -141,6 +139,22 @@ pub(super) async fn a_session_that_has_ended_opens_no_reply_queue(fixture: &Stor
     let answer = fixture.open_replies(session).await;
     assert!(matches!(answer, Err(Error::SessionGone(_))), "{answer:?}");
     assert!(!fixture.are_open().await);
+}
+
+pub(super) async fn open_reply_queues_are_listed_with_the_sessions_that_read_them(fixture: &StoreFixture) {
+    let (one, two) = (fixture.session().await, fixture.session().await);
+    fixture.open_replies(one).await.unwrap();
+    let other = queue("acme/replies-2");
+    fixture.ledger.assign_reply_queue(&ALL, &acme(), &other, Some(two)).await.unwrap();
+    let list = async |scope: &Scope, queue: Option<QueueName>| {
+        let open = fixture.ledger.reply_queues(scope, &acme(), queue).await.unwrap();
+        open.into_iter().map(|open| (open.queue, open.session)).collect::<Vec<_>>()
+    };
+    let own = tenant_scope("acme");
+    assert_eq!(list(&own, None).await, [(replies(), one), (other.clone(), two)]);
+    assert_eq!(list(&own, Some(other.clone())).await, [(other, two)]);
+    assert_eq!(list(&own, Some(queue("acme/replies"))).await, []);
+    assert_eq!(list(&tenant_scope("other"), None).await, []);
 }
 
 pub(super) async fn another_tenants_reply_queue_does_not_exist(fixture: &StoreFixture) {

@@ -349,7 +349,11 @@ pub(super) fn catalogue(path: &str) -> Response<FakeBody> {
     let catalogue_json = match path.split('?').next().unwrap_or(path) {
         "/v1/models" => json!({ "object": "list", "has_more": false, "data": [
             { "id": "fake-1", "object": "model", "type": "model", "created": 1, "owned_by": "fake" }] }),
+        "/v1/models/fake-1" => json!({ "id": "fake-1", "type": "model" }),
         "/v1beta/models" => json!({ "models": [{ "name": "models/fake-1" }] }),
+        "/v1beta/models/fake-1" => {
+            json!({ "name": "models/fake-1", "supportedGenerationMethods": ["generateContent"] })
+        }
         "/api/tags" => json!({ "models": [{ "name": "fake-1:latest", "model": "fake-1:latest" }] }),
         "/api/version" => json!({ "version": "0.0.0-fake" }),
         _ => {

@@ -29,6 +29,8 @@ pub enum FakeBehaviour {
     TruncatedStream,
     /// Breaks the connection of a stream before its last event.
     Broken,
+    /// Sends a stream without its last event, and keeps the connection open.
+    StalledStream,
     /// Sends an error event in the middle of a stream.
     ErrorInStream,
     /// Sends a successful answer byte by byte, with this pause between bytes.

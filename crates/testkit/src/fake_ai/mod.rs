@@ -256,6 +256,10 @@ impl FakeBehaviour {
             Self::Truncated => truncated_answer(format, request_json),
             Self::TruncatedStream => truncated_stream(format, request_json, None),
             Self::Broken => truncated_stream(format, request_json, Some(BodyStep::Break)),
+            Self::StalledStream => {
+                let stall = BodyStep::Pause(std::time::Duration::from_secs(3600));
+                truncated_stream(format, request_json, Some(stall))
+            }
             Self::ErrorInStream => truncated_stream(
                 format,
                 request_json,

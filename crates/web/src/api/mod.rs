@@ -11,6 +11,7 @@ pub(crate) mod permits;
 pub(crate) mod pools;
 pub(crate) mod profiles;
 pub(crate) mod queues;
+pub(crate) mod reply_queues;
 pub(crate) mod submit;
 pub(crate) mod tenants;
 pub(crate) mod units;
@@ -27,6 +28,7 @@ use axum::http::{HeaderName, HeaderValue, Method};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, on};
 use longshore::accounts::Role;
+use longshore_ai::worker::MAX_REPLIES;
 
 use crate::app_state::AppState;
 use crate::endpoints::{BASE, Endpoint, Param, ParamKind, RequestBody, ResponseBody};
@@ -70,6 +72,13 @@ const PERMIT_WAIT: Param = Param {
     about: "seconds to wait for a permit; default: reject at once (429)",
     kind: ParamKind::Seconds(300),
 };
+const REPLY_WAIT: Param = Param {
+    name: "wait",
+    about: "seconds to wait for a reply; then the list is empty",
+    kind: ParamKind::Seconds(300),
+};
+const REPLY_LIMIT: Param =
+    Param { name: "limit", about: "maximum number of replies", kind: ParamKind::Number(MAX_REPLIES) };
 const DRAIN_WAIT: Param = Param {
     name: "wait",
     about: "seconds to wait until none of its units runs; then it is returned as it is",
@@ -226,6 +235,20 @@ pub static ENDPOINTS: &[Endpoint] = &[
         ResponseBody::One("PermitLeft"), "", permits::release),
     endpoint!(GET "/profiles" "listProfiles", Read, "List AI profiles with their limits, without keys",
         &[TENANT, AFTER, LIMIT], ResponseBody::Page("Profile"), profiles::list),
+    endpoint!(GET "/reply-queues" "listReplyQueues", Read, "List open reply queues of AI requests",
+        &[TENANT, AFTER, LIMIT], ResponseBody::Page("ReplyQueue"), reply_queues::list),
+    endpoint!(POST "/reply-queues" "openReplyQueue", Submit,
+        "Open a reply queue for the answers to AI requests. It is closed after `ttl_seconds` without a read",
+        RequestBody::OptionalJson("NewReplyQueue") => ResponseBody::One("ReplyQueue"), "", reply_queues::open),
+    endpoint!(GET "/reply-queues/{reply_queue}/replies" "readReplies", Submit,
+        "Read replies and parts of replies, oldest first. They are returned again until they are acknowledged",
+        &[REPLY_WAIT, REPLY_LIMIT], ResponseBody::One("Replies"), reply_queues::read),
+    endpoint!(POST "/reply-queues/{reply_queue}/ack" "acknowledgeReplies", Submit,
+        "Acknowledge replies: they are not returned again",
+        RequestBody::Json("Acknowledgement") => ResponseBody::One("Acknowledged"), "", reply_queues::acknowledge),
+    endpoint!(POST "/reply-queues/{reply_queue}/close" "closeReplyQueue", Submit,
+        "Close a reply queue; replies that are not acknowledged are cancelled",
+        ResponseBody::One("ReplyQueue"), "", reply_queues::close),
     endpoint!(GET "/usage" "listUsage", Read, "Sum up AI calls, in tokens and money",
         &[BY, DAYS, STARTED_SINCE, STARTED_UNTIL, BATCH, PROFILE, TENANT, AFTER, LIMIT], ResponseBody::Page("Usage"), usage::list),
     endpoint!(GET "/budgets" "listBudgets", Read, "List tenants' budgets and spending of this month",

@@ -3,7 +3,6 @@
 use longshore::accounts::ProfileRecord;
 use longshore::store::Page;
 use longshore::{ProfileName, Result, Scope, TenantId, Timestamp};
-use longshore_ai::TENANT_SETTINGS;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::Value;
@@ -22,6 +21,7 @@ pub(crate) struct ProfileView {
     pub(crate) model: String,
     extends: Option<String>,
     pub(crate) limits: Value,
+    retry: Value,
     prices: Value,
     fallback: Value,
     pool: Option<String>,
@@ -42,6 +42,7 @@ impl From<ProfileRecord> for ProfileView {
             model: text("model").unwrap_or_default(),
             extends: text("extends"),
             limits: body["limits"].clone(),
+            retry: body["retry"].clone(),
             prices: body["prices"].clone(),
             fallback: body["fallback"].clone(),
             pool: text("pool"),
@@ -60,7 +61,7 @@ pub(crate) async fn page(
     limit: u32,
 ) -> Result<Page<ProfileView>> {
     let page = app.ledger.profiles(scope, None, after, limit).await?;
-    let own = page.items.into_iter().filter(|record| record.name.as_str() != TENANT_SETTINGS);
+    let own = page.items.into_iter().filter(|record| !record.name.as_str().starts_with('.'));
     Ok(Page { items: own.map(ProfileView::from).collect(), next: page.next })
 }
 

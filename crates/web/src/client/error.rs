@@ -1,7 +1,5 @@
 //! Errors of the API client: reported by the server, not Longshore's API, or unreachable.
 
-use std::error::Error as StdError;
-use std::io;
 use std::time::Duration;
 
 use longshore::Error;
@@ -94,7 +92,7 @@ impl ApiError {
     /// Classifies an error of the HTTP client.
     pub(super) fn of(url: &Url, source: reqwest::Error) -> Self {
         let url = url.clone();
-        if let Some(reason) = tls_error(&source) {
+        if let Some(reason) = longshore_ai::tls_error(&source) {
             return Self::Tls { url, reason };
         }
         match source.is_connect() || source.is_builder() {
@@ -177,7 +175,13 @@ impl ApiError {
             "too-many-requests" => "wait a minute, and check the token",
             "broken" => "the server's log says why",
             "unavailable" => "the server runs, but its store is unavailable: try again later",
-            "not-found" => "resources of other tenants are not visible to the token",
+            "not-found" => {
+                "check the name; resources of other tenants are not visible to the token (`longshore … list` \
+                 shows its own)"
+            }
+            "conflict" | "refused" | "duplicate" => {
+                "its state has changed or does not allow this: show it, then decide"
+            }
             _ => return None,
         };
         Some(hint.to_owned())
@@ -199,21 +203,4 @@ impl ApiError {
             (None, None) => Error::PermissionDenied { message, source: Some(self.into()) },
         }
     }
-}
-
-/// The TLS error, if there is one in the chain. I/O errors carry it without naming it as their source.
-fn tls_error(error: &reqwest::Error) -> Option<String> {
-    let mut cause: Option<&(dyn StdError + 'static)> = Some(error);
-    while let Some(one) = cause {
-        let inner = one.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let found = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-        if let Some(found) = found.or_else(|| one.downcast_ref()) {
-            return Some(found.to_string());
-        }
-        cause = match inner {
-            Some(inner) => Some(inner),
-            None => one.source(),
-        };
-    }
-    None
 }

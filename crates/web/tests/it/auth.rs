@@ -6,6 +6,7 @@ use longshore::Scope;
 use longshore::accounts::{NewToken, Role};
 use longshore_web::endpoints::{ENDPOINTS, ResponseBody};
 use longshore_web::{AuthMode, ConnectionLimits, FreshToken, ProxyConfig};
+use serde_json::{Value, json};
 use std::time::Duration;
 use tower::ServiceExt;
 
@@ -214,4 +215,22 @@ async fn who_guesses_is_told_to_rest_and_locks_nobody_out() {
     assert_eq!((statuses[0], statuses[29]), (401, 429));
     assert_eq!(from([10, 0, 0, 1], &good).await.status.as_u16(), 200, "a good one is let in");
     assert_eq!(from([10, 0, 0, 2], "lsh_x").await.status.as_u16(), 401, "others are others");
+}
+
+#[tokio::test]
+async fn the_gateway_forbids_what_a_tokens_role_does_not_allow() {
+    let site = TestSite::in_memory(AuthMode::TokenRequired);
+    let token = site.token("acme", Role::Read).await;
+    for (path, code) in
+        [("/v1/chat/completions", json!("insufficient_permissions")), ("/v1/messages", Value::Null)]
+    {
+        let request = Request::post(path).header("host", "localhost");
+        let request = request.header("authorization", format!("Bearer {token}")).body(Body::from("{}"));
+        let response = site.send(request.unwrap()).await;
+        assert_eq!(response.status.as_u16(), 403, "{}", response.text);
+        let error = &response.json()["error"];
+        assert_eq!(error.get("code").unwrap_or(&Value::Null), &code);
+        let message = "this needs role `submit`, the token has `read`";
+        assert_eq!(error["message"], message, "{error}");
+    }
 }

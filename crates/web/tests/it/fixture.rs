@@ -20,6 +20,7 @@ use longshore::{
     Permits, Policy, PoolName, Priority, QueueName, Scope, SessionId, Store, SystemClock, TenantId,
     Timestamp, TokenId, UnitId,
 };
+use longshore_ai::worker::{Inbox, REPLY_KIND, REPLY_QUEUE_TTL};
 use longshore_ai::{Http, Inference, Vault};
 use longshore_postgres::{PostgresOptions, PostgresStore};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
@@ -223,6 +224,25 @@ impl TestSite {
         TenantData { mark, unit: id, worker, batch, queue, permit }
     }
 
+    /// Opens a tenant's reply queue `replies`, with one reply.
+    pub(crate) async fn open_replies(&self, mark: &str) -> Inbox {
+        let (store, ledger) = (Arc::clone(&self.store), Arc::clone(&self.ledger));
+        let inbox = Inbox::open(store, ledger, tenant(mark), "replies", REPLY_QUEUE_TTL).await.unwrap();
+        self.reply(mark, &format!("{mark} reply")).await;
+        inbox
+    }
+
+    /// Sends a reply into a tenant's queue `replies`.
+    pub(crate) async fn reply(&self, mark: &str, text: &str) {
+        let unit = NewUnit {
+            tenant: tenant(mark),
+            queue: QueueName::new(format!("{mark}/replies")).unwrap(),
+            ..NewUnit::new(kind(REPLY_KIND), json!({ "response": text }))
+        };
+        let sent = self.ledger.send_reply(&Scope::All, unit).await.unwrap();
+        assert!(sent.is_some(), "the queue is open");
+    }
+
     /// Opens a worker of the tenant and fails one unit of the batch.
     async fn fail_one(&self, mark: &str, batch: &BatchId) -> SessionId {
         let (id, kind) = (SessionId::new(), kind(&format!("{mark}-kind")));
@@ -346,6 +366,7 @@ pub(crate) fn path(pattern: &str, data: &TenantData) -> String {
         .replace("{pool}", &format!("{}{pool}", data.mark))
         .replace("{permit}", &data.permit.to_string())
         .replace("{queue}", &data.queue.as_str().replace('/', "%2F"))
+        .replace("{reply_queue}", &format!("{}%2Freplies", data.mark))
 }
 
 /// A path that succeeds for the tenant and changes something. The batch that `openBatch` created is filled and
@@ -354,6 +375,7 @@ pub(crate) fn good_path(endpoint: &Endpoint, data: &TenantData) -> String {
     match endpoint.id {
         "addToBatch" => format!("/batches/{0}%2F{0}-new/units?next=1", data.mark),
         "sealBatch" => format!("/batches/{0}%2F{0}-new/seal", data.mark),
+        "listReplyQueues" => format!("/reply-queues?tenant={}", data.mark),
         _ => path(endpoint.path, data),
     }
 }
@@ -365,6 +387,8 @@ pub(crate) fn body(id: &str, mark: &str) -> Option<Value> {
         "openBatch" => Some(json!({ "id": format!("{mark}-new"), "tenant": mark })),
         "resizePool" => Some(json!({ "max": 5 })),
         "acquirePermit" => Some(json!({ "owner": "a test", "ttl_seconds": 5 })),
+        "openReplyQueue" => Some(json!({ "queue": format!("{mark}/new") })),
+        "acknowledgeReplies" => Some(json!({ "ids": [UnitId::new()] })),
         "scaleScriptPool" => Some(json!({ "min": 2 })),
         _ => None,
     }

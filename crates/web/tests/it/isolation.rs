@@ -230,6 +230,7 @@ async fn names_are_the_tenants_own(site: &TestSite, zebra: &TenantData) {
 
 async fn nothing_leaks(mut site: TestSite) {
     let (zebra, quokka) = (site.populate("zebra").await, site.populate("quokka").await);
+    site.open_replies("zebra").await;
     let before = inventory(&site, &zebra).await;
     for role in [Role::Read, Role::Submit, Role::Operate] {
         let token = site.token("quokka", role).await;
@@ -247,6 +248,7 @@ async fn nothing_leaks(mut site: TestSite) {
                     "zebra broke",
                     "zebra notes",
                     "zebra worker",
+                    "zebra reply",
                     "zebra holder",
                     "zebra-model",
                 ];
@@ -257,7 +259,17 @@ async fn nothing_leaks(mut site: TestSite) {
     assert_eq!(inventory(&site, &zebra).await, before, "another tenant changed something");
     // The same requests find the tenant's own data, so they would have found the other's.
     let own = site.token("zebra", Role::Operate).await;
-    for asked in ["/queues", "/batches", "/units", "/cron", "/tenants", "/profiles", "/budgets", "/pools"] {
+    for asked in [
+        "/queues",
+        "/batches",
+        "/units",
+        "/cron",
+        "/tenants",
+        "/profiles",
+        "/budgets",
+        "/pools",
+        "/reply-queues",
+    ] {
         assert!(site.get(asked, Some(&own)).await.to_string().contains("zebra"), "{asked}");
     }
     for page in ["/", "/units/{unit}", "/batches/{batch}", "/v1/models"] {
@@ -293,6 +305,7 @@ async fn a_tenant_sees_and_changes_nothing_of_another_in_postgresql() {
 async fn an_admin_sees_all_counters_and_only_its_own_payloads() {
     for site in TestSite::everywhere(AuthMode::TokenRequired).await {
         let (zebra, own) = (site.populate("zebra").await, site.populate("quokka").await);
+        site.open_replies("zebra").await;
         let admin = site.token("quokka", Role::Admin).await;
         let queues = site.get("/queues", Some(&admin)).await.to_string();
         assert!(queues.contains("zebra") && queues.contains("quokka"));
@@ -301,7 +314,7 @@ async fn an_admin_sees_all_counters_and_only_its_own_payloads() {
         {
             for asked in foreign_requests(endpoint, &zebra) {
                 let response = site.ask("GET", &asked, Some(&admin), None).await;
-                for secret in ["zebra 0", "zebra 1", "zebra 2", "zebra 3", "zebra notes"] {
+                for secret in ["zebra 0", "zebra 1", "zebra 2", "zebra 3", "zebra notes", "zebra reply"] {
                     assert!(!response.text.contains(secret), "{asked}: {}", response.text);
                 }
                 assert!(!response.text.contains(r#""words":"zebra"#), "{asked}: {}", response.text);

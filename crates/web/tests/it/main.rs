@@ -13,4 +13,5 @@ mod kinds;
 mod openapi;
 mod pages;
 mod permits;
+mod reply_queues;
 mod streams;

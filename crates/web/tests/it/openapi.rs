@@ -40,6 +40,7 @@ fn validator(document: &Value, schema: &Value) -> Validator {
 async fn every_answer_looks_as_the_document_says() {
     for site in TestSite::everywhere(AuthMode::NoAuth).await {
         let data = site.populate("acme").await;
+        site.open_replies("acme").await;
         let document = site.get("/openapi.json", None).await;
         for endpoint in ENDPOINTS.iter().filter(|one| one.response != ResponseBody::Events) {
             let body = body(endpoint.id, "acme");

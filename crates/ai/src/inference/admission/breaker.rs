@@ -4,11 +4,12 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{AdmissionError, ProfileCall, YieldingWait};
-use crate::inference::upstream_health::{BlockedBy, InFlight, UpstreamKey};
+use crate::inference::upstream_health::{Blocked, BlockedBy, InFlight, UpstreamHealth, UpstreamKey};
 use crate::model_api::{AskError, Question};
+use crate::resilience::{Turn, WaitingTenant};
 
 /// How long a call waits for an open breaker, unless the profile sets `limits.max_wait`.
 const MAX_WAIT: Duration = Duration::from_secs(2);
@@ -20,6 +21,9 @@ impl ProfileCall<'_> {
     /// most `max_wait`, and are woken by the results of probes. A call of no unit does not wait for
     /// a probe that comes later than that. A call of a unit does: its unit is requeued then, and
     /// the wait bounds how fast a worker runs through a queue in vain.
+    ///
+    /// While the provider's rate limit is exhausted, one call has the turn and waits for the limit;
+    /// the others wait for the turn, which is passed on fairly by tenant.
     pub(in crate::inference) async fn pass_breaker(
         &self,
         question: &Question,
@@ -29,11 +33,16 @@ impl ProfileCall<'_> {
         let model = self.entry.profile.asked_model(question.model.as_deref()).to_owned();
         let key = UpstreamKey { model, ..self.entry.upstream.clone() };
         let upstream = self.inner.profile_cache.upstreams.find(key);
+        let owner = self.inner.profile_cache.tenant(&self.request.tenant).await?;
         let started = Instant::now();
         let left = wait.until.saturating_duration_since(started);
         let breaker_until = started + self.max_breaker_wait().min(left);
         let passing = async {
+            let mut turn = None;
             loop {
+                if turn.is_none() {
+                    turn = Some(upstream.turn(&owner.waiting, tokens, wait.until).await?);
+                }
                 let mut changed = pin!(upstream.changed());
                 changed.as_mut().enable();
                 let now = Instant::now();
@@ -41,6 +50,9 @@ impl ProfileCall<'_> {
                     Ok(in_flight) => return Ok(in_flight),
                     Err(blocked) => blocked,
                 };
+                if blocked.by != BlockedBy::Quota {
+                    turn = None;
+                }
                 let until = match blocked.by {
                     BlockedBy::Credit => now,
                     BlockedBy::Quota => wait.until,
@@ -68,5 +80,22 @@ impl ProfileCall<'_> {
         }
         let seconds = self.entry.profile.limits.max_wait;
         seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(MAX_WAIT)
+    }
+}
+
+impl UpstreamHealth {
+    /// The turn to be admitted. Waits while another call waits for the provider's rate limit; not if
+    /// the limit is exhausted until the deadline.
+    async fn turn(&self, tenant: &WaitingTenant, tokens: u64, until: Instant) -> Result<Turn, AskError> {
+        if let Some(turn) = self.turns.try_acquire() {
+            return Ok(turn);
+        }
+        let now = Instant::now();
+        let late = |at| Blocked { at, by: BlockedBy::Quota }.error(now);
+        if let Some(at) = self.quota_wait(now, tokens).filter(|at| *at >= until) {
+            return Err(late(at));
+        }
+        let turn = timeout_at(until, self.turns.acquire(tenant, tokens.max(1) as f64)).await;
+        turn.map_err(|_| late(until))
     }
 }

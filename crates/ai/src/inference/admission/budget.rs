@@ -1,17 +1,63 @@
 //! Admission by the tenant's budget: the ledger journals the call, and reserves its tokens and cost.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use longshore::accounts::{BudgetDecision, BudgetState, CallAdmission, CallRecord, NewCall};
-use longshore::{Scope, TenantId};
+use longshore::{AlertSink, Context, Scope, ServiceAlert, TenantId};
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use super::{AdmissionError, ProfileCall};
+use super::{AdmissionError, AdmissionGuard, ProfileCall, YieldingWait, rate_limited};
 use crate::inference::Inner;
 use crate::inference::billing::OpenCall;
 use crate::inference::call_bound::CallBound;
 use crate::inference::profile_cache::ledger_error;
 use crate::model_api::{AskError, Code, Question, Retryability};
+
+/// How long a call waits for the reservations of other calls.
+const MAX_RESERVED_WAIT: Duration = Duration::from_secs(30);
+
+/// When a call should be retried after it waited so long.
+const RESERVED_RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Shortest and longest time between two attempts to reserve, unless this process writes the end of
+/// a call.
+const RESERVE_POLL: Range<Duration> = Duration::from_millis(20)..Duration::from_millis(500);
+
+/// The turns of a call that waits for the reservations of other calls.
+struct ReservationWait<'a> {
+    inner: &'a Inner,
+    wait: YieldingWait<'a>,
+    until: Instant,
+    poll: Duration,
+}
+
+impl<'a> ReservationWait<'a> {
+    fn new(inner: &'a Inner, wait: YieldingWait<'a>) -> Self {
+        let until = wait.until.min(Instant::now() + MAX_RESERVED_WAIT);
+        Self { inner, wait, until, poll: RESERVE_POLL.start }
+    }
+
+    /// Waits for the next turn. Fails with `error` if the wait is over.
+    async fn next(&mut self, error: AskError) -> Result<(), AdmissionError> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(AdmissionError::Rejected(error));
+        }
+        let poll = self.poll.min(left);
+        self.poll = RESERVE_POLL.end.min(self.poll * 2);
+        let written = self.inner.journal.next_write();
+        let released = async {
+            // A pause, so that many waiting calls do not ask the ledger at every write.
+            tokio::time::sleep(poll / 4).await;
+            let _ = tokio::time::timeout(poll, written).await;
+        };
+        self.wait.wait(released).await
+    }
+}
 
 impl ProfileCall<'_> {
     /// Rejects a call that the month's budget cannot pay, before it waits for anything. Reserves
@@ -32,6 +78,40 @@ impl ProfileCall<'_> {
         }
     }
 
+    /// Admits a call. If only the reservations of other calls leave no room for it, it waits for
+    /// them, and meanwhile holds nothing.
+    pub(in crate::inference) async fn admit_in_turn(
+        &self,
+        question: &Question,
+        tokens: u64,
+        bound: &CallBound<'_>,
+        run: Option<&Context>,
+    ) -> Result<AdmissionGuard<'_>, AdmissionError> {
+        let mut turns = ReservationWait::new(self.inner, YieldingWait { run, until: question.until });
+        loop {
+            match self.admit(question, tokens, bound, run).await {
+                Err(AdmissionError::Reserved(error)) => turns.next(error).await?,
+                admitted => return admitted,
+            }
+        }
+    }
+
+    /// Reserves a call's tokens and cost, and waits for the reservations of other calls.
+    pub(in crate::inference) async fn reserve_budget_in_turn(
+        &self,
+        question: &Question,
+        bound: &CallBound<'_>,
+        wait: YieldingWait<'_>,
+    ) -> Result<OpenCall<'_>, AdmissionError> {
+        let mut turns = ReservationWait::new(self.inner, wait);
+        loop {
+            match self.reserve_budget(question, bound).await {
+                Err(AdmissionError::Reserved(error)) => turns.next(error).await?,
+                reserved => return reserved,
+            }
+        }
+    }
+
     /// Journals the call and reserves its tokens and cost. Without a budget and without a unit, the
     /// caller does not wait for the write.
     pub(in crate::inference) async fn reserve_budget(
@@ -42,6 +122,7 @@ impl ProfileCall<'_> {
         let call = bound.reserve(self.new_call(question));
         let tenant = self.inner.profile_cache.tenant(&self.request.tenant).await?;
         if self.request.unit.is_none() && !tenant.has_budget {
+            self.inner.warnings.below_warning(&self.request.tenant);
             self.inner.journal.append(CallRecord { call: call.clone(), end: None });
             return Ok(OpenCall::new(self.inner, call));
         }
@@ -72,13 +153,28 @@ impl Inner {
     pub(in crate::inference) async fn admit_call(&self, call: &NewCall) -> Result<(), AdmissionError> {
         let admitted = self.ledger.admit_calls(vec![call.clone()]).await;
         match admitted.map_err(|error| ledger_error(&error))?.pop() {
-            Some(CallAdmission::Admitted) => Ok(()),
+            Some(CallAdmission::Admitted) => {
+                self.warnings.below_warning(&call.tenant);
+                Ok(())
+            }
             Some(CallAdmission::NearBudget(part)) => {
                 self.warnings.near_budget(&call.tenant, part);
                 Ok(())
             }
             Some(CallAdmission::Duplicate(other)) => Err(AdmissionError::Duplicate(other)),
-            Some(CallAdmission::OverBudget(month)) => Err(over_budget(&month).into()),
+            Some(CallAdmission::OverBudget(state)) => {
+                let (tenant, month) = (&state.tenant, &state.month);
+                if state.is_only_reserved(call.reserve_tokens, call.reserve_picos) {
+                    let message = format!(
+                        "other calls in flight reserve the rest of the budget of tenant `{tenant}` for {month}"
+                    );
+                    return Err(AdmissionError::Reserved(AskError {
+                        retry_after: Some(RESERVED_RETRY_AFTER),
+                        ..rate_limited(&message)
+                    }));
+                }
+                Err(over_budget(&state).into())
+            }
             None => Err(AskError::new(Code::Internal, "the ledger did not answer").into()),
         }
     }
@@ -92,26 +188,81 @@ fn over_budget(month: &BudgetState) -> AskError {
 /// Usage that has to be added before the next warning, in percent.
 const STEP_PERCENT: f64 = 5.0;
 
-/// Log warnings for budgets that are nearly used up. A tenant's warning is repeated when usage
-/// crosses the next step, not on every call: the last step that was warned about, by tenant.
-#[derive(Debug, Default)]
-pub(in crate::inference) struct BudgetWarnings(Mutex<HashMap<TenantId, u32>>);
+/// Alerts that wait for delivery; further ones are only logged.
+const MAX_PENDING_ALERTS: usize = 100;
+
+/// Warnings of budgets that are nearly used up. A tenant's warning is repeated when usage crosses the
+/// next step, not on every call.
+#[derive(Default)]
+pub(in crate::inference) struct BudgetWarnings {
+    /// The used share at a tenant's last call, if it was above the budget's `warn_at`.
+    shares: Mutex<HashMap<TenantId, f64>>,
+    /// Receives alerts; without it they are logged.
+    sink: OnceLock<Arc<dyn AlertSink>>,
+    pending: Mutex<VecDeque<ServiceAlert>>,
+    added: Notify,
+}
 
 impl BudgetWarnings {
+    /// Sets the receiver of alerts. A second call is ignored.
+    pub(in crate::inference) fn set_sink(&self, sink: Arc<dyn AlertSink>) {
+        let _ = self.sink.set(sink);
+    }
+
+    /// The used share of a tenant's budget, if callers are to be warned of it.
+    pub(in crate::inference) fn share(&self, tenant: &TenantId) -> Option<f64> {
+        lock(&self.shares).get(tenant).copied()
+    }
+
+    /// Delivers alerts, until dropped.
+    pub(in crate::inference) async fn run(&self) {
+        loop {
+            self.added.notified().await;
+            self.deliver().await;
+        }
+    }
+
+    /// Delivers the alerts that wait.
+    pub(in crate::inference) async fn deliver(&self) {
+        let Some(sink) = self.sink.get() else { return };
+        loop {
+            let next = lock(&self.pending).pop_front();
+            let Some(alert) = next else { return };
+            sink.send_service_alert(&alert).await;
+        }
+    }
+
+    /// Usage is below the budget's `warn_at`, or there is no budget.
+    fn below_warning(&self, tenant: &TenantId) {
+        lock(&self.shares).remove(tenant);
+    }
+
     /// Warns that this fraction of a tenant's monthly budget is used or reserved.
     fn near_budget(&self, tenant: &TenantId, part: f64) {
-        if self.crosses_step(tenant, part) {
-            let percent = (part * 100.0).floor();
-            tracing::warn!(%tenant, "{percent} % of the month's budget is used or reserved");
+        if !self.crosses_step(tenant, part) {
+            return;
         }
+        let percent = (part * 100.0).floor();
+        let message = format!("{percent} % of the month's budget of tenant `{tenant}` is used or reserved");
+        let alert = ServiceAlert { service: "budget", message };
+        let mut pending = lock(&self.pending);
+        if self.sink.get().is_none() || pending.len() >= MAX_PENDING_ALERTS {
+            return alert.log();
+        }
+        pending.push_back(alert);
+        self.added.notify_one();
     }
 
     fn crosses_step(&self, tenant: &TenantId, part: f64) -> bool {
         // A fraction of the budget: small, and never negative.
-        let step = (part * 100.0 / STEP_PERCENT).floor() as u32;
-        let mut last_steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        last_steps.insert(tenant.clone(), step) != Some(step)
+        let step = |part: f64| (part * 100.0 / STEP_PERCENT).floor() as u32;
+        let last = lock(&self.shares).insert(tenant.clone(), part);
+        last.map(step) != Some(step(part))
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

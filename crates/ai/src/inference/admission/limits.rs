@@ -44,7 +44,9 @@ impl ProfileCall<'_> {
         charges: &Arc<[BucketCharge]>,
     ) -> Result<TokenReservation, AdmissionError> {
         let when_full = self.entry.profile.limits.when_full;
-        let reserving = pin!(self.inner.limiter.take(Arc::clone(charges), wait.until, when_full));
+        let owner = self.inner.profile_cache.tenant(&self.request.tenant).await?;
+        let limiter = &self.inner.limiter;
+        let reserving = pin!(limiter.take(&owner.waiting, Arc::clone(charges), wait.until, when_full));
         Ok(wait.wait(reserving).await?.map_err(limit_error)?)
     }
 }

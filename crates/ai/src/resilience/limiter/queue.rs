@@ -1,21 +1,24 @@
 //! The order of waiting questions, and what to draw for them.
 //!
-//! Pure except for the channels to the waiters. Served in order of arrival: no question takes from
-//! a bucket that an earlier one waits for. A question that waits for one bucket does not block its
-//! other buckets for later questions: a tenant that has used up its share does not block the
-//! tenants with which it shares a profile.
+//! Pure except for the channels to the waiters. A tenant's questions are served in order of arrival.
+//! Between tenants that wait for the same bucket, the one that was served the least of it for its
+//! weight is next ([`TenantPasses`]), so that a tenant with many or large questions takes no more than its share.
+//! No question takes from a bucket that one before it waits for. A question that waits for one bucket
+//! does not block its other buckets for later questions: a tenant that has used up its own limit
+//! does not block the tenants with which it shares a profile.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::{HashMap, HashSet};
+use longshore::TenantId;
 use longshore::accounts::{BucketRequest, DrawResult};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::LimitError;
 use crate::profile::WhenPoolFull;
-use crate::resilience::{BucketCharge, LeasePart, TokenLease};
+use crate::resilience::{BucketCharge, LeasePart, TenantPasses, TokenLease, WaitingTenant};
 
 /// How long settlements are collected before they are sent.
 const SETTLE_DELAY: Duration = Duration::from_millis(100);
@@ -35,7 +38,10 @@ pub(super) type Grant = Vec<(Arc<str>, Vec<LeasePart>)>;
 #[derive(Debug, Default)]
 pub(super) struct LimitQueue {
     buckets: HashMap<Arc<str>, Bucket>,
+    /// In the order in which they are served.
     waiters: Vec<Waiter>,
+    /// The tenants of the waiters.
+    tenants: HashSet<TenantId>,
     /// Buckets that a question waits for.
     wanted: HashSet<Arc<str>>,
     next: u64,
@@ -50,8 +56,10 @@ struct Bucket {
     lease: TokenLease,
     /// The bucket was empty; asked again at this time.
     retry_at: Option<Instant>,
-    /// When the store expects enough.
-    full_until: Option<Instant>,
+    /// When the store expects enough, and for what amount.
+    full_until: Option<(Instant, f64)>,
+    /// What each tenant was served, in minutes of the bucket's refill.
+    passes: TenantPasses,
     refill: Refill,
     /// What to return (or to charge, if negative), by which limits, and when.
     credit: f64,
@@ -72,6 +80,7 @@ enum Refill {
 #[derive(Debug)]
 struct Waiter {
     id: u64,
+    tenant: WaitingTenant,
     charges: Arc<[BucketCharge]>,
     until: Instant,
     when_full: WhenPoolFull,
@@ -116,10 +125,12 @@ impl LimitQueue {
         Some(has_work)
     }
 
-    /// Adds a question; serves it at once if no earlier one waits and there is enough. Also returns
-    /// whether the task has new work: not if others wait for the same buckets already.
+    /// Adds a question; serves it at once if no other waits and there is enough. Also returns
+    /// whether the task has new work: not if others wait for the same buckets already, unless it is
+    /// the first of its tenant, which overtakes them.
     pub(super) fn join(
         &mut self,
+        tenant: &WaitingTenant,
         charges: Arc<[BucketCharge]>,
         until: Instant,
         when_full: WhenPoolFull,
@@ -127,15 +138,34 @@ impl LimitQueue {
     ) -> QueueEntry {
         let (tell, result) = oneshot::channel();
         self.next += 1;
-        let waiter = Waiter { id: self.next, charges, until, when_full, tell };
+        let id = self.next;
+        let waiter = Waiter { id, tenant: tenant.clone(), charges, until, when_full, tell };
+        if !self.waiters.is_empty() && !self.tenants.contains(&tenant.id) {
+            self.overtake(waiter, now);
+            return QueueEntry { id, result, has_work: true };
+        }
         let mut wanted = std::mem::take(&mut self.wanted);
         let before = wanted.len();
         if let Some(waiter) = self.serve_one(waiter, &mut wanted, now) {
+            self.tenants.insert(waiter.tenant.id.clone());
             self.waiters.push(waiter);
         }
         let has_work = wanted.len() > before;
         self.wanted = wanted;
-        QueueEntry { id: self.next, result, has_work }
+        QueueEntry { id, result, has_work }
+    }
+
+    /// Adds the first question of a tenant. What is known of a bucket's next refill was asked for
+    /// another question, and says nothing about a smaller one.
+    fn overtake(&mut self, waiter: Waiter, now: Instant) {
+        for charge in waiter.charges.iter() {
+            let bucket = self.bucket(&charge.bucket);
+            if bucket.full_until.is_some_and(|(_, amount)| charge.amount < amount) {
+                (bucket.retry_at, bucket.full_until) = (None, None);
+            }
+        }
+        self.waiters.push(waiter);
+        self.serve(now);
     }
 
     /// Removes a question that was not served. Returns whether the ones behind it need less, so
@@ -186,13 +216,47 @@ impl LimitQueue {
 
     /// Serves all questions that can be served, in order.
     fn serve(&mut self, now: Instant) {
+        self.sort();
         let mut wanted = HashSet::default();
+        self.tenants.clear();
         for waiter in std::mem::take(&mut self.waiters) {
             if let Some(waiter) = self.serve_one(waiter, &mut wanted, now) {
+                if !self.tenants.contains(&waiter.tenant.id) {
+                    self.tenants.insert(waiter.tenant.id.clone());
+                }
                 self.waiters.push(waiter);
             }
         }
         self.wanted = wanted;
+    }
+
+    /// Sorts the waiters by the pass at which each is served, of the buckets that several tenants
+    /// wait for. A tenant's next question counts what its questions before it will take.
+    fn sort(&mut self) {
+        if self.waiters.windows(2).all(|two| two[0].tenant.id == two[1].tenant.id) {
+            return;
+        }
+        let mut contended: HashMap<&Arc<str>, Option<&TenantId>> = HashMap::default();
+        for waiter in &self.waiters {
+            for charge in waiter.charges.iter() {
+                let only = contended.entry(&charge.bucket).or_insert(Some(&waiter.tenant.id));
+                *only = only.filter(|tenant| **tenant == waiter.tenant.id);
+            }
+        }
+        let mut queued: HashMap<(&Arc<str>, &TenantId), f64> = HashMap::default();
+        let mut starts = HashMap::default();
+        for waiter in &self.waiters {
+            let mut start = 0.0_f64;
+            for charge in waiter.charges.iter().filter(|charge| contended[&charge.bucket].is_none()) {
+                let lead =
+                    || self.buckets.get(&charge.bucket).map_or(0.0, |b| b.passes.lead(&waiter.tenant.id));
+                let pass = queued.entry((&charge.bucket, &waiter.tenant.id)).or_insert_with(lead);
+                start = start.max(*pass);
+                *pass += waiter.tenant.stride(charge.minutes());
+            }
+            starts.insert(waiter.id, start);
+        }
+        self.waiters.sort_by(|one, other| starts[&one.id].total_cmp(&starts[&other.id]));
     }
 
     /// Serves or rejects a question, or returns it to keep waiting.
@@ -209,7 +273,8 @@ impl LimitQueue {
             self.grant(waiter, now);
             return None;
         }
-        let full = short.iter().filter_map(|charge| Some((self.full_until(charge, now)?, charge)));
+        let full_until = |charge: &BucketCharge| self.full_until(charge, wanted, now);
+        let full = short.iter().filter_map(|charge| Some((full_until(charge)?, charge)));
         match full.max_by_key(|(until, _)| *until) {
             Some((at, charge)) if waiter.when_full == WhenPoolFull::Refuse || at >= waiter.until => {
                 let full = LimitError::Reached { bucket: charge.bucket.to_string(), wait: at - now };
@@ -231,14 +296,19 @@ impl LimitQueue {
         self.buckets.get(&charge.bucket).is_some_and(|bucket| bucket.lease.has(charge.amount, now))
     }
 
-    fn full_until(&self, charge: &BucketCharge, now: Instant) -> Option<Instant> {
-        self.buckets.get(&charge.bucket)?.full_until.filter(|until| now < *until)
+    /// When there is enough, as far as is known: for this amount, or for a question before this one.
+    fn full_until(&self, charge: &BucketCharge, wanted: &HashSet<Arc<str>>, now: Instant) -> Option<Instant> {
+        let (until, amount) = self.buckets.get(&charge.bucket)?.full_until?;
+        let known = charge.amount >= amount || wanted.contains(&charge.bucket);
+        (known && now < until).then_some(until)
     }
 
     fn grant(&mut self, waiter: Waiter, now: Instant) {
         let mut grant = Grant::new();
         for charge in waiter.charges.iter() {
-            let parts = self.bucket(&charge.bucket).lease.take(charge.amount, now);
+            let bucket = self.bucket(&charge.bucket);
+            let parts = bucket.lease.take(charge.amount, now);
+            bucket.passes.serve(&waiter.tenant, charge.minutes());
             grant.push((Arc::clone(&charge.bucket), parts));
         }
         if let Err(Ok(grant)) = waiter.tell.send(Ok(grant)) {
@@ -277,7 +347,7 @@ impl LimitQueue {
     fn go_idle(&mut self, now: Instant) -> QueueStep {
         self.running = false;
         self.buckets.retain(|_, bucket| {
-            !bucket.lease.is_idle(now) || bucket.full_until.is_some_and(|until| now < until)
+            !bucket.lease.is_idle(now) || bucket.full_until.is_some_and(|(until, _)| now < until)
         });
         QueueStep::Idle
     }
@@ -365,7 +435,7 @@ impl LimitQueue {
                 // A zero wait would loop forever.
                 let wait = drawn.wait.max(Duration::from_millis(1));
                 bucket.retry_at = Some(now + wait.min(MAX_RECHECK_DELAY));
-                bucket.full_until = Some(now + wait);
+                bucket.full_until = Some((now + wait, draw.minimum));
             }
         }
         self.serve(now);
@@ -383,6 +453,7 @@ impl LimitQueue {
             let _ = waiter.tell.send(Err(LimitError::Store(why.to_owned())));
         }
         self.wanted.clear();
+        self.tenants.clear();
         self.buckets.values_mut().for_each(|bucket| bucket.refill = Refill::None);
     }
 }

@@ -75,6 +75,19 @@ async fn every_error_has_its_status_and_its_words_on_either_wire() {
 }
 
 #[tokio::test]
+async fn the_providers_own_type_and_code_are_passed_on_unless_they_are_about_our_account() {
+    let fixture = GatewayFixture::new();
+    for (code, passed_on) in [("INVALID_REQUEST-long", true), ("PROVIDER_AUTH-long", false)] {
+        let model = format!("error/{code}");
+        let error = fixture.post(OPENAI, hello(&model)).await.json()["error"].clone();
+        let expected = if passed_on { "context_length_exceeded" } else { "provider_auth" };
+        assert_eq!(error["code"], expected, "{error}");
+        let kind = fixture.post(ANTHROPIC, hello(&model)).await.json()["error"]["type"].clone();
+        assert_eq!(kind, if passed_on { "invalid_request_error" } else { "api_error" });
+    }
+}
+
+#[tokio::test]
 async fn strangers_are_turned_away_before_anything_is_read() {
     let fixture = GatewayFixture::new();
     for token in [None, Some(""), Some("another")] {

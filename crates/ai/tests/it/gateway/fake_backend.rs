@@ -9,7 +9,7 @@ use longshore::{ProfileName, TenantId};
 use longshore_ai::gateway::{InferenceBackend, ProfileSettings};
 use longshore_ai::{
     Answer, AnswerPiece, AskError, Chat, Code, FinishReason, InferenceOutcome, InferenceRequest, Part,
-    ProviderName, Question, Retryability, ToolCall,
+    ProviderErrorId, ProviderName, Question, Retryability, ToolCall,
 };
 use serde_json::json;
 use tokio::sync::{Notify, mpsc};
@@ -217,8 +217,14 @@ pub(crate) const ANTHROPIC_EVENTS: &[&str] = &[
     r#"{"type":"message_stop"}"#,
 ];
 
-/// An error with the code of that name; with `-soon`, a retryable one.
+/// An error with the code of that name; with `-soon`, a retryable one; with `-long`, one that the provider
+/// identifies.
 fn error(name: &str) -> AskError {
+    if let Some(name) = name.strip_suffix("-long") {
+        let (kind, code) = ("invalid_request_error".to_owned(), "context_length_exceeded".to_owned());
+        let id = ProviderErrorId { kind: Some(kind), code: Some(code) };
+        return AskError { provider_error: Some(Box::new(id)), ..error(name) };
+    }
     let (code, soon) = match name.strip_suffix("-soon") {
         Some(code) => (code, true),
         None => (name, false),

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
+use http_body_util::BodyExt;
 use longshore::Scope;
 use longshore::accounts::{Budget, CallStatus, Limits};
+use longshore_testkit::fake_ai::{FakeAi, FakeBehaviour};
 use serde_json::{Value, json};
 
 use super::{ANTHROPIC, GatewayFixture, OPENAI, TOKEN};
@@ -33,6 +35,26 @@ async fn every_request_is_in_the_books_at_its_price() {
         let end = call.end.unwrap();
         let actual = (call.status, call.call.profile.as_str(), end.tokens_in, end.cost_picos);
         assert_eq!(actual, (CallStatus::Success, "fast", 2, 2 * 1_000_000 + 10_000_000));
+    }
+}
+
+#[tokio::test]
+async fn from_its_warning_on_a_budgets_use_is_in_a_header() {
+    let setup = InferenceFixture::new();
+    setup.scripted("default", "fast", FINE, json!({})).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    for (warn_at, is_warned) in [(0.9, false), (0.001, true), (0.9, false)] {
+        let budget = Budget { tokens: Some(10_000_000), cost_picos: None, warn_at };
+        setup.store.put_budget(&Scope::All, &tenant("default"), Some(budget)).await.unwrap();
+        setup.inference.clear_cache();
+        for stream in [false, true] {
+            let mut body = hello("fast");
+            (body["stream"], body["max_tokens"]) = (json!(stream), json!(100_000));
+            let reply = fixture.post(OPENAI, body).await;
+            assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
+            let used = reply.header("x-longshore-budget-used").map(|used| used.parse::<f64>().unwrap());
+            assert_eq!(used.is_some_and(|used| used > 0.001), is_warned, "{warn_at}: {used:?}");
+        }
     }
 }
 
@@ -144,4 +166,91 @@ async fn a_month_that_is_spent_is_over_for_the_gateway_too() {
     assert_eq!(reply.json()["error"]["code"], "insufficient_quota", "{}", reply.body);
     let reply = fixture.post(ANTHROPIC, hello("fast")).await;
     assert_eq!(reply.json()["error"]["type"], "billing_error", "{}", reply.body);
+}
+
+#[tokio::test]
+async fn a_response_says_what_it_cost() {
+    let setup = InferenceFixture::new();
+    setup.scripted("default", "fast", FINE, json!({})).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    for path in [OPENAI, ANTHROPIC] {
+        let reply = fixture.post(path, hello("fast")).await;
+        let headers = ["calls", "tokens-in", "tokens-out", "cost-usd"];
+        let values = headers.map(|name| reply.header(&format!("x-longshore-{name}")));
+        assert_eq!(values, [Some("1"), Some("2"), Some("1"), Some("0.000012")]);
+        assert!(reply.header("x-request-id").is_some_and(|id| !id.is_empty()));
+    }
+    let reply = fixture.post(OPENAI, hello("none")).await;
+    assert_eq!(reply.header("x-longshore-cost-usd"), None, "nothing was asked");
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_its_schema_twice_is_an_error_with_the_cost_of_both_calls() {
+    let setup = InferenceFixture::new();
+    setup.scripted("default", "fast", FINE, json!({})).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    let mut body = hello("fast");
+    let schema = json!({ "name": "s", "schema": { "type": "object" } });
+    body["response_format"] = json!({ "type": "json_schema", "json_schema": schema });
+    let reply = fixture.post(OPENAI, body).await;
+    assert_eq!(reply.status, StatusCode::BAD_GATEWAY, "{}", reply.body);
+    assert!(reply.body.contains("is not JSON") || reply.body.contains("schema"), "{}", reply.body);
+    assert_eq!(
+        (reply.header("x-longshore-calls"), reply.header("x-should-retry")),
+        (Some("2"), Some("false"))
+    );
+    let costs: i64 = setup.calls().await.iter().map(|call| call.end.as_ref().unwrap().cost_picos).sum();
+    assert_eq!(reply.header("x-longshore-cost-usd"), Some(&*longshore_ai::Cost(costs).plain()));
+}
+
+/// A client that reads so many frames of a stream, and leaves.
+async fn leave_after(fixture: &GatewayFixture, path: &str, body: &Value, frames: usize) {
+    let mut response = fixture.send(super::post(path, body)).await;
+    for _ in 0..frames {
+        response.body_mut().frame().await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_its_client_leaves_is_booked_by_what_came() {
+    let (setup, fake) = (InferenceFixture::new(), FakeAi::start().await.unwrap());
+    fake.set_default(FakeBehaviour::StalledStream);
+    for provider in ["openai", "anthropic"] {
+        let prices = json!({ "input": 1, "output": 10 });
+        let body = json!({ "provider": provider, "model": "m", "endpoint": fake.url(), "prices": prices });
+        setup.profile("default", provider, body).await;
+    }
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    for (path, profile) in [(OPENAI, "openai"), (ANTHROPIC, "anthropic"), (ANTHROPIC, "openai")] {
+        let mut body = hello(profile);
+        (body["stream"], body["max_tokens"]) = (json!(true), json!(4_096));
+        leave_after(&fixture, path, &body, 1).await;
+    }
+    let calls = setup.ended_calls(3).await;
+    for call in calls {
+        let end = call.end.unwrap();
+        assert_eq!((call.status, end.estimated), (CallStatus::MaybeBilled, true));
+        assert!((1..=20).contains(&end.tokens_in), "{end:?}");
+        assert!((1..=20).contains(&end.tokens_out), "{end:?}");
+        let cost = (end.tokens_in + 10 * end.tokens_out) * 1_000_000;
+        assert_eq!(end.cost_picos, i64::try_from(cost).unwrap());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_is_told_not_to_repeat_what_the_gateway_has_repeated() {
+    let setup = InferenceFixture::new();
+    let failing = "[[answer]]\nerror = 'PROVIDER_ERROR'";
+    setup.scripted("default", "often", failing, json!({ "retry": { "attempts": 2 } })).await;
+    setup.scripted("default", "once", failing, json!({ "retry": { "attempts": 1 } })).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    for (profile, again) in [("often", "false"), ("once", "true")] {
+        for stream in [false, true] {
+            let mut body = hello(profile);
+            body["stream"] = json!(stream);
+            let reply = fixture.post(OPENAI, body).await;
+            let actual = (reply.status, reply.header("x-should-retry"));
+            assert_eq!(actual, (StatusCode::SERVICE_UNAVAILABLE, Some(again)), "{profile} {stream}");
+        }
+    }
 }

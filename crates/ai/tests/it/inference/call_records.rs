@@ -76,7 +76,7 @@ async fn the_same_request_of_another_unit_is_not_asked_again() {
     let second = longshore_ai::InferenceRequest { unit: Some(UnitId::new()), ..first.clone() };
     let outcome = fixture.inference.ask(&second, None).await;
     assert_eq!(outcome.duplicate.unwrap().call.unit, first.unit);
-    assert_eq!(outcome.result.unwrap_err().code, Code::InvalidRequest);
+    assert_eq!(outcome.result.unwrap_err().code, Code::DuplicateRequest);
     assert_eq!((outcome.attempts, outcome.records.len()), (0, 0));
     // The unit itself may ask again: it was retried.
     assert!(fixture.inference.ask(&first, None).await.result.is_ok());

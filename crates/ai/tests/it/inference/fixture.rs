@@ -82,6 +82,20 @@ impl InferenceFixture {
         calls
     }
 
+    /// The same, once there are so many and all have ended.
+    pub(crate) async fn ended_calls(&self, count: usize) -> Vec<Call> {
+        let ended = async {
+            loop {
+                let calls = self.calls().await;
+                if calls.len() >= count && calls.iter().all(|call| call.end.is_some()) {
+                    return calls;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), ended).await.expect("a call stays open")
+    }
+
     pub(crate) async fn reserved(&self, owner: &str) -> (u64, i64) {
         let month = self.store.budget(&Scope::All, &tenant(owner)).await.unwrap();
         (month.reserved_tokens, month.reserved_picos)

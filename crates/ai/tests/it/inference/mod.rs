@@ -1,4 +1,4 @@
-//! Inference: profiles, retries, fallbacks, budgets and call records.
+//! Inference: profiles, retries, fallbacks, budgets, call records, health, proxies.
 
 mod budget_bound;
 mod budgets;
@@ -6,10 +6,12 @@ mod call_records;
 mod events;
 mod fallbacks;
 pub(crate) mod fixture;
+mod health;
 mod limits;
 pub(crate) mod outages;
 mod passthrough;
 mod profiles;
+mod proxies;
 mod retries;
 mod schemas;
 mod suspended;

@@ -178,3 +178,35 @@ async fn a_profile_that_is_written_elsewhere_is_in_the_books_by_its_name() {
     let outcome = fixture.inference.ask_inline(&unnamed, &request("acme", "fast", "hi")).await;
     assert_eq!(outcome.result.unwrap_err().code, Code::Internal);
 }
+
+#[tokio::test]
+async fn a_model_by_a_wildcard_is_asked_at_a_known_price_only() {
+    let fixture = InferenceFixture::new();
+    let body = json!({ "provider": "openai", "model": "gpt-5", "models": { "*": {} } });
+    fixture.profile("acme", "any", body).await;
+    fixture.inference.override_provider(ProfileName::new("any").unwrap(), std::sync::Arc::new(Counted));
+    let mut asked = request("acme", "any", "hi");
+    for (model, cost) in [("gpt-5", 11_250_000), ("gpt-5-mini", 2_250_000)] {
+        asked.question.model = Some(model.to_owned());
+        assert_eq!(fixture.inference.ask(&asked, None).await.cost_picos, cost, "{model}");
+    }
+    asked.question.model = Some("gpt-99".to_owned());
+    let error = fixture.inference.ask(&asked, None).await.result.unwrap_err();
+    assert_eq!(error.code, Code::InvalidRequest);
+    assert!(error.message.contains("no price is known of model `gpt-99`"), "{error}");
+    // A newer table counts as soon as it is stored.
+    let newer =
+        json!({ "date": "2999-01-01", "models": { "openai": { "gpt-99": { "input": 1, "output": 2 } } } });
+    fixture.profile("default", longshore_ai::PRICE_TABLE, newer).await;
+    assert_eq!(fixture.inference.ask(&asked, None).await.cost_picos, 3_000_000);
+}
+
+/// A token in, and one out.
+struct Counted;
+
+#[async_trait::async_trait]
+impl longshore_ai::Provider for Counted {
+    async fn ask(&self, _: &longshore_ai::Question) -> Result<longshore_ai::Answer, longshore_ai::AskError> {
+        Ok(longshore_ai::Answer { text: "x".into(), tokens_in: 1, tokens_out: 1, ..Default::default() })
+    }
+}

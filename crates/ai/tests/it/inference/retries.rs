@@ -59,3 +59,53 @@ async fn an_answer_that_has_begun_is_not_asked_for_anew() {
     }
     assert_eq!((heard.as_str(), outcome.result.unwrap().text.as_str()), ("all of it", "all of it"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_profile_sets_its_attempts_and_the_wait_between_them() {
+    let fixture = InferenceFixture::new();
+    let failing = "[[answer]]\nerror = 'PROVIDER_ERROR'";
+    let retry = json!({ "retry": { "attempts": 3, "base": "4s" } });
+    fixture.scripted("acme", "slow", failing, retry).await;
+    let begin = Instant::now();
+    assert_eq!(fixture.ask("acme", "slow", "hi").await.attempts, 3);
+    let took = begin.elapsed().as_secs_f64();
+    assert!((6.0..=12.0).contains(&took), "half to all of 4 s and 8 s: {took}");
+    fixture.scripted("acme", "once", failing, json!({ "retry": { "attempts": 1 } })).await;
+    assert_eq!(fixture.ask("acme", "once", "hi").await.attempts, 1);
+}
+
+/// A port on which nothing listens.
+async fn closed_port() -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+fn nowhere(port: u16, more: &serde_json::Value) -> serde_json::Value {
+    let mut body = json!({
+        "provider": "openai", "model": "m", "endpoint": format!("http://127.0.0.1:{port}"),
+        "retry": { "attempts": 4, "base": "100ms" },
+    });
+    body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    body
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_tried_again_with_a_growing_wait() {
+    let fixture = InferenceFixture::new();
+    fixture.profile("acme", "away", nowhere(closed_port().await, &json!({}))).await;
+    let begin = Instant::now();
+    let outcome = fixture.ask("acme", "away", "hi").await;
+    let error = outcome.result.unwrap_err();
+    assert_eq!((error.code, outcome.attempts), (Code::ProviderError, 4), "{error}");
+    assert!(begin.elapsed() >= Duration::from_millis(50 + 100 + 200), "{:?}", begin.elapsed());
+}
+
+#[tokio::test]
+async fn a_fallback_is_asked_when_a_connection_was_refused_twice() {
+    let fixture = InferenceFixture::new();
+    fixture.scripted("acme", "spare", "[[answer]]\nreply = 'here'", json!({})).await;
+    let away = nowhere(closed_port().await, &json!({ "fallback": ["spare"] }));
+    fixture.profile("acme", "away", away).await;
+    let outcome = fixture.ask("acme", "away", "hi").await;
+    assert_eq!((outcome.result.unwrap().text.as_str(), outcome.attempts), ("here", 3));
+}

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use longshore_ai::{BillingStatus, Code, Retryability};
 use serde_json::json;
 
 use super::fixture::{InferenceFixture, request};
@@ -21,17 +22,22 @@ async fn an_answer_of_another_form_has_one_chance_to_be_mended() {
     let outcome = fixture.inference.ask(&request, None).await;
     let answer = outcome.result.unwrap();
     assert_eq!((answer.text.as_str(), outcome.attempts), ("{\"sum\": 7}", 2));
+    assert_eq!((outcome.schema_error, outcome.records.len()), (None, 2), "each is a call");
     assert!(answer.tokens_in > 4, "both were paid: {}", answer.tokens_in);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_not_mended_is_given_as_it_is() {
+async fn an_answer_that_is_wrong_after_its_correction_is_an_error_with_the_answer_in_it() {
     let fixture = InferenceFixture::new();
     fixture.scripted("acme", "fast", "[[answer]]\nreply = 'seven'", json!({})).await;
     let mut request = request("acme", "fast", "3 + 4");
     request.question.schema = Some(schema());
     let outcome = fixture.inference.ask(&request, None).await;
-    assert_eq!((outcome.result.unwrap().text.as_str(), outcome.attempts), ("seven", 2));
+    assert_eq!((outcome.records.len(), outcome.attempts), (2, 2));
+    let error = outcome.into_valid().unwrap_err();
+    assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Never));
+    assert!(error.message.contains("(a correction was asked for)"), "{error}");
+    assert!(matches!(error.billing, BillingStatus::Partial(answer) if answer.text == "seven"));
 }
 
 /// A reference to itself is followed twice at each level of the answer.

@@ -29,7 +29,7 @@ async fn play(scripts: Vec<Script>, need: BucketCharge, delay: Duration) -> Used
                 let (limiter, used) = (limiter.clone(), used.clone());
                 asked.spawn(async move {
                     let taken: Result<TokenReservation, LimitError> =
-                        limiter.take([need], in_secs(5.0), WhenPoolFull::Wait).await;
+                        limiter.take(&waiting("acme"), [need], in_secs(5.0), WhenPoolFull::Wait).await;
                     if taken.is_ok() {
                         used.lock().unwrap().push((Instant::now(), amount));
                     }
@@ -161,5 +161,8 @@ async fn leave_four(limiter: &Limiter, need: &BucketCharge) {
 }
 
 async fn take_now(limiter: &Limiter, need: &BucketCharge) -> bool {
-    limiter.take(std::slice::from_ref(need), in_secs(1.0), WhenPoolFull::Refuse).await.is_ok()
+    limiter
+        .take(&waiting("acme"), std::slice::from_ref(need), in_secs(1.0), WhenPoolFull::Refuse)
+        .await
+        .is_ok()
 }

@@ -33,7 +33,7 @@ async fn a_plain_question_says_no_more_than_it_must() {
 #[tokio::test]
 async fn the_newer_version_takes_a_bearer_and_no_sampling() {
     let version = Some("2026-10-21".to_owned());
-    let newer = ApiOptions { version, sampling: true, ..ApiOptions::default() };
+    let newer = ApiOptions { version, sampling: Some(true), ..ApiOptions::default() };
     let sent = fixture(newer.clone()).await.sent(&question("hi")).await;
     assert_eq!(sent.header("anthropic-version"), "2026-10-21");
     assert_eq!(sent.header("authorization"), format!("Bearer {KEY}"));
@@ -44,8 +44,10 @@ async fn the_newer_version_takes_a_bearer_and_no_sampling() {
 
 #[tokio::test]
 async fn sampling_is_sent_where_the_profile_says_so() {
-    let sent =
-        fixture(ApiOptions { sampling: true, ..ApiOptions::default() }).await.sent(&conversation()).await;
+    let sent = fixture(ApiOptions { sampling: Some(true), ..ApiOptions::default() })
+        .await
+        .sent(&conversation())
+        .await;
     assert_eq!((&sent.body["temperature"], &sent.body["top_p"]), (&json!(0.0), &json!(0.9)));
 }
 

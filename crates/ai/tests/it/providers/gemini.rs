@@ -20,7 +20,7 @@ fn body(body: &Value) -> FakeBehaviour {
 
 #[tokio::test]
 async fn a_question_goes_to_its_model() {
-    let wire = ApiOptions { sampling: true, ..ApiOptions::default() };
+    let wire = ApiOptions { sampling: Some(true), ..ApiOptions::default() };
     let mut asked = question("hi");
     asked.system = Some("be brief".into());
     asked.schema = Some(Arc::new(json!({ "type": "integer" })));

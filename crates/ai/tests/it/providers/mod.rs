@@ -7,6 +7,7 @@ mod gemini;
 mod ollama;
 mod openai;
 mod passthrough;
+mod stalls;
 mod suite;
 
 macro_rules! run_for {

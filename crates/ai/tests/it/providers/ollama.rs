@@ -15,7 +15,7 @@ async fn fixture(wire: ApiOptions) -> ProviderFixture {
 
 #[tokio::test]
 async fn a_question_says_that_it_is_not_to_be_cut_and_not_streamed() {
-    let wire = ApiOptions { num_ctx: Some(8192), sampling: true, ..ApiOptions::default() };
+    let wire = ApiOptions { num_ctx: Some(8192), sampling: Some(true), ..ApiOptions::default() };
     let mut asked = question("hi");
     asked.system = Some("be brief".into());
     asked.schema = Some(Arc::new(json!({ "type": "integer" })));
@@ -110,6 +110,6 @@ async fn health_tells_of_a_model_that_is_not_there() {
     assert_eq!(fixture.provider.health(until).await.unwrap(), "answers, has 1 models");
     let body = Some(json!({ "models": [] }).to_string());
     fixture.fake.push_behaviours([FakeBehaviour::Error { status: 200, headers: vec![], body }]);
-    let status = fixture.provider.health(until).await.unwrap();
-    assert_eq!(status, "answers, but has not pulled `fake-1`");
+    let error = fixture.provider.health(until).await.unwrap_err();
+    assert_eq!(error.message, "answers, but has not pulled `fake-1`");
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_ai::{ApiOptions, Code, FinishReason, Profile, ProviderName, Retryability};
+use longshore_ai::{ApiOptions, Code, FinishReason, Profile, ProviderName, Question, Retryability};
 use longshore_testkit::fake_ai::{FakeAnswer, FakeBehaviour};
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ async fn a_plain_question_says_no_more_than_it_must() {
     assert_eq!(sent.path, "/v1/chat/completions");
     assert_eq!(
         sent.body,
-        json!({ "model": "fake-1", "max_completion_tokens": 1024, "messages": [
+        json!({ "model": "fake-1", "max_completion_tokens": 1024, "temperature": 0.0, "messages": [
             { "role": "system", "content": "be brief" }, { "role": "user", "content": "hi" }] })
     );
     assert_eq!(sent.header("authorization"), format!("Bearer {KEY}"));
@@ -39,7 +39,8 @@ async fn a_plain_question_says_no_more_than_it_must() {
 
 #[tokio::test]
 async fn older_servers_are_told_in_their_words() {
-    let wire = ApiOptions { old_max_tokens: true, sampling: true, no_schema: true, ..ApiOptions::default() };
+    let wire =
+        ApiOptions { old_max_tokens: true, sampling: Some(true), no_schema: true, ..ApiOptions::default() };
     let mut asked = question("hi");
     asked.schema = Some(Arc::new(json!({ "type": "integer" })));
     let sent = fixture(wire).await.sent(&asked).await;
@@ -138,6 +139,30 @@ async fn an_error_that_calls_itself_an_answer_is_an_error() {
     assert!(error.message.ends_with("(502): upstream failed"), "{error}");
     let error = fixture.ask(body(&json!({ "choices": [] }))).await.unwrap_err();
     assert!(error.message.contains("it has no choice"), "{error}");
+}
+
+#[tokio::test]
+async fn the_providers_own_type_and_code_of_an_error_survive() {
+    let long = json!({ "error": { "type": "invalid_request_error", "code": "context_length_exceeded",
+        "message": "too long", "param": "messages" } });
+    let act = FakeBehaviour::Error { status: 400, headers: vec![], body: Some(long.to_string()) };
+    let error = fixture(ApiOptions::default()).await.ask(act).await.unwrap_err();
+    assert_eq!(error.code, Code::InvalidRequest);
+    let id = error.provider_error.as_deref().unwrap();
+    assert_eq!(id.kind.as_deref(), Some("invalid_request_error"));
+    assert_eq!(id.code.as_deref(), Some("context_length_exceeded"));
+    let message = "the provider said 400 (invalid_request_error, context_length_exceeded): too long";
+    assert_eq!(error.message, message);
+}
+
+#[tokio::test]
+async fn temperature_is_sent_by_default_to_models_that_take_it() {
+    let fixture = fixture(ApiOptions::default()).await;
+    for (model, sent) in [("gpt-4o", Some(0.5)), ("any-other", Some(0.5)), ("gpt-5", None), ("o3", None)] {
+        let asked = Question { temperature: 0.5, model: Some(model.to_owned()), ..question("hi") };
+        let body = fixture.sent(&asked).await.body;
+        assert_eq!(body.get("temperature").and_then(serde_json::Value::as_f64), sent, "{model}");
+    }
 }
 
 #[tokio::test]

@@ -74,7 +74,9 @@ async fn the_most_tokens_go_by_the_name_that_the_model_knows() {
 async fn sampling_is_sent_only_to_models_that_take_it() {
     for name in PASSTHROUGH_PROVIDERS {
         for sampling in [true, false] {
-            let fixture = ProviderFixture::with(name, ApiOptions { sampling, ..ApiOptions::default() }).await;
+            let fixture =
+                ProviderFixture::with(name, ApiOptions { sampling: Some(sampling), ..ApiOptions::default() })
+                    .await;
             let mut asked = request_in(name, json!({ "temperature": 0.5, "top_p": 0.9 }));
             asked.temperature = 0.5;
             let sent = fixture.sent(&asked).await.body;

@@ -6,7 +6,7 @@ use longshore_ai::contract::{Prompt, Request};
 use longshore_ai::worker::RequestClient;
 use serde_json::json;
 
-use super::fixture::{WorkerFixture, code_or_text, is_empty, next_reply, with_reply_queue};
+use super::fixture::{WorkerFixture, code_or_text, is_empty, next_reply, request, with_reply_queue};
 use crate::inference::fixture::tenant;
 
 const FINE: &str = "[[answer]]\nreply = 'fine'";
@@ -28,9 +28,23 @@ async fn the_same_request_twice_is_answered_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_repeat_without_a_reply_queue_reads_that_it_is_one() {
+    let fixture = WorkerFixture::new();
+    fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
+    let send = || fixture.send("acme", request("r-1", "fast", &json!({})).to_string());
+    let first = send().await;
+    fixture.work().await;
+    let second = send().await;
+    fixture.work().await;
+    let (code, message) = fixture.error_reply(second).await;
+    assert_eq!(code, "DUPLICATE_REQUEST");
+    assert_eq!(message, format!("request `r-1` is or was answered by unit {first}"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn two_at_the_same_time_are_answered_once_too() {
     let fixture = WorkerFixture::new();
-    let slow = json!({ "delay": { "secs": 2, "nanos": 0 } });
+    let slow = json!({ "delay": "2s" });
     fixture.setup.scripted("acme", "slow", FINE, slow).await;
     let inbox = fixture.inbox("acme", "r").await;
     for _ in 0..5 {

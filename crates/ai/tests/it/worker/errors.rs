@@ -3,7 +3,7 @@ use longshore::{ProfileName, Scope};
 use longshore_ai::contract::ReplyBody;
 use serde_json::{Value, json};
 
-use super::fixture::{WorkerFixture, code_or_text, next_reply, with_reply_queue};
+use super::fixture::{WorkerFixture, code_or_text, next_reply, request, with_reply_queue};
 use crate::inference::fixture::tenant;
 
 const FINE: &str = "[[answer]]\nreply = 'fine'";
@@ -30,6 +30,26 @@ async fn what_a_provider_comes_to_is_what_the_caller_reads() {
     let books = fixture.setup.calls().await;
     let codes: Vec<_> = books.iter().filter_map(|call| call.end.as_ref()?.code.as_deref()).collect();
     assert_eq!(codes, ["RATE_LIMITED", "PROVIDER_AUTH", "PROVIDER_ERROR", "TIMEOUT", "INTERNAL"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_message_quotes_the_prompt_only_where_that_is_allowed() {
+    let fixture = WorkerFixture::new();
+    let prompt = "the harbour master keeps the key under the mat";
+    let script = format!("[[answer]]\nerror = 'INVALID_REQUEST'\nmessage = 'rejected: {prompt}'");
+    fixture.setup.scripted("acme", "fast", &script, json!({})).await;
+    for (id, allowed) in [("r-1", false), ("r-2", true)] {
+        let _ = fixture.setup.inference.clone().with_prompt_quotes(allowed);
+        let asked = request(id, "fast", &json!({ "prompt": prompt }));
+        let unit = fixture.send("acme", asked.to_string()).await;
+        fixture.work().await;
+        let (_, message) = fixture.error_reply(unit).await;
+        assert_eq!(
+            (message.contains("harbour"), message.contains("[prompt]")),
+            (allowed, !allowed),
+            "{message}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

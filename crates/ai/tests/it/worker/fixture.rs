@@ -7,10 +7,10 @@ use longshore::accounts::{Call, CallStatus, Ledger};
 use longshore::store::{Queries, Queues};
 use longshore::{
     Client, Clock, HeartbeatPlacement, Kind, MemoryStore, NewUnit, Payload, Policy, QueueName, RetryPolicy,
-    Scope, Store, Timestamp, Unit, UnitId, Worker, WorkerBuilder,
+    Scope, Store, Timestamp, Unit, UnitId, UnitState, Worker, WorkerBuilder,
 };
 use longshore_ai::contract::{Libraries, Reply, ReplyBody};
-use longshore_ai::worker::{Inbox, KIND, QUEUE, RequestHandler};
+use longshore_ai::worker::{Inbox, KIND, QUEUE, REPLY_QUEUE_TTL, RequestHandler};
 use longshore_ai::{NoPrompts, Prompts};
 use longshore_testkit::ManualClock;
 use longshore_testkit::crash_points::{CrashPoint, CrashPointLedger, CrashPointStore};
@@ -108,7 +108,8 @@ impl WorkerFixture {
     /// Opens a reply queue.
     pub(super) async fn inbox(&self, owner: &str, name: &str) -> Inbox {
         let store = &self.setup.store;
-        Inbox::open(Arc::clone(store) as _, Arc::clone(store) as _, tenant(owner), name).await.unwrap()
+        let (store, ledger) = (Arc::clone(store) as _, Arc::clone(store) as _);
+        Inbox::open(store, ledger, tenant(owner), name, REPLY_QUEUE_TTL).await.unwrap()
     }
 
     /// Enqueues any payload as a request.
@@ -129,6 +130,15 @@ impl WorkerFixture {
     pub(super) async fn failure(&self, id: UnitId) -> (String, String) {
         let failure = self.unit(id).await.failure.expect("it failed");
         (failure.code, failure.message)
+    }
+
+    /// The code and message of the error reply that is a unit's result.
+    pub(super) async fn error_reply(&self, id: UnitId) -> (String, String) {
+        let unit = self.unit(id).await;
+        assert_eq!(unit.state, UnitState::Done, "{:?}", unit.failure);
+        let reply: Value = serde_json::from_slice(unit.result.unwrap().as_bytes()).unwrap();
+        let text = |field: &str| reply[field].as_str().unwrap_or_default().to_owned();
+        (text("error_code"), text("error_message"))
     }
 
     /// Call records, oldest first: request id and status.

@@ -23,16 +23,28 @@ async fn what_cannot_be_parsed_is_answered_where_it_says_where_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_parsed_nor_answered_fails_with_the_reason() {
+async fn what_cannot_be_parsed_is_answered_in_the_units_result_without_a_reply_queue() {
     let fixture = WorkerFixture::new();
     for broken in ["", "{", "[]", "\u{0}", "{\"version\":\"1.0\"}"] {
         let id = fixture.send("acme", broken).await;
         fixture.work().await;
-        let (code, words) = fixture.failure(id).await;
+        let (code, words) = fixture.error_reply(id).await;
         assert_eq!(code, "INVALID_REQUEST", "{broken:?}");
         assert!(!words.is_empty());
-        assert_eq!(fixture.unit(id).await.state, UnitState::Failed);
     }
+    assert!(fixture.call_records().await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schema_with_a_typing_error_is_refused_before_a_model_is_asked() {
+    let fixture = WorkerFixture::new();
+    fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
+    let schema = json!({ "response_schema": { "type": "objec" } });
+    let id = fixture.send("acme", request("r-1", "fast", &schema).to_string()).await;
+    fixture.work().await;
+    let (code, message) = fixture.error_reply(id).await;
+    assert_eq!(code, "INVALID_REQUEST");
+    assert!(message.starts_with("in `response_schema`, at /type: \"objec\" is no type"), "{message}");
     assert!(fixture.call_records().await.is_empty());
 }
 
@@ -45,7 +57,7 @@ async fn another_tenants_library_is_refused_and_hears_nothing() {
         let to = json!({ "reply_queue": { "library": library, "name": "r" } });
         let id = fixture.send("acme", request(library, "fast", &to).to_string()).await;
         fixture.work().await;
-        let (code, words) = fixture.failure(id).await;
+        let (code, words) = fixture.error_reply(id).await;
         assert_eq!(code, "INVALID_REQUEST", "{library}");
         assert!(words.contains("reply_queue"), "{words}");
     }
@@ -62,7 +74,7 @@ async fn a_call_is_recorded_with_a_batch_of_its_own_tenant_only() {
     };
     let theirs = send("evil/nightly").await;
     fixture.work().await;
-    let (code, words) = fixture.failure(theirs).await;
+    let (code, words) = fixture.error_reply(theirs).await;
     assert_eq!(code, "INVALID_REQUEST");
     assert!(words.contains("batch `evil/nightly` is not tenant `acme`'s"), "{words}");
     assert!(fixture.call_records().await.is_empty(), "no provider was asked");
@@ -83,7 +95,7 @@ async fn nobody_asks_in_another_customers_name() {
     // The unit belongs to evil, the request and its reply queue to acme.
     let id = fixture.send("evil", with_reply_queue("r-1", "fast", &json!({}))).await;
     fixture.work().await;
-    let (code, words) = fixture.failure(id).await;
+    let (code, words) = fixture.error_reply(id).await;
     assert_eq!(code, "INVALID_REQUEST");
     assert!(words.contains("customer `acme` is not tenant `evil`"), "{words}");
     assert!(is_empty(&ours).await && is_empty(&theirs).await);

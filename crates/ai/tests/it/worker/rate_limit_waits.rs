@@ -44,7 +44,7 @@ async fn asked(fixture: &WorkerFixture, who: &str) -> Vec<String> {
 async fn a_tenant_far_over_its_limit_leaves_slots_to_others_and_is_served_in_order() {
     let fixture = WorkerFixture::new();
     fixture.setup.scripted("greedy", "p", FINE, slow_limit()).await;
-    let busy = json!({ "delay": { "secs": 0, "nanos": 100_000_000 } });
+    let busy = json!({ "delay": "100ms" });
     fixture.setup.scripted("other", "p", FINE, busy).await;
     let patient = json!({ "timeout_ms": 600_000 });
     let greedy = send(&fixture, "greedy", 20, &patient).await;

@@ -1,9 +1,13 @@
+use std::sync::Arc;
+use std::time::Duration;
+
 use longshore::accounts::CallStatus;
 use longshore::store::ReplyQueues;
 use longshore::store::{Admin, UnitAction, UnitSelection};
 use longshore::{NewUnit, QueueName, Scope, UnitId, UnitState};
 use longshore_ai::FinishReason;
 use longshore_ai::contract::{Reply, ReplyBody};
+use longshore_ai::worker::Inbox;
 use serde_json::json;
 
 use super::fixture::{WorkerFixture, code_or_text, is_empty, next_reply, request, with_reply_queue};
@@ -93,12 +97,58 @@ async fn parts_are_numbered_in_order_and_the_last_reply_goes_on_counting() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_whose_queue_is_gone_is_kept_and_delivered_when_somebody_listens_again() {
+async fn no_provider_is_asked_if_the_reply_queue_is_not_open() {
     let fixture = WorkerFixture::new();
-    let once = "[[answer]]\nwhen = 'n == 0'\nreply = 'the first'\n[[answer]]\nreply = 'again'";
-    fixture.setup.scripted("acme", "fast", once, json!({})).await;
+    fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
+    // Another tenant's queue of the same name is not the request's.
+    let theirs = fixture.inbox("evil", "r").await;
     let id = fixture.send("acme", with_reply_queue("r-1", "fast", &json!({}))).await;
     fixture.work().await;
+    let (code, message) = fixture.failure(id).await;
+    assert_eq!((code.as_str(), message.as_str()), ("REPLY_QUEUE_GONE", "reply queue `acme/r` is not open"));
+    assert!(fixture.call_records().await.is_empty() && is_empty(&theirs).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_is_read_again_until_it_is_acknowledged() {
+    let fixture = WorkerFixture::new();
+    fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
+    let inbox = fixture.inbox("acme", "r").await;
+    for id in ["r-1", "r-2"] {
+        fixture.send("acme", with_reply_queue(id, "fast", &json!({}))).await;
+        fixture.work().await;
+    }
+    let first = inbox.read(1, Duration::ZERO).await.unwrap();
+    // Another process, after a crash of the first.
+    let store = &fixture.setup.store;
+    let find = || Inbox::find(Arc::clone(store) as _, Arc::clone(store) as _, tenant("acme"), "r");
+    let other = find().await.unwrap();
+    assert_eq!(other.read(9, Duration::ZERO).await.unwrap(), first);
+    let ids = [first[0].id];
+    assert_eq!(other.acknowledge(&ids).await.unwrap(), 1);
+    assert_eq!(other.acknowledge(&ids).await.unwrap(), 0);
+    let second = Reply::parse(inbox.receive(Duration::ZERO).await.unwrap().unwrap().as_bytes()).unwrap();
+    assert_eq!(second.header.request_id.as_deref(), Some("r-2"));
+    assert!(is_empty(&inbox).await);
+    inbox.close().await.unwrap();
+    assert!(matches!(find().await, Err(longshore::Error::NotFound { .. })));
+    let read = other.read(1, Duration::from_secs(9)).await;
+    assert!(matches!(read, Err(longshore::Error::NotFound { .. })), "{read:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_whose_queue_is_gone_is_kept_and_delivered_when_a_reader_opens_it_again() {
+    let fixture = WorkerFixture::new();
+    let once = "[[answer]]\nwhen = 'n == 0'\nreply = 'the first'\n[[answer]]\nreply = 'again'";
+    let slow = json!({ "delay": "2s" });
+    fixture.setup.scripted("acme", "fast", once, slow).await;
+    let inbox = fixture.inbox("acme", "r").await;
+    let id = fixture.send("acme", with_reply_queue("r-1", "fast", &json!({}))).await;
+    let close_early = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        inbox.close().await.unwrap();
+    };
+    tokio::join!(fixture.work(), close_early);
     assert_eq!(fixture.failure(id).await.0, "REPLY_QUEUE_GONE");
     assert_eq!(fixture.call_records().await, [("r-1".to_owned(), CallStatus::Success)]);
     let inbox = fixture.inbox("acme", "r").await;

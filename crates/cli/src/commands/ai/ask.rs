@@ -7,7 +7,10 @@ use anyhow::Context;
 use longshore::{CallId, Client, SystemClock};
 use longshore_ai::contract::{Prompt, ReplyBody, Request};
 use longshore_ai::worker::RequestClient;
-use longshore_ai::{Answer, AnswerPiece, AskError, BillingStatus, Inference, InferenceRequest, Question};
+use longshore_ai::{
+    Answer, AnswerPiece, AskError, BillingStatus, Code, FinishReason, Inference, InferenceRequest, Question,
+    ResponseSchema, Retryability,
+};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -26,10 +29,11 @@ pub async fn run(typed: AskArgs, settings: &Settings) -> anyhow::Result<ExitCode
     let question = question(&typed)?;
     let inference_request = InferenceRequest::new(caller_tenant(settings), typed.profile.clone(), question);
     if typed.queue {
-        return ask_via_queue(&inference_request, connected.client, settings).await;
+        return ask_via_queue(&inference_request, &typed, connected.client, settings).await;
     }
     let inference =
         open_inference(&connected.ledger, settings)?.with_pools(semaphore_backend::registry(settings).await?);
+    let inference_request = with_profile_defaults(&inference, inference_request, &typed).await;
     let asking = ask(&inference, &inference_request, &typed, settings);
     tokio::select! {
         ended = asking => ended,
@@ -55,7 +59,14 @@ fn question(typed: &AskArgs) -> anyhow::Result<Question> {
         let text = text.with_context(|| format!("cannot read {}", file.display()));
         let schema = serde_json::from_str(&text.hint("--schema names a file with a JSON Schema")?);
         let schema = schema.with_context(|| format!("{} is not JSON", file.display()));
-        schema.hint("--schema names a file with a JSON Schema").map(Arc::new)
+        let schema: serde_json::Value = schema.hint("--schema names a file with a JSON Schema")?;
+        let checked = longshore_ai::check_types(&schema);
+        checked.map_err(|error| usage(format!("{}: {error}", file.display()))).hint("correct the type")?;
+        // Before the question costs something.
+        let valid =
+            ResponseSchema::new(&schema).map_err(|error| usage(format!("{}: {error}", file.display())));
+        valid.hint("--schema names a file with a JSON Schema")?;
+        anyhow::Ok(Arc::new(schema))
     });
     if typed.temperature.is_some_and(|temperature| !(0.0..=2.0).contains(&temperature)) {
         return Err(usage("a temperature is from 0 to 2")).hint("0 is the most predictable");
@@ -70,6 +81,27 @@ fn question(typed: &AskArgs) -> anyhow::Result<Question> {
         schema: schema.transpose()?,
         ..plain
     })
+}
+
+/// The request with its profile's values for what was not typed.
+async fn with_profile_defaults(
+    inference: &Inference,
+    request: InferenceRequest,
+    typed: &AskArgs,
+) -> InferenceRequest {
+    // A profile that cannot be used is reported when it is asked.
+    let Ok(profile) = inference.profile(&request.tenant, request.profile.as_ref()).await else {
+        return request;
+    };
+    let question = Question {
+        max_tokens: profile
+            .max_tokens
+            .filter(|_| typed.max_tokens.is_none())
+            .unwrap_or(request.question.max_tokens),
+        temperature: typed.temperature.or(profile.temperature).unwrap_or_default(),
+        ..request.question
+    };
+    InferenceRequest { question, ..request }
 }
 
 async fn ask(
@@ -88,11 +120,15 @@ async fn ask(
     };
     let (outcome, printed) = tokio::join!(asking, print(pieces, settings));
     let printed = printed?;
-    inference.record_calls(outcome.records).await;
+    let mut outcome = outcome;
+    let (records, picos) = (std::mem::take(&mut outcome.records), outcome.cost_picos);
+    let calls = records.len();
+    inference.record_calls(records).await;
     inference.flush_journal().await;
-    match outcome.result {
+    inference.flush_alerts().await;
+    match outcome.into_valid().and_then(|answer| follows_schema(answer, &inference_request.question)) {
         Ok(answer) => {
-            print_answer(&answer, outcome.cost_picos, streams, settings)?;
+            print_answer(&answer, picos, calls, streams, settings)?;
             Ok(ExitCode::Good)
         }
         Err(error) => {
@@ -123,7 +159,30 @@ async fn print(mut pieces: mpsc::Receiver<AnswerPiece>, settings: &Settings) -> 
     Ok(printed)
 }
 
-fn print_answer(answer: &Answer, picos: i64, streamed: bool, settings: &Settings) -> anyhow::Result<()> {
+/// Rejects an answer that does not follow the question's schema because it was truncated or withheld.
+fn follows_schema(answer: Answer, question: &Question) -> Result<Answer, AskError> {
+    let schema = question.schema.as_deref().and_then(|schema| ResponseSchema::new(schema).ok());
+    let Some(why) = schema.and_then(|schema| schema.read(&answer.text).err()) else { return Ok(answer) };
+    let why = match answer.finish_reason {
+        FinishReason::Length => format!("{why} (it was truncated: --max-tokens is too small)"),
+        _ => why,
+    };
+    Err(invalid_answer(why, answer))
+}
+
+/// The error of an answer that was billed and does not follow the schema.
+fn invalid_answer(why: String, answer: Answer) -> AskError {
+    let billing = BillingStatus::Partial(Box::new(answer));
+    AskError { billing, ..AskError::new(Code::ProviderError, why) }
+}
+
+fn print_answer(
+    answer: &Answer,
+    picos: i64,
+    calls: usize,
+    streamed: bool,
+    settings: &Settings,
+) -> anyhow::Result<()> {
     let output = settings.output;
     if output.is_json() {
         let cost = longshore_ai::Cost(picos);
@@ -131,19 +190,22 @@ fn print_answer(answer: &Answer, picos: i64, streamed: bool, settings: &Settings
             "text": answer.text, "model": answer.model, "finish_reason": answer.finish_reason,
             "tokens_in": answer.tokens_in, "tokens_out": answer.tokens_out,
             "tokens_cached": answer.tokens_cached, "latency_ms": answer.latency_ms,
-            "cost_usd": cost.dollars(), "simulated": answer.simulated,
+            "cost_usd": cost.dollars(), "calls": calls, "estimated": answer.estimated,
+            "simulated": answer.simulated,
         }));
     }
     // Streamed output ends without a newline.
     output.line(if streamed { "" } else { &answer.text })?;
     let Answer { model, tokens_in, tokens_out, latency_ms, .. } = answer;
     let cost = longshore_ai::Cost(picos);
-    output.note(format!("{model}, {tokens_in} tokens in, {tokens_out} out, {latency_ms} ms, {cost}"));
+    let calls = if calls > 1 { format!(", {calls} calls") } else { String::new() };
+    output.note(format!("{model}, {tokens_in} tokens in, {tokens_out} out, {latency_ms} ms, {cost}{calls}"));
     Ok(())
 }
 
 async fn ask_via_queue(
     inference_request: &InferenceRequest,
+    typed: &AskArgs,
     client: Client,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
@@ -155,8 +217,8 @@ async fn ask_via_queue(
     let request = Request {
         system: question.system.clone(),
         model: question.model.clone(),
-        max_tokens: Some(question.max_tokens),
-        temperature: Some(question.temperature),
+        max_tokens: typed.max_tokens.map(|most| most.0),
+        temperature: typed.temperature,
         schema: question.schema.as_deref().cloned(),
         timeout: question.until.saturating_duration_since(Instant::now()),
         ..Request::new(question.request_id.clone(), inference_request.tenant.clone(), profile.clone(), prompt)
@@ -164,14 +226,17 @@ async fn ask_via_queue(
     let reply = RequestClient::new(client, None)?.ask(&request, &SystemClock).await;
     if settings.output.is_json() {
         settings.output.line(String::from_utf8(reply.to_json()?)?)?;
-        let good = matches!(reply.body, ReplyBody::Success(_));
+        let good = matches!(&reply.body, ReplyBody::Success(success) if success.schema_error.is_none());
         return Ok(if good { ExitCode::Good } else { ExitCode::Error });
     }
     match reply.body {
-        ReplyBody::Success(success) => {
-            settings.output.line(&success.response)?;
-            Ok(ExitCode::Good)
-        }
+        ReplyBody::Success(success) => match &success.schema_error {
+            Some(why) => Err(with_hint(invalid_answer(why.clone(), Answer::default()))),
+            None => {
+                settings.output.line(&success.response)?;
+                Ok(ExitCode::Good)
+            }
+        },
         ReplyBody::Error(failure) => Err(with_hint(failure.into())),
         ReplyBody::Partial(_) => {
             Err(anyhow::anyhow!("the reply was partial, but a complete one was requested"))
@@ -181,7 +246,6 @@ async fn ask_via_queue(
 
 /// The error, with a hint.
 fn with_hint(error: AskError) -> anyhow::Error {
-    use longshore_ai::{Code, Retryability};
     let hint = match error.code {
         Code::ProfileNotFound => "`longshore profile list` shows the profiles; `profile add` makes one",
         Code::ProfileDisabled if error.retry == Retryability::AfterResume => {
@@ -190,10 +254,22 @@ fn with_hint(error: AskError) -> anyhow::Error {
         Code::ProfileDisabled => "`longshore profile resume NAME` lets it be used",
         Code::ProviderAuth => "`longshore key list` shows the keys; `ai health` tries them",
         Code::RateLimited => "wait, or raise the limits: `longshore profile set`",
+        Code::OverBudget if error.provider_status.is_some() => {
+            "the provider's account has no credit: top it up there, or use another key (`longshore key add`)"
+        }
         Code::OverBudget => "`longshore tenant show` shows the month; `tenant set --budget-usd` changes it",
         Code::Timeout if error.billing == BillingStatus::Nothing => "--timeout gives it more time",
         Code::Timeout => "it may have been billed; --timeout gives it more time",
+        Code::InvalidRequest if error.provider_status == Some(404) => {
+            "is the profile's model or endpoint wrong? `longshore profile show NAME`; `ai health` looks at it"
+        }
+        Code::InvalidRequest if error.provider_status == Some(409) => {
+            "the provider was busy with a conflicting request: try again"
+        }
         Code::InvalidRequest => "the request is invalid: too long, or not supported by the model?",
+        Code::ProviderError if matches!(error.billing, BillingStatus::Partial(_)) => {
+            "it was billed; `longshore usage --calls` shows the calls"
+        }
         Code::ProviderError => "`longshore ai health` looks at the providers of all profiles",
         _ => "--log-level debug says more",
     };

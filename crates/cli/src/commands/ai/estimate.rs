@@ -21,12 +21,17 @@ use crate::settings::Settings;
 /// Extensions of files of requests.
 const REQUEST_FILE_EXTENSIONS: [&str; 3] = ["jsonl", "ndjson", "json"];
 
+/// The most tokens of the text that asks for a correction.
+const CORRECTION_TOKENS: u64 = 1_000;
+
 /// Totals over all requests.
 #[derive(Debug, Default, Serialize)]
 struct RequestTotals {
     requests: u64,
     /// Requests that refer to a stored prompt: they are not counted.
     by_reference: u64,
+    /// Further calls that correct an answer which breaks its schema, one for each.
+    corrections_at_most: u64,
     tokens_in: u64,
     tokens_out_at_most: u64,
     cost_at_most_picos: i64,
@@ -80,11 +85,19 @@ impl RequestTotals {
         let (tokens_in, most) = (question.estimate(), u64::from(question.max_tokens));
         let model = question.model.as_deref().unwrap_or(&profile.model);
         let prices = profile.prices_of(model).unwrap_or(&profile.prices);
-        let cost = prices.at_most(question.token_bound(0), most, SystemClock.now(), PriceMode::Direct);
+        let at_most = |tokens_in: u64| prices.at_most(tokens_in, most, SystemClock.now(), PriceMode::Direct);
+        let bound = question.token_bound(0);
         self.requests += 1;
         self.tokens_in += tokens_in;
         self.tokens_out_at_most += most;
-        self.cost_at_most_picos = self.cost_at_most_picos.saturating_add(cost.0);
+        self.cost_at_most_picos = self.cost_at_most_picos.saturating_add(at_most(bound).0);
+        if question.schema.is_some() {
+            // The correction's question has the first question and its answer.
+            self.corrections_at_most += 1;
+            self.tokens_out_at_most += most;
+            let correction = at_most(bound + most + CORRECTION_TOKENS);
+            self.cost_at_most_picos = self.cost_at_most_picos.saturating_add(correction.0);
+        }
     }
 }
 
@@ -93,6 +106,10 @@ fn record(total: &RequestTotals) -> Table {
     table.field("requests", total.requests);
     if total.by_reference > 0 {
         table.field("not counted", format!("{} that refer to a stored prompt", total.by_reference));
+    }
+    if total.corrections_at_most > 0 {
+        let corrections = total.corrections_at_most;
+        table.field("corrections", format!("at most {corrections}, of answers that break their schema"));
     }
     table.field("tokens in", format!("about {}", total.tokens_in));
     table.field("tokens out", format!("at most {}", total.tokens_out_at_most));

@@ -1,22 +1,23 @@
-//! `ai health`: checks that providers are reachable and accept their keys.
+//! `ai health`: checks that providers are reachable, accept their keys, and that the models answer.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::anyhow;
 use longshore::accounts::Ledger;
-use longshore::{ProfileName, TenantId};
-use longshore_ai::{Inference, TENANT_SETTINGS};
+use longshore::{HumanDuration, ProfileName, TenantId};
+use longshore_ai::{HealthCheck, Inference};
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::args::ai::HealthArgs;
 use crate::commands::connect_with_ledger;
+use crate::error::WithHint;
 use crate::exit::ExitCode;
-use crate::inference::open_inference;
+use crate::inference::{flush, open_inference};
 use crate::output::{Table, cell};
+use crate::semaphore_backend;
 use crate::settings::Settings;
-
-/// Timeout of one health check.
-const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The result of one profile's health check.
 #[derive(Serialize)]
@@ -25,16 +26,25 @@ pub struct ProfileHealth {
     pub tenant: TenantId,
     /// The profile.
     pub profile: ProfileName,
-    /// Whether the provider is reachable and accepts its key.
+    /// Whether the provider is reachable, accepts its key and has the model; with a call, whether
+    /// the model answers.
     pub well: bool,
     /// The provider's answer, or the error.
     pub says: String,
 }
 
 /// Runs the command.
-pub async fn run(wanted: &[ProfileName], settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run(typed: &HealthArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let connected = connect_with_ledger(settings).await?;
-    let all = check_all(wanted, &connected.ledger, settings).await?;
+    let check = if typed.no_call { HealthCheck::NoCall } else { HealthCheck::Call };
+    let HumanDuration(timeout) = typed.timeout;
+    let all = check_all(&typed.profiles, check, timeout, &connected.ledger, settings).await?;
+    for name in &typed.profiles {
+        if !all.iter().any(|one| one.profile == *name) {
+            return Err(anyhow!("there is no profile `{name}`"))
+                .hint("`longshore profile list` shows the profiles; templates cannot be checked");
+        }
+    }
     settings.output.list(&all, || table(&all))?;
     let well = all.iter().all(|one| one.well);
     Ok(if well { ExitCode::Good } else { ExitCode::Failures })
@@ -43,10 +53,13 @@ pub async fn run(wanted: &[ProfileName], settings: &Settings) -> anyhow::Result<
 /// Checks the provider of each profile in `wanted`, or of all if it is empty.
 pub async fn check_all(
     wanted: &[ProfileName],
+    check: HealthCheck,
+    timeout: Duration,
     ledger: &Arc<dyn Ledger>,
     settings: &Settings,
 ) -> anyhow::Result<Vec<ProfileHealth>> {
-    let inference = open_inference(ledger, settings)?;
+    let pools = semaphore_backend::registry(settings).await?;
+    let inference = open_inference(ledger, settings)?.with_pools(pools);
     let mut after = None;
     let mut all = Vec::new();
     loop {
@@ -54,20 +67,27 @@ pub async fn check_all(
         for record in page.items {
             let selected = wanted.is_empty() || wanted.contains(&record.name);
             let template = record.body.get("template") == Some(&serde_json::Value::Bool(true));
-            if selected && !template && record.name.as_str() != TENANT_SETTINGS {
-                all.push(check_profile(&inference, record.tenant, record.name).await);
+            if selected && !template && !record.name.as_str().starts_with('.') {
+                let until = Instant::now() + timeout;
+                all.push(check_profile(&inference, record.tenant, record.name, check, until).await);
             }
         }
         after = page.next;
         if after.is_none() {
+            flush(&inference).await;
             return Ok(all);
         }
     }
 }
 
-async fn check_profile(inference: &Inference, tenant: TenantId, profile: ProfileName) -> ProfileHealth {
-    let until = Instant::now() + HEALTH_TIMEOUT;
-    let (well, says) = match inference.health(&tenant, Some(&profile), until).await {
+async fn check_profile(
+    inference: &Inference,
+    tenant: TenantId,
+    profile: ProfileName,
+    check: HealthCheck,
+    until: Instant,
+) -> ProfileHealth {
+    let (well, says) = match inference.health(&tenant, Some(&profile), until, check).await {
         Ok(says) => (true, says),
         Err(error) => (false, error.to_string()),
     };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow};
 use longshore::accounts::Ledger;
 use longshore::{Batch, BatchId, BatchStatus, Client, Scope, Store};
+use longshore_ai::Profile;
 use longshore_batch::check::{self, check};
 use longshore_batch::definition::Database;
 use longshore_batch::file::{BatchFile, FileError, LoadedBatchFile, Overrides};
@@ -14,6 +15,7 @@ use longshore_batch::rows::SourceError;
 use longshore_batch::{AnswerSamples, Commands, Definition, RowSource, Sources};
 
 use super::seed::{ScratchRows, create};
+use super::tenant_profile;
 use crate::args::batch::BatchFileArgs;
 use crate::commands::{StoreHandles, connect, connect_with_ledger};
 use crate::error::{WithHint, hinted};
@@ -28,6 +30,8 @@ pub struct CheckedBatch {
     pub source: Arc<dyn RowSource>,
     /// The store of the batch.
     pub url: StoreUrl,
+    /// The tenant's profile, if the batch names one and its store could be read.
+    pub profile: Option<Profile>,
     sources: Arc<Sources>,
     /// The batch's commands, started by the check.
     pub commands: Arc<Commands>,
@@ -99,9 +103,10 @@ impl CheckedBatch {
         for warning in checked.warnings {
             settings.output.note(format!("warning: {warning}"));
         }
+        let profile = tenant_profile::read(&loaded, &url, settings).await?;
         let (definition, commands) = (loaded.definition, commands(settings));
         check::commands(&definition, &loaded.source_map, &commands).await.map_err(file_error)?;
-        Ok(Self { definition, source, url, sources, commands, _scratch: scratch })
+        Ok(Self { definition, source, url, profile, sources, commands, _scratch: scratch })
     }
 
     /// Opens the store.

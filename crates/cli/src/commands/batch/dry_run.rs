@@ -3,7 +3,7 @@
 
 use anyhow::anyhow;
 use longshore::UnitId;
-use longshore_ai::{Answer, Cost, PriceMode, estimate_tokens};
+use longshore_ai::{Answer, Cost, PriceMode, PriceTable, Profile, estimate_tokens};
 use longshore_batch::batch_id::batch_id;
 use longshore_batch::command::CommandPrepare;
 use longshore_batch::definition::{Ai, Database, Pre, RowStep};
@@ -38,7 +38,7 @@ struct DryRun<'a> {
     /// `None` if the rows get a message.
     profile: Option<String>,
     simulated: bool,
-    /// `None` if the rows get a message or the prices are in the ledger.
+    /// `None` if the rows get a message, or the store of the profile cannot be read as it is.
     cost_estimate: Option<f64>,
     cost_at_most: Option<f64>,
 }
@@ -72,8 +72,13 @@ pub async fn show(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result
     let count = candidates.limit.map_or(all, |limit| limit.min(all));
     let prompts = prompts(checked, settings).await?;
     let ai = definition.ai();
-    let estimate = ai.and_then(|ai| CostEstimate::of(ai, &prompts, count));
-    let written = ai.and_then(|ai| ai.profile.inline());
+    let profile = checked.profile.as_ref().or_else(|| ai?.profile.inline()).map(|profile| {
+        let mut profile = profile.clone();
+        PriceTable::shipped().complete(&mut profile);
+        profile
+    });
+    let profile = profile.as_ref();
+    let estimate = ai.zip(profile).map(|(ai, profile)| CostEstimate::of(ai, profile, &prompts, count));
     let shown = DryRun {
         kind: &definition.kind,
         tenant: definition.tenant.to_string(),
@@ -83,7 +88,7 @@ pub async fn show(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result
         params: &candidates.params,
         count,
         profile: ai.map(|ai| ai.profile.display_name()),
-        simulated: written.is_some_and(|profile| profile.provider.is_simulated()),
+        simulated: profile.is_some_and(|profile| profile.provider.is_simulated()),
         cost_estimate: estimate.as_ref().map(|estimate| estimate.likely.dollars()),
         cost_at_most: estimate.as_ref().map(|estimate| estimate.most.dollars()),
         prompts,
@@ -181,21 +186,23 @@ struct CostEstimate {
 }
 
 impl CostEstimate {
-    /// Likely: an answer has a quarter of its maximum tokens. Most: all of them. `None` if the
-    /// prices are not in the file.
-    fn of(ai: &Ai, prompts: &[PromptSample], count: u64) -> Option<Self> {
-        let prices = &ai.profile.inline()?.prices;
-        let system = ai.system.as_deref().map_or(0, estimate_tokens);
+    /// Likely: an answer has a quarter of its maximum tokens. Most: all of them, and each is corrected.
+    fn of(ai: &Ai, profile: &Profile, prompts: &[PromptSample], count: u64) -> Self {
+        let prices = profile.prices_of(&profile.model).unwrap_or(&profile.prices);
+        let system = ai.system.as_ref().or(profile.system.as_ref()).map_or(0, |text| estimate_tokens(text));
         let tokens = prompts.iter().filter_map(|sample| sample.prompt.as_deref());
         let tokens: Vec<u64> = tokens.map(|prompt| system + estimate_tokens(prompt)).collect();
         let mean = tokens.iter().sum::<u64>() / (tokens.len() as u64).max(1);
         let mode = ai.provider_batch.map_or(PriceMode::Direct, |_| PriceMode::Batch);
-        let cost = |tokens_out: u64| {
-            let answer = Answer { tokens_in: mean, tokens_out, ..Answer::default() };
+        let cost = |tokens_in: u64, tokens_out: u64| {
+            let answer = Answer { tokens_in, tokens_out, ..Answer::default() };
             prices.cost(&answer, now(), mode).times(count)
         };
         let most = u64::from(ai.max_tokens);
-        Some(Self { likely: cost(most / 4), most: cost(most) })
+        // An answer that breaks its schema is corrected once, by a question that repeats both.
+        let is_corrected = ai.schema.is_some() && mode == PriceMode::Direct;
+        let correction = if is_corrected { cost(mean + most, most) } else { Cost::default() };
+        Self { likely: cost(mean, most / 4), most: cost(mean, most) + correction }
     }
 }
 
@@ -212,7 +219,7 @@ fn render(shown: &DryRun<'_>, estimate: Option<&CostEstimate>) -> String {
         text.push_str(&format!("profile    {profile}{simulated}\n"));
         let cost = match estimate {
             Some(CostEstimate { likely, most }) => format!("about {likely}, at most {most}"),
-            None => "unknown: the profile's prices are in the ledger".to_owned(),
+            None => "unknown: the profile's store cannot be read".to_owned(),
         };
         text.push_str(&format!("cost       {cost}\n"));
     }

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::context::{BatchContext, CheckedBatch, ReadPurpose};
 use super::run_all::{SHUTDOWN_TIMEOUT, run_batches};
 use super::signals::Shutdown;
-use super::summary;
+use super::{summary, tenant_profile};
 use crate::args::batch::{BatchFileArgs, BatchRunArgs};
 use crate::commands::now;
 use crate::error::WithHint;
@@ -28,6 +28,7 @@ pub async fn run_file(typed: BatchRunArgs, settings: &Settings) -> anyhow::Resul
     }
     let checked = CheckedBatch::read(&typed.file, ReadPurpose::Run, settings).await?;
     let context = checked.open(settings).await?;
+    tenant_profile::find(&checked.definition, &context, settings).await?;
     let initiation = initiation(&checked, &context, &typed.file, settings).await?;
     run_batches(&context, vec![initiation], Some(checked.definition.workers), settings).await
 }
@@ -51,6 +52,7 @@ pub async fn start(typed: BatchFileArgs, settings: &Settings) -> anyhow::Result<
     // The check has started them; other processes will run them.
     checked.commands.close(SHUTDOWN_TIMEOUT).await;
     let context = checked.open(settings).await?;
+    tenant_profile::require_here(&checked.definition, &context, settings).await?;
     let mut initiation = initiation(&checked, &context, &typed, settings).await?;
     // An unfinished batch continues with the rows it began with, whatever the file says now.
     let source = context.sources.resolve(&initiation.definition().database)?;

@@ -20,6 +20,7 @@ use super::context::BatchContext;
 use super::handlers::BatchWorkers;
 use super::progress::ProgressDisplay;
 use super::signals::Shutdown;
+use super::tenant_profile::{self, SeparateLedger};
 use crate::inference;
 use crate::semaphore_backend;
 use crate::settings::Settings;
@@ -45,8 +46,9 @@ pub async fn run_to_end(
     settings: &Settings,
 ) -> anyhow::Result<Vec<anyhow::Result<BatchRun>>> {
     let pools = semaphore_backend::registry(settings).await?;
-    let inference =
-        open_if_needed(context, &initiations, settings)?.map(|inference| inference.with_pools(pools.clone()));
+    let separate = separate_ledger(context, &initiations, settings).await?;
+    let inference = open_if_needed(context, &initiations, separate.as_ref(), settings)?;
+    let inference = inference.map(|inference| inference.with_pools(pools.clone()));
     let batch_workers = BatchWorkers::new(context, settings, inference.clone(), pools.clone())?;
     let shutdown = Shutdown::new();
     let display = ProgressDisplay::new(settings.output);
@@ -61,30 +63,67 @@ pub async fn run_to_end(
     let runs = tokio::select! {
         runs = runner.run_all(initiations) => runs,
         failed = shutdown.listen(drain_limit, |words| display.print(words)) => failed.map(|()| Vec::new()),
-        () = run_background(inference.as_ref(), context) => Ok(Vec::new()),
+        () = run_background(inference.as_ref(), context, separate.as_ref()) => Ok(Vec::new()),
     };
     if let Some(inference) = &inference {
         inference::flush(inference).await;
+        if let Some(separate) = &separate {
+            inference.close_session(&*separate.store).await?;
+        }
     }
     pools.flush().await;
     runs
+}
+
+/// The store of the profiles that the batches name, if it is not the batches' own. A profile that
+/// is missing fails a single batch before its first row; of several, the others are run.
+async fn separate_ledger(
+    context: &BatchContext,
+    initiations: &[BatchFill],
+    settings: &Settings,
+) -> anyhow::Result<Option<SeparateLedger>> {
+    let mut separate = None;
+    for one in initiations {
+        match tenant_profile::find(one.definition(), context, settings).await {
+            Ok(found) => separate = found.or(separate),
+            Err(error) if initiations.len() == 1 => return Err(error),
+            Err(error) => {
+                settings.output.note(format!("warning: batch `{}`: {error:#}", one.batch().id));
+            }
+        }
+    }
+    Ok(separate)
 }
 
 /// Opens inference if any row needs it.
 fn open_if_needed(
     context: &BatchContext,
     initiations: &[BatchFill],
+    separate: Option<&SeparateLedger>,
     settings: &Settings,
 ) -> anyhow::Result<Option<Inference>> {
-    let wanted = initiations.iter().any(|one| one.definition().ai().is_some_and(Ai::needs_inference));
-    wanted.then(|| inference::open_inference(&context.ledger, settings)).transpose()
+    if !initiations.iter().any(|one| one.definition().ai().is_some_and(Ai::needs_inference)) {
+        return Ok(None);
+    }
+    Ok(Some(match separate {
+        Some(other) => inference::open_inference(&other.ledger, settings)?.with_separate_ledger(),
+        None => inference::open_inference(&context.ledger, settings)?,
+    }))
 }
 
 /// Runs inference's background tasks while awaited.
-async fn run_background(inference: Option<&Inference>, context: &BatchContext) {
-    match inference {
-        Some(inference) => inference::run_background(inference, &*context.store).await,
-        None => std::future::pending().await,
+async fn run_background(
+    inference: Option<&Inference>,
+    context: &BatchContext,
+    separate: Option<&SeparateLedger>,
+) {
+    match (inference, separate) {
+        (Some(inference), None) => inference::run_background(inference, &*context.store).await,
+        // The calls' sessions are in the store of the calls.
+        (Some(inference), Some(SeparateLedger { store, .. })) => {
+            tokio::join!(inference::run_background(inference, &**store), inference.run_heartbeat(&**store));
+        }
+        (None, _) => std::future::pending().await,
     }
 }
 

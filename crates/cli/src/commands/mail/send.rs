@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use longshore::{SystemClock, exponential_delay};
+use longshore::{AlertSink, ServiceAlert, SystemClock, exponential_delay};
 use longshore_mail::send::{SendReport, Sender};
 use longshore_mail::spool::{Spool, SpoolError, SpoolHealth};
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use super::now;
+use crate::alert_sinks::AlertSinks;
 use crate::args::mail::MailSendArgs;
 use crate::commands::shutdown_signal;
 use crate::config::MailConfig;
@@ -48,13 +49,13 @@ pub async fn run(typed: MailSendArgs, settings: &Settings) -> anyhow::Result<Exi
             }
         }
     };
-    let clock = Arc::new(SystemClock);
+    let (clock, alerts) = (Arc::new(SystemClock), AlertSinks::open(&settings.alerts)?);
     let sender =
         Sender::new(shard, Arc::clone(&transport), mail::sender_settings(&settings.mail), clock).await?;
     let stop = AtomicBool::new(false);
     let work = async {
         match typed.daemon {
-            true => run_daemon(&sender, &spool, settings, &stop).await,
+            true => run_daemon(&sender, &spool, settings, &stop, &*alerts).await,
             false => send_due(&sender, &stop).await,
         }
     };
@@ -93,21 +94,27 @@ async fn run_daemon(
     spool: &Spool,
     settings: &Settings,
     stop: &AtomicBool,
+    alerts: &dyn AlertSink,
 ) -> anyhow::Result<SendReport> {
     // Maintenance runs concurrently: a round lasts for as long as mail arrives.
     tokio::select! {
-        sent = send_rounds(sender, stop) => sent,
+        sent = send_rounds(sender, stop, alerts) => sent,
         error = maintain(spool, &settings.mail) => Err(error),
     }
 }
 
-async fn send_rounds(sender: &Sender, stop: &AtomicBool) -> anyhow::Result<SendReport> {
-    let (mut all, mut failures) = (SendReport::default(), 0);
+async fn send_rounds(
+    sender: &Sender,
+    stop: &AtomicBool,
+    alerts: &dyn AlertSink,
+) -> anyhow::Result<SendReport> {
+    let (mut all, mut failures, mut server) = (SendReport::default(), 0, ServerWatch::default());
     while !stop.load(Ordering::Acquire) {
         match sender.round(&|| stop.load(Ordering::Acquire)).await {
             Ok(round) => {
                 failures = 0;
                 all += &round;
+                server.observe(&round, alerts).await;
                 if made_progress(&round) {
                     continue;
                 }
@@ -140,6 +147,25 @@ fn delay_after(failures: u32) -> Duration {
 
 fn made_progress(round: &SendReport) -> bool {
     round.more || round.sent + round.retried + round.failed + round.put_off > 0
+}
+
+/// Notices that the mail server accepts nothing.
+#[derive(Default)]
+struct ServerWatch {
+    is_away: bool,
+}
+
+impl ServerWatch {
+    /// Raises an alert after the first round in which every message was deferred. The log has each message's reason.
+    async fn observe(&mut self, round: &SendReport, alerts: &dyn AlertSink) {
+        if round.sent > 0 && std::mem::take(&mut self.is_away) {
+            tracing::info!("the mail server accepts messages again");
+        } else if round.sent == 0 && round.retried > 0 && !self.is_away {
+            self.is_away = true;
+            let message = format!("the mail server accepted none of {} messages; retrying", round.retried);
+            alerts.send_service_alert(&ServiceAlert { service: "mail", message }).await;
+        }
+    }
 }
 
 /// Maintains the spool at intervals.

@@ -4,16 +4,21 @@
 
 use std::collections::BTreeMap;
 
-use longshore::{KeyName, ProfileName};
-use longshore_ai::{ApiOptions, KeyRef, Prices, Profile, ProfileLimits, ProviderName};
+use longshore::{HumanDuration, KeyName, ProfileName};
+use longshore_ai::{
+    ANY_MODEL, ApiOptions, HttpOptions, HttpOptionsError, KeyRef, PriceTable, Prices, Profile, ProfileLimits,
+    ProviderName, RetrySettings, SecretString,
+};
 use reqwest::Url;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::commands::now;
+use crate::commands::price::old_table;
 use crate::error::{WithHint, hinted, suggestion, usage};
 
 /// Fields of a document.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 21] = [
     "provider",
     "model",
     "prices",
@@ -27,6 +32,10 @@ const FIELDS: [&str; 17] = [
     "temperature",
     "system",
     "limits",
+    "retry",
+    "proxy",
+    "proxy_key",
+    "ca",
     "fallback",
     "pool",
     "extends",
@@ -60,7 +69,12 @@ fn unknown_word(what: &str, given: &str, known: &[&str]) -> anyhow::Error {
 }
 
 /// Checks a document (`body`) and the result with its templates (`whole`). Returns warnings.
-pub fn profile(name: &ProfileName, body: &Value, whole: &Value) -> anyhow::Result<Vec<String>> {
+pub fn profile(
+    name: &ProfileName,
+    body: &Value,
+    whole: &Value,
+    table: &PriceTable,
+) -> anyhow::Result<Vec<String>> {
     let is_template = body["template"] == Value::Bool(true);
     if !body["template"].is_boolean() && !body["template"].is_null() {
         return Err(usage("`template` is true or false")).hint(DOCS_HINT);
@@ -69,22 +83,27 @@ pub fn profile(name: &ProfileName, body: &Value, whole: &Value) -> anyhow::Resul
     section::<BTreeMap<String, Prices>>(whole, "models")?;
     section::<ApiOptions>(whole, "wire")?;
     section::<ProfileLimits>(whole, "limits")?;
-    key(whole)?;
+    section::<RetrySettings>(whole, "retry")?;
+    key(whole, "key")?;
+    key(whole, "proxy_key")?;
     let profile = read(name, whole, is_template)?;
     numbers(&profile)?;
     headers(&profile)?;
+    route(&profile)?;
     if !is_template {
         complete(&profile)?;
     }
-    Ok(endpoint(&profile)?.into_iter().chain(prices(&profile, is_template)).collect())
+    let unencrypted = endpoint(&profile)?;
+    let old_prices = if is_template { None } else { prices(profile, table)? };
+    Ok(unencrypted.into_iter().chain(old_prices).collect())
 }
 
-/// The vault key that the document itself names.
-pub fn vault_key(body: &Value) -> Option<KeyName> {
-    match body["key"].as_str()?.parse() {
+/// The vault keys that the document itself names.
+pub fn vault_keys(body: &Value) -> impl Iterator<Item = KeyName> {
+    ["key", "proxy_key"].into_iter().filter_map(|part| match body[part].as_str()?.parse() {
         Ok(KeyRef::Vault { name, .. }) => Some(name),
         _ => None,
-    }
+    })
 }
 
 /// The fallback profiles that the document itself names.
@@ -137,14 +156,16 @@ fn explain(message: &str) -> anyhow::Error {
     }
 }
 
-fn key(whole: &Value) -> anyhow::Result<()> {
-    match whole.get("key") {
+fn key(whole: &Value, part: &str) -> anyhow::Result<()> {
+    match whole.get(part) {
         None | Some(Value::Null) => Ok(()),
         Some(Value::String(key)) => match key.parse::<KeyRef>() {
             Ok(_) => Ok(()),
             Err(error) => Err(usage(error.to_string())).hint(error.hint().unwrap_or_default()),
         },
-        Some(_) => Err(usage("`key` is not text")).hint("it is a key's name, env:NAME or file:PATH"),
+        Some(_) => {
+            Err(usage(format!("`{part}` is not text"))).hint("it is a key's name, env:NAME or file:PATH")
+        }
     }
 }
 
@@ -161,6 +182,14 @@ fn numbers(profile: &Profile) -> anyhow::Result<()> {
     if limits.in_flight == Some(0) || profile.max_tokens == Some(0) {
         return Err(usage("`limits.in_flight` and `max_tokens` are at least 1")).hint(DOCS_HINT);
     }
+    let RetrySettings { attempts, base, idle_timeout } = &profile.retry;
+    let is_zero = |time: &Option<HumanDuration>| time.is_some_and(|HumanDuration(time)| time.is_zero());
+    if *attempts == Some(0) || is_zero(base) || is_zero(idle_timeout) {
+        return Err(usage(
+            "`retry.attempts` is at least 1, `retry.base` and `retry.idle_timeout` above zero",
+        ))
+        .hint("`--attempts 1` asks once");
+    }
     match profile.temperature {
         Some(t) if !(0.0..=2.0).contains(&t) => {
             Err(usage(format!("`temperature` {t} is not between 0 and 2"))).hint(DOCS_HINT)
@@ -176,6 +205,21 @@ fn headers(profile: &Profile) -> anyhow::Result<()> {
             .hint("`longshore key add` stores it; --key names it"),
         None => Ok(()),
     }
+}
+
+/// Checks the proxy and the certificates.
+fn route(profile: &Profile) -> anyhow::Result<()> {
+    // The key is opened when it is used.
+    let proxy_key = profile.proxy_key.as_ref().map(|_| SecretString::from("user:password"));
+    let options = HttpOptions::new(profile.proxy.as_deref(), proxy_key, profile.ca.as_deref());
+    let hint = match &options {
+        Err(HttpOptionsError::ProxyPassword) => {
+            "`longshore key add` stores USER:PASSWORD; --proxy-key names it"
+        }
+        Err(HttpOptionsError::Ca(_)) => "--ca-file FILE reads certificates in PEM format",
+        _ => "as --proxy http://proxy.example:3128",
+    };
+    options.map(drop).map_err(|error| hinted(usage(error.to_string()), hint))
 }
 
 /// Checks what a profile needs to be usable.
@@ -219,14 +263,33 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Warns of calls that will be billed at nothing.
-fn prices(profile: &Profile, is_template: bool) -> Option<String> {
-    let free = profile.prices == Prices::default();
-    (profile.is_billed() && free && !is_template).then(|| {
-        "it has no prices: its calls will be billed at $0, until `usage recost` after \
-         `profile set --price-input … --price-output …`"
-            .to_owned()
-    })
+/// Rejects a model of a paid provider without a known price; warns of an old price table.
+fn prices(mut profile: Profile, table: &PriceTable) -> anyhow::Result<Option<String>> {
+    let unstated = |profile: &Profile| -> Vec<String> {
+        let own = (!profile.prices.is_stated()).then(|| profile.model.clone());
+        let further = profile.models.iter().filter(|(model, _)| *model != ANY_MODEL);
+        let further = further.filter(|(_, prices)| !prices.is_stated()).map(|(model, _)| model.clone());
+        own.into_iter().chain(further).collect()
+    };
+    if !profile.is_billed() || (unstated(&profile).is_empty() && !profile.models.contains_key(ANY_MODEL)) {
+        return Ok(None);
+    }
+    table.complete(&mut profile);
+    match unstated(&profile).first() {
+        None => Ok(old_table(table, now())),
+        Some(model) => {
+            let message = format!("no price is known of {}'s model `{model}`", profile.provider);
+            let hint = if *model == profile.model {
+                "--price-input and --price-output state it; `longshore price list` shows the known models"
+                    .to_owned()
+            } else {
+                format!(
+                    "--also-model {model}=IN/OUT states it; `longshore price list` shows the known models"
+                )
+            };
+            Err(usage(message)).hint(hint)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -235,7 +298,7 @@ mod tests {
 
     fn checked(body: Value) -> anyhow::Result<Vec<String>> {
         check_fields(&body)?;
-        profile(&ProfileName::new("p").unwrap(), &body, &body)
+        profile(&ProfileName::new("p").unwrap(), &body, &body, PriceTable::shipped())
     }
 
     /// Destructured without `..`, so that a new field is noticed here.
@@ -256,10 +319,14 @@ mod tests {
             temperature: _,
             system: _,
             limits: _,
+            retry: _,
+            proxy: _,
+            proxy_key: _,
+            ca: _,
             fallback: _,
             pool: _,
         } = Profile::new("p", ProviderName::Echo);
-        assert_eq!(FIELDS.len(), 15 + 2, "all but the name, and two of documents");
+        assert_eq!(FIELDS.len(), 19 + 2, "all but the name, and two of documents");
     }
 
     #[test]
@@ -281,6 +348,12 @@ mod tests {
             (json!({ "provider": "echo", "endpoint": "ftp://x" }), "https://"),
             (json!({ "provider": "echo", "endpoint": "https://a:b@c" }), "a password"),
             (json!({ "provider": "scripted" }), "has no script"),
+            (json!({ "provider": "echo", "retry": { "tries": 1 } }), "unknown part `tries`"),
+            (json!({ "provider": "echo", "retry": { "base": "soon" } }), "not a length of time"),
+            (json!({ "provider": "echo", "retry": { "attempts": 0 } }), "at least 1"),
+            (json!({ "provider": "echo", "proxy": "https://p" }), "URL of an HTTP proxy"),
+            (json!({ "provider": "echo", "proxy_key": "p" }), "there is none"),
+            (json!({ "provider": "echo", "ca": "none" }), "no certificates"),
         ] {
             let error = format!("{:#}", checked(body.clone()).unwrap_err());
             assert!(error.contains(words), "{body}: {error}");
@@ -293,6 +366,8 @@ mod tests {
         for body in [
             json!({ "provider": "openai", "model": "m", "key": secret }),
             json!({ "provider": "openai", "model": "m", "endpoint": format!("https://{secret}@x") }),
+            json!({ "provider": "openai", "model": "m", "proxy": format!("http://user:{secret}@x:1") }),
+            json!({ "provider": "openai", "model": "m", "proxy": "http://x:1", "proxy_key": secret }),
             json!({ "provider": "openai", "model": "m",
                     "wire": { "headers": { "Authorization": format!("Bearer {secret}") } } }),
         ] {
@@ -308,6 +383,21 @@ mod tests {
             assert!(checked(at(quiet)).unwrap().is_empty(), "{quiet}");
         }
         assert!(checked(at("http://10.0.0.1")).unwrap()[0].contains("in the clear"));
-        assert!(checked(json!({ "provider": "openai", "model": "m" })).unwrap()[0].contains("no prices"));
+    }
+
+    #[test]
+    fn a_model_of_a_paid_provider_needs_a_price_typed_or_known() {
+        let body =
+            |model: &str, models: Value| json!({ "provider": "openai", "model": model, "models": models });
+        for known in [body("gpt-5", json!({})), body("gpt-5", json!({ "gpt-5-mini": {}, "*": {} }))] {
+            assert!(checked(known.clone()).unwrap().is_empty(), "{known}");
+        }
+        let mut free = body("m", json!({}));
+        free["prices"] = json!({ "input": 0, "output": 0 });
+        assert!(checked(free).unwrap().is_empty(), "stated, although 0");
+        for (unknown, model) in [(body("m", json!({})), "`m`"), (body("gpt-5", json!({ "n": {} })), "`n`")] {
+            let error = format!("{:#}", checked(unknown).unwrap_err());
+            assert!(error.contains("no price is known") && error.contains(model), "{error}");
+        }
     }
 }

@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use anyhow::Context;
+use longshore::HumanDuration;
 use serde_json::{Map, Value, json};
 
 use crate::amount_args::TokenCount;
 use crate::args::limit::{AtLeastOne, LimitArg};
 use crate::args::profile::{
-    FurtherModel, PriceArgs, ProfileAddArgs, ProfileFields, ProfileSetArgs, RateLimitArgs,
+    FurtherModel, PriceArgs, ProfileAddArgs, ProfileFields, ProfileSetArgs, RateLimitArgs, RetryArgs,
 };
 use crate::error::{WithHint, usage};
 
@@ -76,12 +77,21 @@ pub fn apply(body: &mut Value, changes: Vec<FieldChange>) -> anyhow::Result<()> 
 
 fn changes(parts: &ProfileFields) -> anyhow::Result<Vec<FieldChange>> {
     let script = parts.script.as_deref().map(text).transpose()?;
+    let ca = parts.ca_file.as_deref().map(text).transpose()?;
+    let RetryArgs { attempts, retry_base, idle_timeout } = &parts.retry;
+    let seconds = |time: &HumanDuration| json!(time);
     let names = |names: &[longshore::ProfileName]| (!names.is_empty()).then(|| json!(names));
     let all = [
         ("provider", parts.provider.as_ref().map(|text| json!(text))),
         ("model", parts.model.as_ref().map(|text| json!(text))),
         ("endpoint", parts.endpoint.as_ref().map(|text| json!(text))),
         ("key", parts.key.as_ref().map(|text| json!(text))),
+        ("proxy", parts.proxy.as_ref().map(|text| json!(text))),
+        ("proxy_key", parts.proxy_key.as_ref().map(|text| json!(text))),
+        ("ca", ca.map(Value::String)),
+        ("retry.attempts", attempts.map(|AtLeastOne(count)| json!(count))),
+        ("retry.base", retry_base.as_ref().map(seconds)),
+        ("retry.idle_timeout", idle_timeout.as_ref().map(seconds)),
         ("system", parts.system.as_ref().map(|text| json!(text))),
         ("max_tokens", parts.max_tokens.map(|AtLeastOne(count)| json!(count))),
         ("script", script.map(Value::String)),

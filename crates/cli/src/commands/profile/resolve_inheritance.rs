@@ -40,7 +40,8 @@ fn with_hint(error: ProfileDocumentError) -> anyhow::Error {
             "`longshore profile show` shows which template each extends".to_owned()
         }
         ProfileDocumentError::LentElsewhere(_) => {
-            "leave out --endpoint, --provider and wire.headers, or name a key of your own".to_owned()
+            "leave out --endpoint, --provider, --proxy, --ca-file and wire.headers, or name a key of your own"
+                .to_owned()
         }
         ProfileDocumentError::LentAtOwnPrice(_) => {
             "leave out prices and further models, or name a key of your own; another price needs \

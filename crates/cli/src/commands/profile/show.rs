@@ -1,7 +1,7 @@
 //! Prints profiles as tables and records. They hold no secrets: a key is a reference.
 
 use longshore::accounts::ProfileRecord;
-use longshore_ai::{DatedRate, Prices, Rate};
+use longshore_ai::{DatedRate, PriceTable, Prices, Profile, Rate};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -52,18 +52,24 @@ struct ProfileJson<'a> {
     whole: &'a Value,
 }
 
-/// Prints one profile. Inherited fields are shown as its own, except the template's key.
-pub fn one(record: &ProfileRecord, whole: &Value, settings: &Settings) -> anyhow::Result<()> {
+/// Prints one profile. Inherited fields are shown as its own, except the template's keys.
+pub fn one(
+    record: &ProfileRecord,
+    whole: &Value,
+    known: &PriceTable,
+    settings: &Settings,
+) -> anyhow::Result<()> {
     let mut whole = whole.clone();
-    let lent = record.body["key"].is_null() && !whole["key"].is_null();
-    if let Some(whole) = whole.as_object_mut().filter(|_| lent) {
-        whole.remove("key");
+    let is_lent = |part: &str| record.body[part].is_null() && !whole[part].is_null();
+    let (lent, lent_proxy_key) = (is_lent("key"), is_lent("proxy_key"));
+    for (part, _) in [("key", lent), ("proxy_key", lent_proxy_key)].into_iter().filter(|(_, lent)| *lent) {
+        whole.as_object_mut().map(|whole| whole.remove(part));
     }
     let shown = ProfileJson { record, whole: &whole };
-    settings.output.record(&shown, || sheet(record, &whole, lent))
+    settings.output.record(&shown, || sheet(record, &whole, known, lent))
 }
 
-fn sheet(record: &ProfileRecord, whole: &Value, lent: bool) -> Table {
+fn sheet(record: &ProfileRecord, whole: &Value, known: &PriceTable, lent: bool) -> Table {
     let mut table = Table::record();
     table.field("profile", &record.name);
     table.field("tenant", &record.tenant);
@@ -73,15 +79,23 @@ fn sheet(record: &ProfileRecord, whole: &Value, lent: bool) -> Table {
         table.field(part, text(&whole[part]));
     }
     table.field("key", if lent { "its template's".to_owned() } else { text(&whole["key"]) });
+    for (part, name) in [("proxy", "proxy"), ("proxy_key", "proxy key")] {
+        table.field(name, text(&whole[part]));
+    }
+    let certificates = whole["ca"].as_str().map_or(0, |pem| pem.matches("BEGIN CERTIFICATE").count());
+    if certificates > 0 {
+        table.field("trusts", format!("{certificates} certificate authorities of its own"));
+    }
     for (part, name) in [("max_tokens", "max tokens"), ("temperature", "temperature"), ("system", "system")] {
         table.field(name, text(&whole[part]));
     }
-    prices(&mut table, "prices", &whole["prices"]);
-    for (model, written) in whole["models"].as_object().into_iter().flatten() {
-        table.field("also model", model);
-        prices(&mut table, &format!("prices of {model}"), written);
-    }
+    models(&mut table, record, whole, known);
     limits(&mut table, &whole["limits"]);
+    for (part, name) in
+        [("attempts", "attempts"), ("base", "retry base (s)"), ("idle_timeout", "idle timeout (s)")]
+    {
+        table.field(name, text(&whole["retry"][part]));
+    }
     let fallback = whole["fallback"].as_array().into_iter().flatten();
     table.field("fallback", fallback.map(text).collect::<Vec<_>>().join(", "));
     table.field("pool", text(&whole["pool"]));
@@ -90,6 +104,28 @@ fn sheet(record: &ProfileRecord, whole: &Value, lent: bool) -> Table {
     table.field("changed", record.updated_at);
     table.field("revision", record.revision);
     table
+}
+
+/// The prices of its model and of its further models: stated, or known of a paid provider's model.
+fn models(table: &mut Table, record: &ProfileRecord, whole: &Value, known: &PriceTable) {
+    let provider = super::check::read(&record.name, whole, true).ok();
+    let provider = provider.filter(Profile::is_billed).map(|profile| profile.provider);
+    let mut prices = |name: &str, model: &str, written: &Value| {
+        let stated = Prices::deserialize(written).ok().filter(Prices::is_stated);
+        let by_table = provider.and_then(|provider| known.prices(provider, model));
+        match (&stated, by_table) {
+            (Some(stated), _) => show_prices(table, name, stated),
+            (None, Some(prices)) => show_prices(table, &format!("{name} ({})", known.date), prices),
+            (None, None) => {}
+        }
+    };
+    prices("prices", whole["model"].as_str().unwrap_or_default(), &whole["prices"]);
+    let further = whole["models"].as_object();
+    for (model, written) in further.into_iter().flatten() {
+        prices(&format!("prices of {model}"), model, written);
+    }
+    let names: Vec<_> = further.into_iter().flatten().map(|(model, _)| model.as_str()).collect();
+    table.field("also models", names.join(", "));
 }
 
 /// One field per limit.
@@ -105,11 +141,7 @@ pub fn limits(table: &mut Table, limits: &Value) {
     }
 }
 
-fn prices(table: &mut Table, name: &str, written: &Value) {
-    let Ok(prices) = Prices::deserialize(written) else { return };
-    if prices == Prices::default() {
-        return;
-    }
+fn show_prices(table: &mut Table, name: &str, prices: &Prices) {
     table.field(name, rate(prices.default_rate()));
     for DatedRate { from, until, rate: dated } in prices.dated() {
         let from = from.map_or(String::new(), |from| format!(" from {from}"));

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use longshore::{CallId, ProfileName, Scope};
-use longshore_ai::{AskError, Inference, InferenceRequest, ProfileDocument, Question};
+use longshore_ai::{
+    AskError, HealthCheck, Inference, InferenceRequest, PriceTable, ProfileDocument, Question,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -24,7 +26,8 @@ pub async fn run(profiles: &ProfileStore<'_>, typed: &ProfileTestArgs) -> anyhow
         return Err(usage(format!("profile `{name}` is a template"))).hint("templates can only be extended");
     }
     let whole = resolve_profile(&*profiles.ledger, &record).await?;
-    for warning in check::profile(name, &record.body, whole.body())? {
+    let table = PriceTable::load(&*profiles.ledger).await?;
+    for warning in check::profile(name, &record.body, whole.body(), &table)? {
         profiles.warn(&warning);
     }
     let key = key(profiles, &whole).await?;
@@ -33,7 +36,9 @@ pub async fn run(profiles: &ProfileStore<'_>, typed: &ProfileTestArgs) -> anyhow
         let inference = open_inference(&profiles.ledger, profiles.settings)?
             .with_pools(semaphore_backend::registry(profiles.settings).await?);
         let until = Instant::now() + PROVIDER_TIMEOUT;
-        health = Some(inference.health(&profiles.tenant, Some(name), until).await.map_err(with_hint)?);
+        let check = HealthCheck::NoCall;
+        let found = inference.health(&profiles.tenant, Some(name), until, check).await;
+        health = Some(found.map_err(with_hint)?);
         if typed.ask {
             reply = Some(ask(&inference, profiles, name).await?);
         }

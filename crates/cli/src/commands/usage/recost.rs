@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use longshore::accounts::{Call, CallEnd, CallMode, CallStatus, CostCorrection, Ledger};
 use longshore::{Error, ProfileName, Scope, TenantId};
-use longshore_ai::{Answer, PriceMode, Prices, Profile};
+use longshore_ai::{Answer, PriceMode, PriceTable, Prices, Profile};
 use serde::Serialize;
 
 use crate::amount_args;
@@ -145,5 +145,7 @@ async fn look_up(
         Err(error) => return Err(error.into()),
     };
     let whole = profile::resolve_profile(ledger, &record).await?;
-    profile::read(name, whole.body(), false).map(Some)
+    let mut profile = profile::read(name, whole.body(), false)?;
+    PriceTable::load(ledger).await?.complete(&mut profile);
+    Ok(Some(profile))
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use longshore_testkit::fault_proxy::{Direction, FaultProxy, LinkFault};
 
-use crate::support::{ChildGuard, eventually, peak_memory, pick_size};
+use crate::http::server::{HttpServer, answer};
+use crate::support::{ChildGuard, TIMEOUT, eventually, peak_memory, pick_size};
 
 /// What happens to a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +18,24 @@ pub enum Fault {
     Restart,
     Full,
     Slow,
+    ReadOnly,
+    IoError,
+    Clock,
 }
 
 /// The columns of the matrix.
-pub const FAULTS: [Fault; 7] =
-    [Fault::Latency, Fault::Stall, Fault::Cut, Fault::HalfOpen, Fault::Restart, Fault::Full, Fault::Slow];
+pub const FAULTS: [Fault; 10] = [
+    Fault::Latency,
+    Fault::Stall,
+    Fault::Cut,
+    Fault::HalfOpen,
+    Fault::Restart,
+    Fault::Full,
+    Fault::Slow,
+    Fault::ReadOnly,
+    Fault::IoError,
+    Fault::Clock,
+];
 
 /// The time within which work must continue after a fault.
 pub const RECOVERY_LIMIT: Duration = Duration::from_secs(120);
@@ -40,6 +54,9 @@ impl Fault {
             Self::Restart => "restart",
             Self::Full => "full",
             Self::Slow => "slow",
+            Self::ReadOnly => "read-only",
+            Self::IoError => "I/O errors",
+            Self::Clock => "clock jumps",
         }
     }
 
@@ -61,7 +78,9 @@ impl Fault {
             Self::Cut => LinkFault::Cut,
             Self::HalfOpen => LinkFault::HalfOpen,
             Self::Slow => LinkFault::Drip(SLOW_RATE),
-            Self::Restart | Self::Full => unreachable!("a fault of the server"),
+            Self::Restart | Self::Full | Self::ReadOnly | Self::IoError | Self::Clock => {
+                unreachable!("not a fault of the link")
+            }
         });
         if self != Self::HalfOpen {
             std::thread::sleep(Self::duration());
@@ -118,6 +137,33 @@ impl Bystanders {
             let now = peak_memory(*pid);
             assert!(now < before + MAX_GROWTH, "process {pid}: {before} bytes before, {now} at its peak");
         }
+    }
+}
+
+/// A receiver of alerts.
+pub struct AlertReceiver(HttpServer);
+
+impl AlertReceiver {
+    pub fn start() -> Self {
+        Self(HttpServer::answering(&[answer(204, "", "")]))
+    }
+
+    /// The section of a configuration that names it.
+    pub fn config(&self) -> String {
+        format!("[alerts]\nwebhook = \"{}\"\n", self.0.url)
+    }
+
+    /// How many alerts with these words have arrived, if not fewer than `least`. It forgets them.
+    pub fn count(&self, words: &str, least: usize) -> usize {
+        let mut found = 0;
+        let mut take = || {
+            while let Some(alert) = self.0.take_request() {
+                found += usize::from(alert.body.contains(words));
+            }
+            (found >= least).then_some(())
+        };
+        eventually(TIMEOUT, &mut take);
+        found
     }
 }
 

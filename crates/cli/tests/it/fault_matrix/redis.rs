@@ -5,8 +5,8 @@ use std::time::Duration;
 use longshore_testkit::fault_proxy::FaultProxy;
 use longshore_testkit::servers::{PrivateRedis, RedisPersistence};
 
-use super::cell::{Bystanders, CellReport, Fault, count_log_lines, recovery};
-use crate::http::server::{HttpServer, answer};
+use super::cell::{AlertReceiver, Bystanders, CellReport, Fault, count_log_lines, recovery};
+use super::shim::Shim;
 use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually, stretch};
 
 const UNITS: usize = 60;
@@ -20,17 +20,25 @@ pub fn run(fault: Fault) -> CellReport {
     // Remembers its permits, so that a restart loses none.
     let mut server = PrivateRedis::start(RedisPersistence::Always).unwrap();
     let proxy = FaultProxy::start(format!("127.0.0.1:{}", server.port())).unwrap();
-    let receiver = HttpServer::answering(&[answer(204, "", "")]);
+    let receiver = AlertReceiver::start();
     let config = format!(
-        "permits = \"{}\"\n[alerts]\nwebhook = \"{}\"\n[worker.pools]\nexec = \"licence\"\n\
+        "permits = \"{}\"\n{}[worker.pools]\nexec = \"licence\"\n\
          [pools.licence]\nmax = 1\nlease = \"{LEASE}\"\n",
         server.url_at(proxy.address().port()),
-        receiver.url,
+        receiver.config(),
     );
     dir.write("longshore.toml", config);
     let lines = format!("{}\n", serde_json::json!({ "argv": ["sh", "-c", EXCLUSIVE] })).repeat(UNITS);
     dir.run_with(&["submit", "exec", "--lines", "-", "--batch", "b", "--max-attempts", "1"], lines).ok();
-    let mut workers: Vec<ChildGuard> = (0..2).map(|_| dir.start(&["worker", "--slots", "2"])).collect();
+    let shim = (fault == Fault::Clock).then(|| Shim::build(&dir, "none"));
+    let args = ["worker", "--slots", "2"];
+    let mut workers: Vec<ChildGuard> = (0..2)
+        .map(|_| {
+            dir.start_with(&args, |command| {
+                shim.iter().for_each(|shim| shim.load(command));
+            })
+        })
+        .collect();
     let done = || dir.read("done").lines().count();
     eventually(TIMEOUT, || (done() >= UNITS / 10).then_some(()));
     let bystanders = Bystanders::new(&workers);
@@ -42,7 +50,17 @@ pub fn run(fault: Fault) -> CellReport {
             std::thread::sleep(Fault::duration());
             set("0");
         }
-        _ => fault.inject(&proxy),
+        // A master that is demoted answers READONLY to every write.
+        Fault::ReadOnly => {
+            let replicate = |host, port| drop(server.run(&["REPLICAOF", host, port]).unwrap());
+            replicate("127.0.0.1", "1");
+            std::thread::sleep(Fault::duration());
+            replicate("NO", "ONE");
+        }
+        _ => match &shim {
+            Some(shim) => shim.jump(Fault::duration()),
+            None => fault.inject(&proxy),
+        },
     }
     let recovery = recovery(done, UNITS);
     eventually(stretch(Duration::from_secs(120)), || (dir.batch("b")["done"] == UNITS).then_some(()));
@@ -58,14 +76,11 @@ pub fn run(fault: Fault) -> CellReport {
 }
 
 /// The processes cannot agree on one alert while the back end is away: each raises its own, once.
-fn check_alerts(fault: Fault, dir: &TestDir, receiver: &HttpServer) -> String {
-    let mut lost = 0;
-    while let Some(alert) = receiver.take_request() {
-        lost += usize::from(alert.body.contains("back-end-lost"));
-    }
+fn check_alerts(fault: Fault, dir: &TestDir, receiver: &AlertReceiver) -> String {
+    let least = usize::from(matches!(fault, Fault::Cut | Fault::Full | Fault::ReadOnly));
+    let lost = receiver.count("back-end-lost", least);
     let log = dir.read("stderr");
     let logged = count_log_lines(&log, "the backend of a bounded pool does not answer");
-    let least = usize::from(matches!(fault, Fault::Cut | Fault::Full));
     assert!((least..=2).contains(&lost) && logged == lost, "{lost} alerts, {logged} log lines:\n{log}");
     format!("{lost} alerts, as many log lines")
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use longshore_testkit::fault_proxy::FaultProxy;
 use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 
-use super::cell::{Bystanders, CellReport, Fault, recovery};
+use super::cell::{AlertReceiver, Bystanders, CellReport, Fault, recovery};
+use super::shim::Shim;
 use crate::support::{TIMEOUT, TestDir, eventually, stretch};
 
 /// Messages that are spooled before, during and after the fault.
@@ -20,12 +21,17 @@ pub fn run(fault: Fault) -> CellReport {
     dir.write("page.html", "<p>hello</p>");
     let mut server = PrivateSmtp::start(MailSecurity::None).unwrap();
     let proxy = FaultProxy::start(format!("127.0.0.1:{}", server.port())).unwrap();
+    let alerts = AlertReceiver::start();
     let config = format!(
-        "[mail.smtp]\nserver = \"{}\"\nsecurity = \"none\"\ntimeout = \"10s\"\nconnections = {CONNECTIONS}\n",
+        "{}[mail.smtp]\nserver = \"{}\"\nsecurity = \"none\"\ntimeout = \"10s\"\nconnections = {CONNECTIONS}\n",
+        alerts.config(),
         proxy.address()
     );
     dir.write("longshore.toml", config);
-    let mut sender = dir.start(&["mail", "send", "--daemon"]);
+    let shim = (fault == Fault::Clock).then(|| Shim::build(&dir, "none"));
+    let mut sender = dir.start_with(&["mail", "send", "--daemon"], |command| {
+        shim.iter().for_each(|shim| shim.load(command));
+    });
     spool(&dir, 0);
     eventually(TIMEOUT, || (server.messages().unwrap().len() == PART).then_some(()));
     let bystanders = Bystanders::new([&sender]);
@@ -38,7 +44,10 @@ pub fn run(fault: Fault) -> CellReport {
                 std::thread::sleep(Fault::duration());
                 server.restart().unwrap();
             }
-            _ => fault.inject(&proxy),
+            _ => match &shim {
+                Some(shim) => shim.jump(Fault::duration()),
+                None => fault.inject(&proxy),
+            },
         }
     });
     spool(&dir, 2);
@@ -53,7 +62,11 @@ pub fn run(fault: Fault) -> CellReport {
     let repeats = server.messages().unwrap().len() - 3 * PART;
     assert!(repeats <= CONNECTIONS, "{repeats} messages arrived twice");
     assert!(matches!(fault, Fault::Cut | Fault::HalfOpen | Fault::Stall | Fault::Restart) || repeats == 0);
-    CellReport { recovery, notes: format!("{repeats} messages arrived twice") }
+    // Nothing could be sent: one alert, however many messages wait.
+    let outage = matches!(fault, Fault::Cut | Fault::Restart);
+    let raised = alerts.count("mail server", usize::from(outage));
+    assert!(raised <= 1, "{raised} alerts");
+    CellReport { recovery, notes: format!("{repeats} messages arrived twice, {raised} alerts") }
 }
 
 fn spool(dir: &TestDir, part: usize) {

@@ -8,7 +8,8 @@ use longshore_sqlite::rusqlite::Connection;
 use longshore_testkit::fault_proxy::FaultProxy;
 use longshore_testkit::servers::{PrivatePostgres, SmallDisk};
 
-use super::cell::{Bystanders, CellReport, Fault, count_log_lines, recovery};
+use super::cell::{AlertReceiver, Bystanders, CellReport, Fault, count_log_lines, recovery};
+use super::shim::{IO_ERROR, READ_ONLY, Shim};
 use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually};
 
 const UNITS: usize = 800;
@@ -25,14 +26,22 @@ pub fn sqlite(fault: Fault) -> CellReport {
             Err(error) => return CellReport::skipped(error),
         };
         let store = "sqlite:disk/longshore.db";
-        dir.write("longshore.toml", format!("store = \"{store}\"\n"));
-        return StoreCell::start(&dir, store).run(fault, || {
+        return StoreCell::start(&dir, store, store, None).run(fault, || {
             disk.fill().unwrap();
             std::thread::sleep(Fault::duration());
             disk.free().unwrap();
         });
     }
-    let cell = StoreCell::start(&dir, "sqlite:longshore.db");
+    let store = "sqlite:longshore.db";
+    if matches!(fault, Fault::ReadOnly | Fault::IoError | Fault::Clock) {
+        let shim = Shim::build(&dir, "longshore.db");
+        return StoreCell::start(&dir, store, store, Some(&shim)).run(fault, || match fault {
+            Fault::ReadOnly => shim.fail_writes(READ_ONLY, Fault::duration()),
+            Fault::IoError => shim.fail_writes(IO_ERROR, Fault::duration()),
+            _ => shim.jump(Fault::duration()),
+        });
+    }
+    let cell = StoreCell::start(&dir, store, store, None);
     let other = Connection::open(dir.path("longshore.db")).unwrap();
     other.busy_timeout(TIMEOUT).unwrap();
     // How long the other program holds the lock, and how long it leaves the store to others.
@@ -66,10 +75,22 @@ pub fn postgres(fault: Fault) -> CellReport {
         None => PrivatePostgres::start().unwrap(),
     };
     let proxy = FaultProxy::start(format!("127.0.0.1:{}", server.port())).unwrap();
+    let shim = (fault == Fault::Clock).then(|| Shim::build(&dir, "none"));
     // Checks connect to the server, workers to the proxy.
-    dir.write("longshore.toml", format!("store = \"{}\"\n", server.url()));
-    let cell = StoreCell::start(&dir, &server.url_at_port(proxy.address().port()));
+    let workers = server.url_at_port(proxy.address().port());
+    let cell = StoreCell::start(&dir, &server.url(), &workers, shim.as_ref());
     cell.run(fault, || match (fault, &disk) {
+        (Fault::Clock, _) => shim.iter().for_each(|shim| shim.jump(Fault::duration())),
+        (Fault::ReadOnly, _) => {
+            let set = |value| {
+                let sql = format!("ALTER SYSTEM SET default_transaction_read_only = {value}");
+                server.run(&sql).unwrap();
+                server.run("SELECT pg_reload_conf()").unwrap();
+            };
+            set("on");
+            std::thread::sleep(Fault::duration());
+            set("off");
+        }
         (Fault::Restart, _) => server.restart().unwrap(),
         (Fault::Full, Some((_, disk))) => {
             disk.fill().unwrap();
@@ -95,17 +116,20 @@ fn small_disk() -> std::io::Result<(tempfile::TempDir, SmallDisk)> {
 struct StoreCell<'a> {
     dir: &'a TestDir,
     workers: Vec<ChildGuard>,
+    alerts: AlertReceiver,
 }
 
 impl<'a> StoreCell<'a> {
-    /// Submits the batch, starts workers on `store`, and waits until they are at work.
-    fn start(dir: &'a TestDir, store: &str) -> Self {
+    /// Submits the batch, starts workers that reach the store at `link`, and waits until they are at work.
+    fn start(dir: &'a TestDir, store: &str, link: &str, shim: Option<&Shim>) -> Self {
+        let alerts = AlertReceiver::start();
+        dir.write("longshore.toml", format!("store = \"{store}\"\n{}", alerts.config()));
         let lines: String = (0..UNITS).map(|n| format!("{{\"n\":{n},\"ms\":25}}\n")).collect();
         // A used attempt fails its unit.
         let args = ["submit", "chaos", "--lines", "-", "--batch", "b", "--max-attempts", "1"];
         dir.run_with(&args, lines).ok();
-        let workers = (0..WORKERS).map(|n| start_worker(dir, store, n)).collect();
-        let cell = Self { dir, workers };
+        let workers = (0..WORKERS).map(|n| start_worker(dir, link, n, shim)).collect();
+        let cell = Self { dir, workers, alerts };
         eventually(TIMEOUT, || (cell.runs() >= UNITS / 10).then_some(()));
         cell
     }
@@ -150,21 +174,27 @@ impl<'a> StoreCell<'a> {
         self.dir.run(&["verify"]).ok();
     }
 
-    /// An outage is one line of each worker, and its end another.
+    /// An outage is one line and one alert of each worker, and its end another line.
     fn check_log(&self, fault: Fault) -> String {
+        let outage =
+            matches!(fault, Fault::Cut | Fault::Restart | Fault::Full | Fault::ReadOnly | Fault::IoError);
         let mut notes = Vec::new();
+        let mut outages = 0;
         for n in 0..WORKERS {
             let log = self.dir.read(&format!("stderr-{n}"));
             let begins = count_log_lines(&log, "keeping leases and retrying");
             let ends = count_log_lines(&log, "the store is available again");
             assert_eq!(begins, ends, "worker {n}");
-            let outage = matches!(fault, Fault::Cut | Fault::Restart | Fault::Full);
             assert!(begins >= usize::from(outage), "worker {n} logged no outage");
             assert!(begins <= 2, "worker {n} logged one outage {begins} times");
             let other = count_log_lines(&log, " WARN ") + count_log_lines(&log, " ERROR ") - begins;
             assert!(other <= 4, "worker {n} logged {other} other lines");
+            outages += begins;
             notes.push(format!("worker {n} logged {begins} outages"));
         }
+        let alerts = self.alerts.count("keeping leases and retrying", if outage { WORKERS } else { 0 });
+        assert!(alerts <= outages, "{alerts} alerts of {outages} outages");
+        notes.push(format!("{alerts} alerts"));
         notes.join(", ")
     }
 }
@@ -179,9 +209,10 @@ impl Drop for StoreCell<'_> {
     }
 }
 
-fn start_worker(dir: &TestDir, store: &str, n: usize) -> ChildGuard {
+fn start_worker(dir: &TestDir, store: &str, n: usize, shim: Option<&Shim>) -> ChildGuard {
     let mut command = dir.command(&["worker", "--slots", "4", "--chaos-log", "runs"]);
     let log = File::create(dir.path(&format!("stderr-{n}"))).unwrap();
     command.env("LONGSHORE_STORE", store).stdout(Stdio::null()).stderr(log);
+    shim.iter().for_each(|shim| shim.load(&mut command));
     ChildGuard(command.spawn().unwrap())
 }

@@ -13,11 +13,13 @@ const WAIT: Duration = Duration::from_millis(500);
 
 pub fn run(fault: Fault) -> CellReport {
     let (dir, receiver) = (TestDir::new(), HttpServer::answering(&[answer(204, "", "")]));
+    let sentry = HttpServer::answering(&[answer(200, "", "{}")]);
     let address = receiver.url.trim_start_matches("http://").to_owned();
     let proxy = FaultProxy::start(address).unwrap();
     let config = format!(
-        "[alerts]\nwebhook = \"http://{}\"\n[pools.licence]\nmax = 1\nalert_every = \"1s\"\n",
-        proxy.address()
+        "[alerts]\nwebhook = \"http://{}\"\nsentry = \"http://key@{}/1\"\n[pools.licence]\nmax = 1\nalert_every = \"1s\"\n",
+        proxy.address(),
+        sentry.url.trim_start_matches("http://"),
     );
     dir.write("longshore.toml", config);
     let holder = dir.start(&["pool", "exec", "licence", "--", "sleep", "600"]);
@@ -54,6 +56,8 @@ pub fn run(fault: Fault) -> CellReport {
     if matches!(fault, Fault::Cut | Fault::HalfOpen | Fault::Restart) {
         assert!(log.contains("cannot post an alert to the webhook"), "{log}");
     }
+    // The other receiver gets the alerts meanwhile.
+    assert!(sentry.take_request().is_some(), "{log}");
     while receiver.take_request().is_some() {}
     let healed = Instant::now();
     eventually(RECOVERY_LIMIT, || {

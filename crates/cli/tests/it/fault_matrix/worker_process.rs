@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::cell::{Bystanders, CellReport, Fault, recovery};
+use super::cell::{AlertReceiver, Bystanders, CellReport, Fault, recovery};
+use super::shim::Shim;
 use crate::support::{TIMEOUT, TestDir, eventually, signal, stretch};
 
 const UNITS: usize = 150;
@@ -29,23 +30,33 @@ pub fn run(fault: Fault) -> CellReport {
     let dir = TestDir::new();
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
     dir.write("worker.py", PROGRAM.replace("SDK", &format!("{:?}", sdk.display().to_string())));
-    dir.write("longshore.toml", CONFIG);
+    let alerts = AlertReceiver::start();
+    dir.write("longshore.toml", alerts.config() + CONFIG);
     let lines: String = (0..UNITS).map(|n| format!("{n}\n")).collect();
     dir.run_with(&["submit", "note", "--lines", "-", "--batch", "b"], lines).ok();
-    let mut worker = dir.start(&["worker", "--slots", "1"]);
+    let shim = (fault == Fault::Clock).then(|| Shim::build(&dir, "none"));
+    let mut worker = dir.start_with(&["worker", "--slots", "1"], |command| {
+        shim.iter().for_each(|shim| shim.load(command));
+    });
     let notes = || dir.read("notes").lines().count();
     eventually(TIMEOUT, || (notes() >= UNITS / 10).then_some(()));
     let pid: u32 = dir.read("pids").trim().parse().unwrap();
     assert!(dir.is_running("worker.py", &pid.to_string()));
     let bystanders = Bystanders::new([&worker]);
-    inject(fault, pid);
+    match &shim {
+        Some(shim) => shim.jump(Fault::duration()),
+        None => inject(fault, pid),
+    }
     let recovery = recovery(notes, UNITS);
     eventually(stretch(Duration::from_secs(120)), || (dir.batch("b")["done"] == UNITS).then_some(()));
     bystanders.assert_alive_and_bounded();
     worker.signal("TERM");
     assert_eq!(worker.ends_within(TIMEOUT), 0, "{}", dir.read("stderr"));
     assert_exact(&dir, fault);
-    CellReport { recovery, notes: format!("{} processes", dir.read("pids").lines().count()) }
+    let died = usize::from(fault == Fault::Restart);
+    let raised = alerts.count("[workers.notes]", died);
+    assert_eq!(raised, died, "alerts: {}", dir.read("stderr"));
+    CellReport { recovery, notes: format!("{} processes, {raised} alerts", dir.read("pids").lines().count()) }
 }
 
 fn inject(fault: Fault, pid: u32) {

@@ -1,7 +1,7 @@
 //! Reply queues, each with the session that owns it.
 
 use async_trait::async_trait;
-use longshore_core::store::{ReplyQueues, SendResult, UnitAction};
+use longshore_core::store::{OpenReplyQueue, ReplyQueues, SendResult, UnitAction};
 use longshore_core::{Error, NewUnit, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId};
 
 use super::LedgerState;
@@ -32,6 +32,22 @@ impl ReplyQueues for MemoryStore {
             let holder = *state.ledger.replies.entry(key).or_insert(session);
             if holder == session { Ok(()) } else { Err(Error::Invalid(taken_message(queue))) }
         })
+    }
+
+    async fn reply_queues(
+        &self,
+        scope: &Scope,
+        tenant: &TenantId,
+        queue: Option<QueueName>,
+    ) -> Result<Vec<OpenReplyQueue>> {
+        let matches = |(owner, name): &(TenantId, QueueName)| {
+            scope.covers(owner) && owner == tenant && queue.as_ref().is_none_or(|queue| queue == name)
+        };
+        Ok(self.read(|state, _| {
+            let open = state.ledger.replies.iter().filter(|(key, _)| matches(key));
+            open.map(|((_, queue), session)| OpenReplyQueue { queue: queue.clone(), session: *session })
+                .collect()
+        }))
     }
 
     async fn send_reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<SendResult>> {

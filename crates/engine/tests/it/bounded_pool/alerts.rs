@@ -11,7 +11,7 @@ use longshore::{
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use super::{name, pool_stats, remote};
+use super::{builder, pool_stats, remote};
 
 #[derive(Default)]
 struct RecordingSink(Mutex<Vec<PoolAlert>>);
@@ -37,7 +37,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 async fn alerts_are_told_once_for_all_processes_and_with_the_figures() {
     let (permits, sink) = (Arc::new(MemoryPermits::default()), Arc::new(RecordingSink::default()));
     let process = || {
-        let builder = BoundedPool::builder(permits.clone(), name(), 1).wait(LIMIT);
+        let builder = builder(permits.clone(), 1).wait(LIMIT);
         builder.alert_every(EVERY).alert_sink(sink.clone()).build()
     };
     let processes = [process(), process(), process()];
@@ -97,7 +97,7 @@ async fn use_up(pools: &[BoundedPool], seconds: u64, went: CallOutcome) {
 #[tokio::test(start_paused = true)]
 async fn a_maximum_finds_itself() {
     let permits = Arc::new(MemoryPermits::default());
-    let process = || adaptive(BoundedPool::builder(permits.clone(), name(), 4));
+    let process = || adaptive(builder(permits.clone(), 4));
     let processes = [process(), process()];
     use_up(&processes, 30, CallOutcome::Ok).await;
     let grown = pool_stats(&processes[0]).await.max;

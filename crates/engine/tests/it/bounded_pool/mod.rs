@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::permits::PoolStats;
-use longshore::{BoundedPool, BoundedPoolBuilder, MemoryPermits, Permits, PoolName};
+use longshore::{BoundedPool, BoundedPoolBuilder, HeartbeatPlacement, MemoryPermits, Permits, PoolName};
 use longshore_testkit::FaultyPermits;
 
 /// The lease of the pools here.
@@ -22,13 +22,18 @@ fn name() -> PoolName {
 
 /// An in-memory pool of `max` permits.
 fn pool(max: u32) -> BoundedPool {
-    BoundedPool::builder(Arc::new(MemoryPermits::default()), name(), max).build()
+    builder(Arc::new(MemoryPermits::default()), max).build()
 }
 
 /// A pool with a backend that can fail, and the backend's fault injection.
 fn remote(max: u32) -> (BoundedPoolBuilder, Arc<FaultyPermits>) {
     let permits = Arc::new(FaultyPermits::new(Arc::new(MemoryPermits::default())));
-    (BoundedPool::builder(permits.clone(), name(), max).lease(LEASE), permits)
+    (builder(permits.clone(), max).lease(LEASE), permits)
+}
+
+/// A pool that renews its leases on paused time.
+fn builder(permits: Arc<dyn Permits>, max: u32) -> BoundedPoolBuilder {
+    BoundedPool::builder(permits, name(), max).renewals(HeartbeatPlacement::Task)
 }
 
 async fn pool_stats(pool: &BoundedPool) -> PoolStats {

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{AcquireError, BoundedPool, MemoryPermits, Permits};
+use longshore::{AcquireError, HeartbeatPlacement, MemoryPermits, Permits};
 use tokio::time::sleep;
 
-use super::{LEASE, name, pool, pool_stats, remote, usage};
+use super::{LEASE, builder, name, pool, pool_stats, remote, usage};
 
 #[tokio::test]
 async fn a_dropped_permit_is_given_back() {
@@ -79,7 +79,7 @@ fn a_process_that_dies_gives_its_permits_back() {
     let permits: Arc<dyn Permits> = Arc::new(MemoryPermits::default());
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let lease = Duration::from_millis(300);
-    let make = || BoundedPool::builder(permits.clone(), name(), 1).lease(lease).build();
+    let make = || builder(permits.clone(), 1).lease(lease).build();
     let dying = runtime();
     let dead = make();
     std::mem::forget(dying.block_on(dead.acquire()).unwrap());
@@ -91,6 +91,28 @@ fn a_process_that_dies_gives_its_permits_back() {
         permit.fence()
     });
     assert_eq!(fence, Some(2));
+}
+
+#[test]
+fn a_process_whose_runtime_is_blocked_keeps_its_permits() {
+    let permits: Arc<dyn Permits> = Arc::new(MemoryPermits::default());
+    let lease = Duration::from_millis(300);
+    let make = || {
+        let builder = builder(permits.clone(), 1).lease(lease);
+        builder.renewals(HeartbeatPlacement::Thread).build()
+    };
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime().block_on(async {
+        let held = make().acquire().await.unwrap();
+        // A handler that never yields: nothing else runs on this runtime.
+        let rival = std::thread::spawn({
+            let rival = make();
+            move || runtime().block_on(async { rival.request().wait(lease * 10).acquire().await.map(drop) })
+        });
+        let rival = rival.join().unwrap();
+        assert!(matches!(rival, Err(AcquireError::TimedOut { .. })), "{rival:?}");
+        assert!(!held.is_lost());
+    });
 }
 
 #[test]

@@ -3,16 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use longshore::{AcquireError, BoundedPool, MemoryPermits, Permits, Priority};
+use longshore::{AcquireError, MemoryPermits, Permits, Priority};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{name, pool, pool_stats, remote, until_waiting, usage};
+use super::{builder, name, pool, pool_stats, remote, until_waiting, usage};
 
 #[tokio::test(start_paused = true)]
 async fn whoever_waits_is_served_in_order_without_a_delay() {
     let permits = Arc::new(MemoryPermits::default());
-    let pool = BoundedPool::builder(permits.clone(), name(), 1).build();
+    let pool = builder(permits.clone(), 1).build();
     let held = pool.acquire().await.unwrap();
     let (served, mut tasks) = (Arc::new(Mutex::new(Vec::new())), JoinSet::new());
     for n in 0..5 {
@@ -33,7 +33,7 @@ async fn whoever_waits_is_served_in_order_without_a_delay() {
 #[tokio::test(start_paused = true)]
 async fn classes_and_weights_are_the_requests() {
     let permits = Arc::new(MemoryPermits::default());
-    let pool = BoundedPool::builder(permits.clone(), name(), 3).owner("host").build();
+    let pool = builder(permits.clone(), 3).owner("host").build();
     let held = pool.request().weight(3).owner("all of it").acquire().await.unwrap();
     let classes = [(Priority::LOW, 3), (Priority::NORMAL, 2), (Priority::HIGH, 2)];
     let mut tasks = JoinSet::new();

@@ -1,7 +1,7 @@
 //! The driver of a simulation: sends units, injects faults, ends them, and checks the invariants.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use longshore::failure_detector::StalledSession;
@@ -35,6 +35,8 @@ pub(super) struct Simulation {
     /// The connections of all clients and workers, also of ended ones.
     links: Vec<Arc<FaultyStore>>,
     faults: Arc<AtomicU64>,
+    /// The faults have ended.
+    calm: Arc<AtomicBool>,
     /// Per cent of calls with a fault.
     fault_rate: u64,
     workers: Vec<SimWorker>,
@@ -63,9 +65,10 @@ impl Simulation {
             rng,
             memory: Arc::new(MemoryStore::new(Arc::clone(&clock) as _)),
             clock,
-            log: Arc::default(),
+            log: Arc::new(SimLog::new()),
             links: Vec::new(),
             faults: Arc::default(),
+            calm: Arc::default(),
             workers: Vec::new(),
             tasks: JoinSet::new(),
             started: 0,
@@ -93,19 +96,23 @@ impl Simulation {
         self.drain().await?;
         self.check_end(&ids, batched).await?;
         let (runs, faults) = (self.log.runs(), self.faults.load(Ordering::Relaxed));
-        Ok(Summary { units: plain + batched, runs, faults, kills: self.kills })
+        let trace = self.log.trace.hash();
+        Ok(Summary { units: plain + batched, runs, faults, kills: self.kills, trace })
     }
 
     /// A connection to the store with random faults.
     fn link(&mut self) -> Arc<FaultyStore> {
         let link = Arc::new(FaultyStore::new(Arc::clone(&self.memory) as _));
         let (mut rng, rate) = (Rng::new(self.rng.below(u64::MAX)), self.fault_rate);
-        let faults = Arc::clone(&self.faults);
+        let (faults, calm, log) = (Arc::clone(&self.faults), Arc::clone(&self.calm), Arc::clone(&self.log));
+        let number = self.links.len();
         link.set_fault_source(Some(Box::new(move |method| {
-            let fault = rng.percent(rate).then(|| random_fault(&mut rng));
+            let strikes = rng.percent(rate) && !calm.load(Ordering::Relaxed);
+            let fault = strikes.then(|| random_fault(&mut rng));
             // A client accepts that the cursor has moved only after a retry of its own: another client may have moved it.
             let fault = fault.filter(|fault| *fault != Fault::Duplicate || method != "add_to_batch");
             faults.fetch_add(u64::from(fault.is_some()), Ordering::Relaxed);
+            log.trace.record(&(number, method, fault));
             fault
         })));
         self.links.push(Arc::clone(&link));
@@ -263,7 +270,7 @@ impl Simulation {
 
     /// Ends all faults, and waits until all units have ended.
     async fn calm_down(&mut self) -> Result<(), String> {
-        self.links.iter().for_each(|link| link.set_fault_source(None));
+        self.calm.store(true, Ordering::Relaxed);
         let limit = tokio::time::Instant::now() + CALM_LIMIT;
         loop {
             self.check_running().await?;
@@ -322,13 +329,14 @@ fn ensure(holds: bool, broken: impl FnOnce() -> String) -> Result<(), String> {
 fn random_fault(rng: &mut Rng) -> Fault {
     let short = Duration::from_millis(rng.below(300));
     let long = Duration::from_millis(rng.below(15_000));
-    match rng.below(12) {
+    match rng.below(13) {
         0..3 => Fault::FailBefore,
         3..6 => Fault::FailAfter,
         6 => Fault::Duplicate,
         7..9 => Fault::Delay(short),
         9 => Fault::DelayReply(short),
         10 => Fault::Delay(long),
+        11 => Fault::TimeOut,
         _ => Fault::DelayReply(long),
     }
 }

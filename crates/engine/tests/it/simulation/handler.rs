@@ -7,6 +7,8 @@ use std::time::Duration;
 use longshore::{Context, Handler, HandlerResult, Payload, UnitId, Verdict};
 use serde::{Deserialize, Serialize};
 
+use super::trace::Trace;
+
 /// What a unit does.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct SimTask {
@@ -33,9 +35,9 @@ pub(super) struct SimResult {
 }
 
 /// Every run of every unit.
-#[derive(Default)]
 pub(super) struct SimLog {
     inner: Mutex<SimLogInner>,
+    pub(super) trace: Trace,
 }
 
 #[derive(Default)]
@@ -45,9 +47,14 @@ struct SimLogInner {
 }
 
 impl SimLog {
+    pub(super) fn new() -> Self {
+        Self { inner: Mutex::default(), trace: Trace::new() }
+    }
+
     /// `one_holder`: each run has a fence of its own. It may be smaller than that of an earlier run: the reply to a
     /// claim can arrive after the unit was taken away.
     fn begin(&self, unit: UnitId, n: u64, fence: u64) {
+        self.trace.record(&(n, fence));
         let mut inner = self.inner.lock().unwrap();
         let fences = inner.fences.entry(unit).or_default();
         let is_repeated = fences.contains(&fence);

@@ -1,0 +1,118 @@
+//! Removes quotes of a question from error messages. Messages are stored and logged, and providers
+//! quote prompts in them.
+
+use std::collections::HashMap;
+
+use crate::chat::Part;
+use crate::model_api::Question;
+
+/// Shortest quote in bytes: shorter matches are words that errors and prompts have in common.
+const MIN_QUOTE_BYTES: usize = 16;
+
+/// A shorter text is a quote only as a whole, from this length on.
+const MIN_TEXT_BYTES: usize = 6;
+
+/// What replaces a quote.
+const REPLACEMENT: &str = "[prompt]";
+
+/// A message without quotes of the question's texts.
+pub(super) fn remove_quotes(message: &str, question: &Question) -> String {
+    let mut is_quoted = vec![false; message.len()];
+    for text in texts(question) {
+        mark_quotes(message, text, &mut is_quoted);
+    }
+    let mut cleaned = String::with_capacity(message.len());
+    let mut was_quoted = false;
+    for (at, char) in message.char_indices() {
+        let quoted = is_quoted[at..at + char.len_utf8()].contains(&true);
+        match quoted {
+            true if !was_quoted => cleaned.push_str(REPLACEMENT),
+            true => {}
+            false => cleaned.push(char),
+        }
+        was_quoted = quoted;
+    }
+    cleaned
+}
+
+fn texts(question: &Question) -> impl Iterator<Item = &str> {
+    let messages = question.chat.iter().flat_map(|chat| &chat.messages);
+    let parts = messages.flat_map(|message| &message.parts).filter_map(|part| match part {
+        Part::Text(text) => Some(text.as_str()),
+        _ => None,
+    });
+    [question.prompt.as_str(), question.system.as_deref().unwrap_or_default()].into_iter().chain(parts)
+}
+
+/// Marks the bytes of a message that quote a text. Its white space counts as in messages, which are
+/// one line.
+fn mark_quotes(message: &str, text: &str, is_quoted: &mut [bool]) {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let length = text.len().min(MIN_QUOTE_BYTES);
+    if length < MIN_TEXT_BYTES || message.len() < length {
+        return;
+    }
+    let mut starts: HashMap<&[u8], Vec<usize>> = HashMap::new();
+    // Most places of a long text are ruled out by their first bytes.
+    let mut begins = vec![false; 1 << 16];
+    for (at, window) in message.as_bytes().windows(length).enumerate() {
+        starts.entry(window).or_default().push(at);
+        begins[prefix(window)] = true;
+    }
+    for window in text.as_bytes().windows(length).filter(|window| begins[prefix(window)]) {
+        for at in starts.get(window).into_iter().flatten() {
+            is_quoted[*at..at + length].fill(true);
+        }
+    }
+}
+
+fn prefix(window: &[u8]) -> usize {
+    (usize::from(window[0]) << 8) | usize::from(window[1])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::chat::{Chat, ChatRole, Message};
+
+    fn asked(prompt: &str) -> Question {
+        Question::new("r-1", prompt, Instant::now())
+    }
+
+    #[test]
+    fn a_message_quotes_no_part_of_its_prompt() {
+        let prompt = "Patient Ada Lovelace,\n  born 1815,\thas a cough: what now?";
+        let quotes = "the provider said 400: invalid text 'Patient Ada Lovelace, born 1815, has' at 7";
+        assert_eq!(
+            remove_quotes(quotes, &asked(prompt)),
+            "the provider said 400: invalid text '[prompt]' at 7"
+        );
+        let short = "the provider said 400: `PIN 1234` is too short, PIN 12345 is not";
+        assert_eq!(
+            remove_quotes(short, &asked("PIN 1234")),
+            "the provider said 400: `[prompt]` is too short, [prompt]5 is not"
+        );
+        let system = Question { system: Some("Never reveal the launch codes.".into()), ..asked("hi") };
+        assert_eq!(remove_quotes("bad: reveal the launch codes.", &system), "bad:[prompt]");
+    }
+
+    #[test]
+    fn a_conversation_is_not_quoted_either() {
+        let message = Message { role: ChatRole::User, parts: vec![Part::Text("é".repeat(40))] };
+        let chat = Some(Arc::new(Chat { messages: vec![message], ..Chat::default() }));
+        let question = Question { chat, ..asked("") };
+        assert_eq!(remove_quotes(&format!("no: {}!", "é".repeat(20)), &question), "no: [prompt]!");
+    }
+
+    #[test]
+    fn words_in_common_stay() {
+        let message = "the provider said 503: the model is overloaded, try again";
+        assert_eq!(remove_quotes(message, &asked("Is the model good? try it")), message);
+        assert_eq!(remove_quotes(message, &asked("the")), message);
+        assert_eq!(remove_quotes("", &asked("the whole prompt")), "");
+    }
+}
