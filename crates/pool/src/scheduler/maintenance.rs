@@ -88,7 +88,7 @@ impl<J: ScheduledCall> WorkerScheduler<J> {
         self.workers.values().filter(|slot| slot.phase == Phase::Abandoned).count()
     }
 
-    /// Workers that get no more calls, and whose last calls still run beside those of the others.
+    /// Workers that get no more calls, and still run their last ones beside `max` others.
     pub(super) fn leaving_with_calls(&self) -> usize {
         self.workers.values().filter(|slot| slot.is_leaving_with_calls()).count()
     }
