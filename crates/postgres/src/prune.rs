@@ -5,6 +5,7 @@ use std::time::Duration;
 use longshore_accounts::BudgetState;
 use longshore_accounts::token_bucket::UNUSED_BUCKET_TTL;
 use longshore_core::admission::ROW_BYTES;
+use longshore_core::permits::UNUSED_POOL_TTL;
 use longshore_core::store::{PruneResult, Retention};
 use longshore_core::{Result, UnitState};
 
@@ -109,7 +110,7 @@ async fn prune_lanes(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     Ok(pruned[0])
 }
 
-/// Deletes sums of months without calls, unused token buckets, and alerts that may be sent again.
+/// Deletes sums of months without calls, unused token buckets and bounded pools, and alerts that may be sent again.
 async fn prune_leftovers(tx: &mut Tx<'_>, retention: Retention) -> Result<()> {
     let month = BudgetState::month_of(retention.calls_until(tx.now));
     let months =
@@ -119,8 +120,39 @@ async fn prune_leftovers(tx: &mut Tx<'_>, retention: Retention) -> Result<()> {
     let buckets = "DELETE FROM longshore_token_bucket WHERE updated_at <= $1";
     tx.execute(buckets, &[&(tx.now - UNUSED_BUCKET_TTL).as_micros()]).await?;
     tx.execute("DELETE FROM longshore_pool_alert WHERE muted_until <= longshore_now_micros()", &[]).await?;
+    prune_pools(tx).await
+}
+
+/// Deletes bounded pools that have not been used for [`UNUSED_POOL_TTL`]: `fence_limit` is at least the time of the last
+/// grant. As every operation on a pool, this locks its state first, which may have to be created; the second query sees
+/// what was committed before.
+async fn prune_pools(tx: &mut Tx<'_>) -> Result<()> {
+    let unused = "p.fence_limit BETWEEN 1 AND $1 AND p.max_weight > 0 AND NOT EXISTS (
+        SELECT 1 FROM longshore_permit g WHERE g.pool = p.name AND g.expires_at > longshore_now_micros())";
+    let unused_since = (tx.now - UNUSED_POOL_TTL).as_micros();
+    let lock = format!(
+        "SELECT s.name FROM (SELECT p.name FROM longshore_bounded_pool p WHERE {unused} LIMIT {MAX_POOLS}) u
+         CROSS JOIN LATERAL longshore_permit_lock_pool(u.name, NULL) s
+         WHERE s.data_lost_at + s.max_lease <= longshore_now_micros()"
+    );
+    let rows = tx.query(&lock, &[&unused_since]).await?;
+    let locked: Vec<String> = rows.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+    if locked.is_empty() {
+        return Ok(());
+    }
+    let recheck = format!("SELECT p.name FROM longshore_bounded_pool p WHERE p.name = ANY($2) AND {unused}");
+    let rows = tx.query(&recheck, &[&unused_since, &locked]).await?;
+    let names: Vec<String> = rows.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+    for (table, column) in
+        [("longshore_permit", "pool"), ("longshore_pool_state", "name"), ("longshore_bounded_pool", "name")]
+    {
+        tx.execute(&format!("DELETE FROM {table} WHERE {column} = ANY($1)"), &[&names]).await?;
+    }
     Ok(())
 }
+
+/// Bounded pools that one round deletes at most.
+const MAX_POOLS: u32 = 100;
 
 /// Deletes ended units with their failures. Counters tell which streams have units in this state;
 /// of each stream the oldest are found by index.
