@@ -22,7 +22,7 @@ use crate::tx::{Durability, Tx};
 /// A heartbeat that takes longer is repeated on a new connection, while the session is still alive.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A runtime of one thread, and a pool of one connection that only tasks of this runtime use.
+/// A runtime of one thread, and a pool that only tasks of this runtime use.
 pub(crate) struct HeartbeatRuntime {
     pool: Pool,
     /// Started by the first heartbeat: most processes are not workers.
