@@ -53,6 +53,8 @@ const WRITE_RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Pause between two pings of the listening connection, and their time limit. TCP alone does not notice a proxy that has
 /// lost its server.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Time limit for sending a probe, and then for its arrival.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause between probes for notifications where none arrive.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -242,17 +244,23 @@ impl Notifier {
             newest.check(&client).await.map_err(Error::unavailable)?;
             client.batch_execute(&format!("LISTEN {CHANNEL}")).await.or_translate()?;
             // Through the pool, as the notifications of other processes come.
-            with_timeout(notify(pool, &payload)).await
+            notify(pool, &payload).await
         };
+        let late = |_| Error::unavailable("PostgreSQL did not answer in time");
+        let send_probe = async { tokio::time::timeout(PROBE_TIMEOUT, send_probe).await.map_err(late)? };
         let ping = ping_until_lost(&client);
         let mut probe_received = false;
-        let timeout = tokio::time::sleep(Duration::from_secs(3));
+        let timeout = tokio::time::sleep(PROBE_TIMEOUT);
         tokio::pin!(send_probe, timeout, ping);
         let mut probe_sent = false;
         loop {
             tokio::select! {
-                answer = &mut send_probe, if !probe_sent => { probe_sent = true; answer?; }
-                () = &mut timeout, if !probe_received => return Ok(ListenEnd::NoNotifications),
+                answer = &mut send_probe, if !probe_sent => {
+                    answer?;
+                    probe_sent = true;
+                    timeout.as_mut().reset(tokio::time::Instant::now() + PROBE_TIMEOUT);
+                }
+                () = &mut timeout, if probe_sent && !probe_received => return Ok(ListenEnd::NoNotifications),
                 error = &mut ping => return Err(error),
                 message = poll_fn(|cx| connection.poll_message(cx)) => match message {
                     None | Some(Err(_)) => return Ok(ListenEnd::ConnectionLost),

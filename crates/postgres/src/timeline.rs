@@ -70,13 +70,16 @@ impl NewestTimeline {
 }
 
 async fn read(client: &Client) -> Result<Option<Timeline>, String> {
-    let error = match client.query_one(READ, &[]).await {
-        Ok(row) => return Ok(Some(Timeline { system: row.get(0), number: row.get(1) })),
+    // Unnamed statements, as behind a transaction pooler named ones do not work.
+    let error = match client.query_typed(READ, &[]).await {
+        Ok(rows) => {
+            return Ok(rows.first().map(|row| Timeline { system: row.get(0), number: row.get(1) }));
+        }
         Err(error) => error,
     };
     let Some(_) = error.code() else { return Err(format!("the connection to PostgreSQL was lost: {error}")) };
-    match client.query_one("SELECT pg_is_in_recovery()", &[]).await {
-        Ok(row) if row.get(0) => {
+    match client.query_typed("SELECT pg_is_in_recovery()", &[]).await {
+        Ok(rows) if rows.first().is_some_and(|row| row.get(0)) => {
             Err("the server is a standby, which accepts no writes; the URL must lead to the primary"
                 .to_owned())
         }

@@ -1,4 +1,4 @@
-//! Connections that lead to a server without writes, or whose replies never come.
+//! Connections to a server that accepts no writes, and connections that receive no more replies.
 
 use std::sync::Arc;
 use std::time::Duration;
