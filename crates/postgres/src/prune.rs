@@ -62,7 +62,9 @@ const RETIRED_FOR: Duration = Duration::from_secs(600);
 /// 1. A stream without units is marked as idle. If all streams of a lane are, and it has no settings, lists leave it out.
 /// 2. After `keep` it is retired. Inserts of units check that, and reopen the stream.
 /// 3. After [`RETIRED_FOR`] every transaction that may have inserted a unit all the same has an id below `retired_xid`.
-/// 4. Once all of these have ended, the stream is deleted if it has no units still.
+/// 4. Once all of these have ended, the stream is deleted if it has no units still. A user's transaction with an older
+///    snapshot may still see it open, so its sends lock the stream. Two statements: the second one sees what a
+///    transaction has committed that held the lock while the first one ran.
 async fn prune_streams(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
     let empty = "(s.batch = 0 AND s.blocked + s.scheduled + s.ready + s.leased = 0
         AND s.done = s.pruned_done AND s.failed = s.pruned_failed AND s.cancelled = s.pruned_cancelled
@@ -78,12 +80,14 @@ async fn prune_streams(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u6
     let prepare = "UPDATE longshore_stream SET retired_xid = pg_current_xact_id()
         WHERE retired_at <= $1 AND retired_xid IS NULL";
     tx.execute(prepare, &[&(tx.now - RETIRED_FOR).as_micros()]).await?;
-    let delete = format!(
-        "DELETE FROM longshore_stream WHERE num = ANY(ARRAY(SELECT s.num FROM longshore_stream s
-         WHERE s.retired_xid < pg_snapshot_xmin(pg_current_snapshot()) AND {empty}
-         LIMIT $1 FOR UPDATE SKIP LOCKED))"
+    let lock = format!(
+        "SELECT s.num FROM longshore_stream s WHERE s.retired_xid < pg_snapshot_xmin(pg_current_snapshot())
+         AND {empty} LIMIT $1 FOR UPDATE SKIP LOCKED"
     );
-    tx.execute(&delete, &[&i64::from(limit)]).await
+    let rows = tx.query(&lock, &[&i64::from(limit)]).await?;
+    let nums: Vec<i64> = rows.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+    let delete = format!("DELETE FROM longshore_stream s WHERE s.num = ANY($1) AND {empty}");
+    tx.execute(&delete, &[&nums]).await
 }
 
 /// Deletes lanes and queues without streams and settings, and returns the number of lanes. The lane of a queue with
