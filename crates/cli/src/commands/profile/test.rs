@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use longshore::{CallId, ProfileName, Scope};
-use longshore_ai::{AskError, HealthCheck, Inference, InferenceRequest, PriceTable, ProfileDocument, Question};
+use longshore_ai::{
+    AskError, HealthCheck, Inference, InferenceRequest, PriceTable, ProfileDocument, Question,
+};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
