@@ -178,7 +178,7 @@ impl RowHandlerBuilder {
         self
     }
 
-    /// Sets the clock for batches' deadlines.
+    /// Sets the clock that prices of the day go by. Deadlines go by the store's time.
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
         self

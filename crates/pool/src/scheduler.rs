@@ -263,6 +263,7 @@ impl<J: ScheduledCall> WorkerScheduler<J> {
             slot.in_flight += 1;
             slot.calls += 1;
             slot.isolated = job.is_isolated();
+            self.maintenance_requested |= slot.may_leave_early();
         }
     }
 
@@ -331,6 +332,7 @@ impl<J: ScheduledCall> WorkerScheduler<J> {
             self.maintenance_requested = true;
             return NextAction::Stop(EndCause::Calls);
         }
+        self.maintenance_requested |= slot.may_leave_early();
         match self.next_job(id) {
             Some(job) => NextAction::Run(job),
             None => self.stop_if_closing(id),
@@ -351,6 +353,13 @@ impl<J: ScheduledCall> WorkerScheduler<J> {
     pub(crate) fn set_prefetch(&mut self, id: WorkerId, prefetch: usize) {
         if let Some(slot) = self.workers.get_mut(&id) {
             slot.prefetch = prefetch;
+        }
+    }
+
+    /// Sets how many calls a worker runs at once.
+    pub(crate) fn set_concurrency(&mut self, id: WorkerId, concurrency: usize) {
+        if let Some(slot) = self.workers.get_mut(&id) {
+            (slot.concurrency, slot.prefetch) = (concurrency, concurrency - 1);
         }
     }
 
@@ -375,6 +384,22 @@ impl<J: ScheduledCall> WorkerScheduler<J> {
             slot.phase = Phase::Abandoned;
             self.maintenance_requested = true;
         }
+    }
+
+    /// A call hangs in a worker that still runs others. The worker gets no more calls and no longer
+    /// counts against `max`, and another one may start in its place, unless too many workers already
+    /// end their last calls beside the others: then it works on. Returns whether it leaves.
+    pub(crate) fn drain(&mut self, id: WorkerId) -> bool {
+        let allowed = self.leaving_with_calls() < self.max_leaving();
+        let Some(slot) = self.workers.get_mut(&id) else { return true };
+        if slot.phase == Phase::Working {
+            if !allowed {
+                return false;
+            }
+            slot.phase = Phase::Leaving(EndCause::Timeout);
+            self.maintenance_requested = true;
+        }
+        true
     }
 
     /// The call that a thread runs was cancelled. The thread keeps its slot until `when`, and after

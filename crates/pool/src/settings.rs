@@ -28,7 +28,8 @@ pub struct PoolSettings {
     /// What happens to a call that times out.
     pub on_timeout: OnTimeout,
     /// Maximum number of threads that are abandoned in a timed-out call. Beyond it, a timed-out
-    /// call keeps its worker.
+    /// call keeps its worker. As many workers, but at least a tenth of `max`, may end their last calls
+    /// beside their replacements.
     pub max_abandoned: usize,
     /// How long a worker may take to start, including its `init`.
     pub start_timeout: Duration,

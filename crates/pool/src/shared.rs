@@ -309,6 +309,20 @@ impl Shared {
         self.state().scheduler.set_prefetch(id, prefetch);
     }
 
+    /// Sets how many calls a worker runs at once.
+    pub(crate) fn set_concurrency(&self, id: WorkerId, concurrency: usize) {
+        self.state().scheduler.set_concurrency(id, concurrency);
+    }
+
+    /// Lets a worker with a hanging call end its other calls beside a replacement. Returns `false` if
+    /// too many workers do so: then it works on.
+    pub(crate) fn drain(&self, id: WorkerId) -> bool {
+        let mut state = self.state();
+        let drains = state.scheduler.drain(id);
+        self.unlock(state);
+        drains
+    }
+
     /// Marks a worker that is being killed: it gets no more calls, and no longer counts against
     /// `max`.
     pub(crate) fn abandon(&self, id: WorkerId) {

@@ -8,5 +8,5 @@ mod url;
 
 pub use tokio_postgres::config::Host;
 
-pub use pool::{ConnectionManager, OpenConnection, Pool, PoolError, PooledConnection};
+pub use pool::{ConnectionManager, OpenConnection, Pool, PoolError, PooledConnection, Timeline};
 pub use url::{CaSource, PostgresUrl, TlsMode, UrlError, parse};

@@ -52,7 +52,7 @@ impl managed::Manager for ConnectionManager {
             // The client learns of a failure from its next statement.
             let _ = connection.await;
         });
-        Ok(OpenConnection { client, driver })
+        Ok(OpenConnection { client, driver, timeline: None })
     }
 
     async fn recycle(&self, connection: &mut OpenConnection, _: &Metrics) -> RecycleResult<Error> {
@@ -65,6 +65,25 @@ impl managed::Manager for ConnectionManager {
 pub struct OpenConnection {
     client: Client,
     driver: JoinHandle<()>,
+    /// The server's timeline when the connection was opened, if a hook of the pool has read it.
+    pub timeline: Option<Timeline>,
+}
+
+/// A database cluster and its timeline. A promotion of a standby begins a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeline {
+    /// The cluster's `system_identifier`.
+    pub system: i64,
+    /// The timeline's number.
+    pub number: i32,
+}
+
+impl Timeline {
+    /// Whether a promotion of the same cluster has begun a later timeline. Another cluster, as after an upgrade, counts
+    /// its own timelines.
+    pub fn is_before(self, other: Self) -> bool {
+        self.system == other.system && self.number < other.number
+    }
 }
 
 impl Deref for OpenConnection {

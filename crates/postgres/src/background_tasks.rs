@@ -13,21 +13,23 @@ use futures_util::future::BoxFuture;
 use longshore_core::DoublingDelay;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 /// Sends tasks to the runner, which ends with the store.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct BackgroundTasks(mpsc::UnboundedSender<BoxFuture<'static, ()>>);
 
 impl BackgroundTasks {
-    /// Creates the sender and the runner.
-    pub(crate) fn new() -> (Self, impl Future<Output = ()>) {
+    /// Creates the sender and the runner. The runner drops a task that takes longer than `limit`, which closes the
+    /// task's connection: on a link that loses everything the task would keep it for ever.
+    pub(crate) fn new(limit: Duration) -> (Self, impl Future<Output = ()>) {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let run_all = async move {
             let mut running: JoinSet<()> = JoinSet::new();
             loop {
                 tokio::select! {
                     task = receiver.recv() => match task {
-                        Some(task) => { running.spawn(task); }
+                        Some(task) => { running.spawn(timeout(limit, task).map(drop)); }
                         None => break,
                     },
                     Some(_) = running.join_next() => {}
@@ -48,7 +50,7 @@ impl BackgroundTasks {
         &self,
         task: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = T> + Send {
-        RunToCompletion { task: Some(task.boxed()), fallback: Self(self.0.clone()) }
+        RunToCompletion { task: Some(task.boxed()), fallback: self.clone() }
     }
 }
 
@@ -157,7 +159,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_task_is_run_by_its_caller_and_goes_on_when_that_is_dropped() {
-        let (tasks, running) = BackgroundTasks::new();
+        let (tasks, running) = BackgroundTasks::new(Duration::from_secs(60));
         assert_eq!(tasks.run_to_completion(async { 7 }).await, 7, "without the runner");
         let (done, on_done) = tokio::sync::oneshot::channel();
         let (go, gone) = tokio::sync::oneshot::channel::<()>();
@@ -170,6 +172,21 @@ mod tests {
         tokio::select! {
             () = running => unreachable!(),
             result = on_done => result.unwrap(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_dropped_task_that_never_ends_is_dropped_at_the_limit() {
+        let (tasks, running) = BackgroundTasks::new(Duration::from_millis(5));
+        let (held, on_drop) = tokio::sync::oneshot::channel::<()>();
+        let task = tasks.run_to_completion(async move {
+            let _held = held;
+            std::future::pending::<()>().await;
+        });
+        assert!(task.now_or_never().is_none(), "and dropped");
+        tokio::select! {
+            () = running => unreachable!(),
+            dropped = on_drop => assert!(dropped.is_err()),
         }
     }
 

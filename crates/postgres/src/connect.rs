@@ -12,7 +12,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::{Client, Connection, Socket};
 
 use crate::error::Translate;
-use crate::timeline;
+use crate::timeline::NewestTimeline;
+
+/// Time limit for opening a heartbeat's connection, per host of the URL.
+const HEARTBEAT_OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How the store learns of other processes' commits.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -123,16 +126,33 @@ pub async fn run_statement(url: &str, sql: &str) -> Result<()> {
 }
 
 /// Creates the connection pool.
-pub(crate) fn pool(address: &PostgresUrl, options: &PostgresOptions) -> Result<Pool> {
+pub(crate) fn pool(
+    address: &PostgresUrl,
+    options: &PostgresOptions,
+    newest: &NewestTimeline,
+) -> Result<Pool> {
+    build_pool(address, options.connections.max(1), options.timeout, newest)
+}
+
+/// Creates the pool of heartbeats: while one connection is being opened and does not answer, the next heartbeat opens
+/// another.
+pub(crate) fn heartbeat_pool(address: &PostgresUrl, newest: &NewestTimeline) -> Result<Pool> {
+    let hosts = address.config.get_hosts().len().max(1);
+    let limit = HEARTBEAT_OPEN_TIMEOUT * u32::try_from(hosts).unwrap_or(u32::MAX);
+    build_pool(address, 2, limit, newest)
+}
+
+fn build_pool(address: &PostgresUrl, size: usize, wait: Duration, newest: &NewestTimeline) -> Result<Pool> {
     let manager = ConnectionManager::new(address).map_err(invalid)?;
-    let wait = Some(options.timeout);
+    let wait = Some(wait);
     Pool::builder(manager)
-        .max_size(options.connections.max(1))
+        .max_size(size)
         // The connection that was used last: the server has its plans and pages cached there.
         .queue_mode(QueueMode::Lifo)
         .timeouts(Timeouts { wait, create: wait, recycle: wait })
         .runtime(Runtime::Tokio1)
-        .post_create(timeline::hook())
+        .post_create(newest.on_open())
+        .pre_recycle(newest.on_reuse())
         .build()
         .map_err(|error| Error::unavailable(format!("cannot create the connection pool: {error}")))
 }

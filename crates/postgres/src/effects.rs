@@ -6,24 +6,36 @@
 
 use std::time::Instant;
 
-use longshore_core::effect_budget::{EFFECT_TIMEOUT, EffectBudget};
+use longshore_core::effect_budget::EffectBudget;
+use longshore_core::store::FinishResult;
 use longshore_core::{Effect, Error, Failure, Result};
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
-use crate::tx::{Tx, statement_timeout};
+use crate::tx::{Tx, effect_timeouts};
 
 mod bind;
 mod placeholders;
 
 use bind::UntypedParam;
 
-/// Runs a unit's effects in a savepoint. Returns the failure if they were rolled back.
+/// Why an effect was rolled back.
+enum EffectError {
+    /// The effect's own failure.
+    Failed(Failure),
+    /// The server cancelled the statement: at the effect's time limit, or an operator did.
+    Cancelled(Error),
+    /// Another transaction holds a lock for too long.
+    Locked,
+    /// An error of the store or of the server.
+    Store(Error),
+}
+
+/// Runs a unit's effects in a savepoint. Returns the result of the finish if they were rolled back.
 pub(crate) async fn run(
     tx: &mut Tx<'_>,
     effects: &[Effect],
     budget: &mut EffectBudget,
-) -> Result<Option<Failure>> {
+) -> Result<Option<FinishResult>> {
     if effects.is_empty() {
         return Ok(None);
     }
@@ -31,13 +43,27 @@ pub(crate) async fn run(
     let (caller_settings, store_settings) = tx.effect_settings(budget.unit_limit());
     tx.batch(&format!("SAVEPOINT effects; {caller_settings}")).await?;
     for effect in effects {
-        if let Err(failure) = run_within(tx, effect, budget, began).await? {
-            tx.batch("ROLLBACK TO effects; RELEASE effects").await?;
-            if failure.code != EFFECT_TIMEOUT {
-                budget.spend(began.elapsed());
+        let Err(error) = run_within(tx, effect, budget, began).await? else { continue };
+        let is_late = budget.unit_limit().is_some_and(|limit| began.elapsed() >= limit);
+        let result = match error {
+            EffectError::Store(error) => return Err(error),
+            // Before the limit, an operator cancelled it.
+            EffectError::Cancelled(error) if !is_late => return Err(error),
+            EffectError::Locked => {
+                let failure = budget.time_out(effect);
+                tracing::warn!(%failure, "an effect waits for a lock of another transaction; it is tried again");
+                FinishResult::Deferred
             }
-            return Ok(Some(failure));
-        }
+            EffectError::Failed(failure) if !is_late => {
+                budget.spend(began.elapsed());
+                FinishResult::EffectFailed(failure)
+            }
+            EffectError::Cancelled(_) | EffectError::Failed(_) => {
+                FinishResult::EffectFailed(budget.time_out(effect))
+            }
+        };
+        tx.batch("ROLLBACK TO effects; RELEASE effects").await?;
+        return Ok(Some(result));
     }
     tx.batch(&format!("RELEASE effects; {store_settings}")).await?;
     budget.spend(began.elapsed());
@@ -48,49 +74,43 @@ pub(crate) async fn run(
 async fn run_within(
     tx: &mut Tx<'_>,
     effect: &Effect,
-    budget: &mut EffectBudget,
+    budget: &EffectBudget,
     began: Instant,
-) -> Result<Result<(), Failure>> {
-    let Some(limit) = budget.unit_limit() else { return run_one(tx, effect).await };
-    let left = limit.saturating_sub(began.elapsed());
-    // Fast effects before this one are not worth a round trip.
-    if left < limit / 10 * 9 {
-        tx.batch(&statement_timeout(left)).await?;
+) -> Result<Result<(), EffectError>> {
+    if let Some(limit) = budget.unit_limit() {
+        let left = limit.saturating_sub(began.elapsed());
+        // Fast effects before this one are not worth a round trip.
+        if left < limit / 10 * 9 {
+            tx.batch(&effect_timeouts(left)).await?;
+        }
     }
-    let result = run_one(tx, effect).await?;
-    // The server cancels a statement at its limit, which began a little later than `began`.
-    let is_late = result.is_err() && began.elapsed() >= limit;
-    Ok(if is_late { Err(budget.time_out(effect)) } else { result })
+    Ok(run_one(tx, effect).await)
 }
 
-async fn run_one(tx: &mut Tx<'_>, effect: &Effect) -> Result<Result<(), Failure>> {
-    let (sql, values) = match placeholders::translate(effect) {
-        Ok(statement) => statement,
-        Err(reason) => {
-            return Ok(Err(Failure::new("effect", format!("{reason}: {}", effect.sql))));
-        }
+async fn run_one(tx: &mut Tx<'_>, effect: &Effect) -> Result<(), EffectError> {
+    let failed = |code, reason: &dyn std::fmt::Display| {
+        EffectError::Failed(Failure::new(code, format!("{reason}: {}", effect.sql)))
     };
+    let (sql, values) = placeholders::translate(effect).map_err(|reason| failed("effect", &reason))?;
     let untyped: Vec<UntypedParam<'_>> = values.into_iter().map(UntypedParam).collect();
     let params: Vec<(&(dyn ToSql + Sync), Type)> =
         untyped.iter().map(|value| (value as &(dyn ToSql + Sync), Type::UNKNOWN)).collect();
-    let changed = match tx.execute_raw(&sql, &params).await {
-        Ok(changed) => changed,
-        Err(error) => return classify_error(error, effect).map(Err),
-    };
-    Ok(match effect.expected_rows {
-        Some(expected) if expected != changed => Err(Failure::new(
-            "effect-rows",
-            format!("changed {changed} rows instead of {expected}: {}", effect.sql),
-        )),
+    let changed = tx.execute_raw(&sql, &params).await.map_err(|error| classify_error(error, effect))?;
+    match effect.expected_rows {
+        Some(expected) if expected != changed => {
+            Err(failed("effect-rows", &format_args!("changed {changed} rows instead of {expected}")))
+        }
         _ => Ok(()),
-    })
+    }
 }
 
-/// Distinguishes failures of the effect from errors of the store. Whatever the server refused is
-/// the effect's failure, including timeouts and errors of triggers: as an error of the store, it
-/// would make the whole finish be retried for ever. A lost connection, a server shutdown, a full
-/// disk or a deadlock is an error of the store.
-fn classify_error(error: Error, effect: &Effect) -> Result<Failure> {
+/// Distinguishes failures of the effect from errors of the store. What the server refused is the effect's failure,
+/// including errors of triggers: as an error of the store, it would make the whole finish be retried for ever. A lost
+/// connection, a server shutdown, a full disk or a deadlock is an error of the store.
+///
+/// Where the server lacks memory, cannot read a file or cannot reach the server of a foreign table, the finish takes
+/// "too long": the worker repeats it with half as many units, until those with such effects are alone.
+fn classify_error(error: Error, effect: &Effect) -> EffectError {
     let source = match &error {
         Error::Broken { source, .. }
         | Error::Rejected { source, .. }
@@ -101,15 +121,18 @@ fn classify_error(error: Error, effect: &Effect) -> Result<Failure> {
     let server = source
         .and_then(|source| source.downcast_ref::<tokio_postgres::Error>())
         .and_then(tokio_postgres::Error::as_db_error);
-    match server {
-        Some(server) if !is_transient(server.code()) => {
-            Ok(Failure::new("effect", format!("{}: {}", server.message(), effect.sql)))
+    let Some(server) = server else { return EffectError::Store(error) };
+    match server.code().code() {
+        // Retried, or the server shuts down.
+        "40P01" | "40001" => EffectError::Store(error),
+        "57014" => EffectError::Cancelled(error),
+        "55P03" => EffectError::Locked,
+        code if code.starts_with("57P") => EffectError::Store(error),
+        code if ["08", "53", "58", "HV", "XX"].iter().any(|class| code.starts_with(class)) => {
+            let message =
+                format!("PostgreSQL cannot run an effect now ({}): {}", server.message(), effect.sql);
+            EffectError::Store(Error::timed_out(message))
         }
-        _ => Err(error),
+        _ => EffectError::Failed(Failure::new("effect", format!("{}: {}", server.message(), effect.sql))),
     }
-}
-
-/// Deadlocks and serialization failures, which are retried, and a server shutdown.
-fn is_transient(code: &SqlState) -> bool {
-    matches!(code.code(), "40P01" | "40001") || code.code().starts_with("57P")
 }

@@ -92,6 +92,13 @@ pub(crate) fn is_conflict(error: &Error) -> bool {
     code == Some(&SqlState::T_R_DEADLOCK_DETECTED) || code == Some(&SqlState::T_R_SERIALIZATION_FAILURE)
 }
 
+/// Whether the server accepts no writes, as a standby. The connection stays there, so it must not be used again.
+pub(crate) fn is_read_only(error: &Error) -> bool {
+    let Error::Unavailable { source: Some(source), .. } = error else { return false };
+    let code = source.downcast_ref::<tokio_postgres::Error>().and_then(tokio_postgres::Error::code);
+    code == Some(&SqlState::READ_ONLY_SQL_TRANSACTION)
+}
+
 /// Whether a lock was not acquired in time.
 pub(crate) fn is_lock_timeout(error: &Error) -> bool {
     let Error::TimedOut { source: Some(source), .. } = error else { return false };

@@ -7,7 +7,7 @@ use longshore_core::effect_budget::EffectBudget;
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::unit_state::{Event, transition};
 use longshore_core::worker_session::Lease;
-use longshore_core::{Outcome, Policy, Result, SessionId, UnitId, UnitState};
+use longshore_core::{Error, Outcome, Policy, Result, SessionId, UnitId, UnitState};
 
 use crate::effects;
 use crate::ledger::calls::record_with;
@@ -56,7 +56,12 @@ pub(crate) async fn finish(
     let ended = fast_path::finish(tx, session, finishes).await?;
     let calls = finishes.iter().filter(|end| ended.contains(end)).flat_map(|end| &end.calls);
     let calls: Vec<&CallRecord> = calls.collect();
-    finish_others(tx, session, finishes, &ended, calls, budget).await
+    let answers = finish_others(tx, session, finishes, &ended, calls, budget).await?;
+    // Nothing else used up the time of this call: the worker retries it as an outcome that takes too long alone.
+    if answers[..] == [FinishResult::Deferred] {
+        return Err(Error::timed_out("an effect waits for a lock that another transaction holds"));
+    }
+    Ok(answers)
 }
 
 /// Records the finishes that `ended` does not contain.
@@ -133,8 +138,8 @@ impl SlowFinish {
         if budget.defers(&end.effects) {
             return Ok(FinishResult::Deferred);
         }
-        if let Some(failure) = effects::run(tx, &end.effects, budget).await? {
-            return Ok(FinishResult::EffectFailed(failure));
+        if let Some(result) = effects::run(tx, &end.effects, budget).await? {
+            return Ok(result);
         }
         let policy = match end.outcome {
             // Most runs succeed, and their transition needs no policy.

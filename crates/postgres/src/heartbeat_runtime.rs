@@ -23,11 +23,10 @@ use crate::tx::{Durability, Tx};
 /// A heartbeat that takes longer is repeated on a new connection, while the session is still alive.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A runtime of one thread, and connections that only tasks of this runtime use.
+/// A runtime of one thread, and pools that only tasks of this runtime use.
 pub(crate) struct HeartbeatRuntime {
-    /// One connection.
     pool: Pool,
-    /// One connection: renewals may wait for locks, and heartbeats do not wait for renewals.
+    /// Renewals may wait for locks, and heartbeats do not wait for renewals.
     permit_pool: Pool,
     /// Started by the first heartbeat: most processes are not workers.
     runtime: Mutex<Option<Runtime>>,

@@ -15,6 +15,7 @@ use crate::connect::{self, PostgresOptions};
 use crate::error::{Translate, is_conflict, is_lock_timeout};
 use crate::row::{small, value};
 use crate::single_statement::ConnGuard;
+use crate::timeline::NewestTimeline;
 
 const MIGRATIONS: Migrations = Migrations(&[Migration {
     version: 1,
@@ -54,7 +55,7 @@ impl std::fmt::Debug for PostgresMigrator {
 impl PostgresMigrator {
     /// A migrator for the database of a URL. It connects when it is used.
     pub fn new(url: &str, options: &PostgresOptions) -> Result<Self> {
-        Ok(Self::on(connect::pool(&connect::address(url)?, options)?))
+        Ok(Self::on(connect::pool(&connect::address(url)?, options, &NewestTimeline::default())?))
     }
 
     pub(crate) fn on(pool: Pool) -> Self {

@@ -17,13 +17,14 @@ use longshore_core::{DoublingDelay, Error, Result, SessionId};
 use longshore_postgres_url::Pool;
 use longshore_postgres_url::PostgresUrl;
 use tokio::sync::{Notify, watch};
-use tokio_postgres::AsyncMessage;
+use tokio_postgres::{AsyncMessage, Client};
 
 use crate::advisory_lock::AdvisoryLock;
 use crate::connect;
-use crate::error::{Translate, from_pool};
+use crate::error::{Translate, translate};
 use crate::permits::PermitWakeups;
 use crate::single_statement::ConnGuard;
+use crate::timeline::NewestTimeline;
 use crate::typed_params::{SqlParam, typed};
 
 /// An entry of the change feed.
@@ -49,6 +50,11 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before a failed write is repeated.
 const WRITE_RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Pause between two pings of the listening connection, and their time limit. TCP alone does not notice a proxy that has
+/// lost its server.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// Time limit for sending a probe, and then for its arrival.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause between probes for notifications where none arrive.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -197,11 +203,16 @@ impl Notifier {
 
     /// Listens for other processes' notifications until the store closes, and reconnects after
     /// errors.
-    pub(crate) async fn run_listener(self: Arc<Self>, address: PostgresUrl, pool: Pool) {
+    pub(crate) async fn run_listener(
+        self: Arc<Self>,
+        address: PostgresUrl,
+        pool: Pool,
+        newest: NewestTimeline,
+    ) {
         let mut reconnect = DoublingDelay::new(Duration::from_millis(100), Duration::from_secs(5));
         let mut is_polling = false;
         loop {
-            let end = self.listen_until_lost(&address, &pool).await;
+            let end = self.listen_until_lost(&address, &pool, &newest).await;
             let was_listening = self.listening.send_replace(false);
             match end {
                 // Behind a transaction pooler none ever arrive; or the server was too busy.
@@ -221,22 +232,36 @@ impl Notifier {
         }
     }
 
-    async fn listen_until_lost(&self, address: &PostgresUrl, pool: &Pool) -> Result<ListenEnd> {
-        let (client, mut connection) = connect::connect(address).await?;
+    async fn listen_until_lost(
+        &self,
+        address: &PostgresUrl,
+        pool: &Pool,
+        newest: &NewestTimeline,
+    ) -> Result<ListenEnd> {
+        let (client, mut connection) = with_timeout(connect::connect(address)).await?;
         let payload = SessionId::new().to_string();
         let send_probe = async {
+            newest.check(&client).await.map_err(Error::unavailable)?;
             client.batch_execute(&format!("LISTEN {CHANNEL}")).await.or_translate()?;
             // Through the pool, as the notifications of other processes come.
             notify(pool, &payload).await
         };
+        let late = |_| Error::unavailable("PostgreSQL did not answer in time");
+        let send_probe = async { tokio::time::timeout(PROBE_TIMEOUT, send_probe).await.map_err(late)? };
+        let ping = ping_until_lost(&client);
         let mut probe_received = false;
-        let timeout = tokio::time::sleep(Duration::from_secs(3));
-        tokio::pin!(send_probe, timeout);
+        let timeout = tokio::time::sleep(PROBE_TIMEOUT);
+        tokio::pin!(send_probe, timeout, ping);
         let mut probe_sent = false;
         loop {
             tokio::select! {
-                answer = &mut send_probe, if !probe_sent => { probe_sent = true; answer?; }
-                () = &mut timeout, if !probe_received => return Ok(ListenEnd::NoNotifications),
+                answer = &mut send_probe, if !probe_sent => {
+                    answer?;
+                    probe_sent = true;
+                    timeout.as_mut().reset(tokio::time::Instant::now() + PROBE_TIMEOUT);
+                }
+                () = &mut timeout, if probe_sent && !probe_received => return Ok(ListenEnd::NoNotifications),
+                error = &mut ping => return Err(error),
                 message = poll_fn(|cx| connection.poll_message(cx)) => match message {
                     None | Some(Err(_)) => return Ok(ListenEnd::ConnectionLost),
                     Some(Ok(AsyncMessage::Notification(notification))) => {
@@ -261,6 +286,18 @@ impl Notifier {
     }
 }
 
+/// Pings the server until it does not answer.
+async fn ping_until_lost(client: &Client) -> Error {
+    loop {
+        tokio::time::sleep(PING_INTERVAL).await;
+        match tokio::time::timeout(PING_INTERVAL, client.batch_execute("")).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return translate(error),
+            Err(_) => return Error::unavailable("the listening connection does not answer"),
+        }
+    }
+}
+
 enum ListenEnd {
     /// The connection was lost.
     ConnectionLost,
@@ -274,7 +311,7 @@ const WAKE_WORKERS: &str = "woke";
 const FEED_CHANGED: &str = "changed";
 
 /// Limits the time of one write, so that a blocked write does not block all later ones.
-async fn with_timeout(entry: impl Future<Output = Result<()>>) -> Result<()> {
+pub(crate) async fn with_timeout<T>(entry: impl Future<Output = Result<T>>) -> Result<T> {
     let late = || Error::unavailable("PostgreSQL did not answer in time");
     tokio::time::timeout(WRITE_TIMEOUT, entry).await.map_err(|_| late())?
 }
@@ -321,8 +358,6 @@ async fn write_entries(pool: &Pool, entries: &BTreeSet<FeedEntry>) -> Result<()>
 }
 
 async fn notify(pool: &Pool, payload: &str) -> Result<()> {
-    let client = pool.get().await.map_err(from_pool)?;
-    let params: [&dyn SqlParam; 2] = [&CHANNEL, &payload];
-    client.query_typed("SELECT pg_notify($1, $2)", &typed(&params)).await.or_translate()?;
-    Ok(())
+    let sql = "SELECT pg_notify($1, $2)";
+    ConnGuard::acquire(pool).await?.query_and_release(sql, &[&CHANNEL, &payload]).await.map(drop)
 }

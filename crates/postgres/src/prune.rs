@@ -5,6 +5,7 @@ use std::time::Duration;
 use longshore_accounts::BudgetState;
 use longshore_accounts::token_bucket::UNUSED_BUCKET_TTL;
 use longshore_core::admission::ROW_BYTES;
+use longshore_core::permits::UNUSED_POOL_TTL;
 use longshore_core::store::{PruneResult, Retention};
 use longshore_core::{Result, UnitState};
 
@@ -61,7 +62,9 @@ const RETIRED_FOR: Duration = Duration::from_secs(600);
 /// 1. A stream without units is marked as idle. If all streams of a lane are, and it has no settings, lists leave it out.
 /// 2. After `keep` it is retired. Inserts of units check that, and reopen the stream.
 /// 3. After [`RETIRED_FOR`] every transaction that may have inserted a unit all the same has an id below `retired_xid`.
-/// 4. Once all of these have ended, the stream is deleted if it has no units still.
+/// 4. Once all of these have ended, the stream is deleted if it has no units still. A user's transaction with an older
+///    snapshot may still see it open, so its sends lock the stream. Two statements: the second one sees what a
+///    transaction has committed that held the lock while the first one ran.
 async fn prune_streams(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
     let empty = "(s.batch = 0 AND s.blocked + s.scheduled + s.ready + s.leased = 0
         AND s.done = s.pruned_done AND s.failed = s.pruned_failed AND s.cancelled = s.pruned_cancelled
@@ -77,12 +80,14 @@ async fn prune_streams(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u6
     let prepare = "UPDATE longshore_stream SET retired_xid = pg_current_xact_id()
         WHERE retired_at <= $1 AND retired_xid IS NULL";
     tx.execute(prepare, &[&(tx.now - RETIRED_FOR).as_micros()]).await?;
-    let delete = format!(
-        "DELETE FROM longshore_stream WHERE num = ANY(ARRAY(SELECT s.num FROM longshore_stream s
-         WHERE s.retired_xid < pg_snapshot_xmin(pg_current_snapshot()) AND {empty}
-         LIMIT $1 FOR UPDATE SKIP LOCKED))"
+    let lock = format!(
+        "SELECT s.num FROM longshore_stream s WHERE s.retired_xid < pg_snapshot_xmin(pg_current_snapshot())
+         AND {empty} LIMIT $1 FOR UPDATE SKIP LOCKED"
     );
-    tx.execute(&delete, &[&i64::from(limit)]).await
+    let rows = tx.query(&lock, &[&i64::from(limit)]).await?;
+    let nums: Vec<i64> = rows.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+    let delete = format!("DELETE FROM longshore_stream s WHERE s.num = ANY($1) AND {empty}");
+    tx.execute(&delete, &[&nums]).await
 }
 
 /// Deletes lanes and queues without streams and settings, and returns the number of lanes. The lane of a queue with
@@ -109,7 +114,7 @@ async fn prune_lanes(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     Ok(pruned[0])
 }
 
-/// Deletes sums of months without calls, unused token buckets, and alerts that may be sent again.
+/// Deletes sums of months without calls, unused token buckets and bounded pools, and alerts that may be sent again.
 async fn prune_leftovers(tx: &mut Tx<'_>, retention: Retention) -> Result<()> {
     let month = BudgetState::month_of(retention.calls_until(tx.now));
     let months =
@@ -119,8 +124,39 @@ async fn prune_leftovers(tx: &mut Tx<'_>, retention: Retention) -> Result<()> {
     let buckets = "DELETE FROM longshore_token_bucket WHERE updated_at <= $1";
     tx.execute(buckets, &[&(tx.now - UNUSED_BUCKET_TTL).as_micros()]).await?;
     tx.execute("DELETE FROM longshore_pool_alert WHERE muted_until <= longshore_now_micros()", &[]).await?;
+    prune_pools(tx).await
+}
+
+/// Deletes bounded pools that have not been used for [`UNUSED_POOL_TTL`]: `fence_limit` is at least the time of the last
+/// grant. As every operation on a pool, this locks its state first, which may have to be created; the second query sees
+/// what was committed before.
+async fn prune_pools(tx: &mut Tx<'_>) -> Result<()> {
+    let unused = "p.fence_limit BETWEEN 1 AND $1 AND p.max_weight > 0 AND NOT EXISTS (
+        SELECT 1 FROM longshore_permit g WHERE g.pool = p.name AND g.expires_at > longshore_now_micros())";
+    let unused_since = (tx.now - UNUSED_POOL_TTL).as_micros();
+    let lock = format!(
+        "SELECT s.name FROM (SELECT p.name FROM longshore_bounded_pool p WHERE {unused} LIMIT {MAX_POOLS}) u
+         CROSS JOIN LATERAL longshore_permit_lock_pool(u.name, NULL) s
+         WHERE s.data_lost_at + s.max_lease <= longshore_now_micros()"
+    );
+    let rows = tx.query(&lock, &[&unused_since]).await?;
+    let locked: Vec<String> = rows.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+    if locked.is_empty() {
+        return Ok(());
+    }
+    let recheck = format!("SELECT p.name FROM longshore_bounded_pool p WHERE p.name = ANY($2) AND {unused}");
+    let rows = tx.query(&recheck, &[&unused_since, &locked]).await?;
+    let names: Vec<String> = rows.iter().map(|row| value(row, 0)).collect::<Result<_>>()?;
+    for (table, column) in
+        [("longshore_permit", "pool"), ("longshore_pool_state", "name"), ("longshore_bounded_pool", "name")]
+    {
+        tx.execute(&format!("DELETE FROM {table} WHERE {column} = ANY($1)"), &[&names]).await?;
+    }
     Ok(())
 }
+
+/// Bounded pools that one round deletes at most.
+const MAX_POOLS: u32 = 100;
 
 /// Deletes ended units with their failures. Counters tell which streams have units in this state;
 /// of each stream the oldest are found by index.

@@ -1,15 +1,16 @@
 //! The server's clock, by which all processes send, expire and prune.
 //!
-//! It is measured when a store opens and every [`SYNC_INTERVAL`], and advanced by the monotonic clock in
-//! between. So a statement carries its time without another round trip, and this machine's wall clock, which may be
+//! It is measured when a store opens and every [`SYNC_INTERVAL`], and advanced by the clock since boot in
+//! between, which also counts the time that the machine is suspended. So a statement carries its time without another round trip, and this machine's wall clock, which may be
 //! wrong or jump, decides nothing. Promoting and pruning read the server's clock itself.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longshore_core::{Clock, Error, Result, Timestamp, duration};
+use rustix::time::{ClockId, clock_gettime};
 use tokio_postgres::Client;
 
 use crate::connect::{self, ClockSource, PostgresOptions};
@@ -66,10 +67,17 @@ pub async fn clock_skew(url: &str, clock: &dyn Clock) -> Result<ClockSkew> {
     }
 }
 
+/// The time since boot. Unlike `Instant`, it includes the time that the machine was suspended.
+fn since_boot() -> Duration {
+    let time = clock_gettime(ClockId::Boottime);
+    Duration::from_secs(time.tv_sec.unsigned_abs()) + Duration::from_nanos(time.tv_nsec.unsigned_abs())
+}
+
 /// One reading of the server's clock.
 struct Sample {
     before: Timestamp,
-    sent: Instant,
+    /// The time since boot when it was requested.
+    sent: Duration,
     server: Timestamp,
     round_trip: Duration,
 }
@@ -91,11 +99,11 @@ impl Sample {
     }
 
     async fn take_once(client: &Client, clock: &dyn Clock) -> Result<Self> {
-        let (before, sent) = (clock.now(), Instant::now());
+        let (before, sent) = (clock.now(), since_boot());
         let rows = client.query_typed(CLOCK_SQL, &[]).await.or_translate()?;
         let micros = rows.first().ok_or_else(|| crate::error::damaged("no row where one is required"))?;
         let server = Timestamp::from_micros(micros.try_get(0).or_translate()?);
-        Ok(Self { before, sent, server, round_trip: sent.elapsed() })
+        Ok(Self { before, sent, server, round_trip: since_boot().saturating_sub(sent) })
     }
 
     fn skew(&self) -> ClockSkew {
@@ -107,9 +115,8 @@ impl Sample {
 pub(crate) struct ServerClock {
     pub(crate) source: ClockSource,
     local: Arc<dyn Clock>,
-    started: Instant,
-    /// The server's time at `started`, in microseconds.
-    server_at_start: AtomicI64,
+    /// The server's time at this machine's boot, in microseconds.
+    server_at_boot: AtomicI64,
     /// Whether the current skew was reported.
     warned: AtomicBool,
 }
@@ -120,8 +127,7 @@ impl ServerClock {
         Self {
             source: options.clock_source,
             local: Arc::clone(&options.clock),
-            started: Instant::now(),
-            server_at_start: AtomicI64::new(0),
+            server_at_boot: AtomicI64::new(0),
             warned: AtomicBool::new(false),
         }
     }
@@ -131,15 +137,14 @@ impl ServerClock {
         match self.source {
             ClockSource::Local => self.local.now(),
             ClockSource::Server => {
-                let start = Timestamp::from_micros(self.server_at_start.load(Ordering::Relaxed));
-                start + self.started.elapsed()
+                Timestamp::from_micros(self.server_at_boot.load(Ordering::Relaxed)) + since_boot()
             }
         }
     }
 
     fn record(&self, sample: &Sample) {
-        let since_start = sample.sent.saturating_duration_since(self.started) + sample.round_trip / 2;
-        self.server_at_start.store((sample.server - since_start).as_micros(), Ordering::Relaxed);
+        let at_boot = sample.server - (sample.sent + sample.round_trip / 2);
+        self.server_at_boot.store(at_boot.as_micros(), Ordering::Relaxed);
     }
 
     /// Logs a skew once, until it is gone.
@@ -174,7 +179,7 @@ impl StoreInner {
     pub(crate) async fn keep_clock(self: Arc<Self>) {
         loop {
             tokio::time::sleep(SYNC_INTERVAL).await;
-            // While the server is unavailable, the monotonic clock is good enough.
+            // While the server is unavailable, the clock since boot is good enough.
             if let Err(error) = self.sync_clock().await {
                 tracing::debug!(%error, "cannot read PostgreSQL's clock");
             }
@@ -218,10 +223,11 @@ mod tests {
     fn the_time_is_the_servers_whatever_this_machines_clock_shows() {
         let clock = ServerClock::new(&PostgresOptions::default());
         let server = at(1_000_000_000_000);
-        let sent = Instant::now();
+        let sent = since_boot();
         clock.record(&Sample { before: at(0), sent, server, round_trip: Duration::from_millis(2) });
         let now = clock.now();
-        let (earliest, latest) = (server - Duration::from_millis(1), server + sent.elapsed());
+        let (earliest, latest) =
+            (server - Duration::from_millis(1), server + since_boot().saturating_sub(sent));
         assert!(earliest <= now && now <= latest, "{now}");
     }
 

@@ -11,40 +11,59 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore_core::{Error, Result};
 use longshore_postgres_url::{Pool, PooledConnection};
 use tokio_postgres::Row;
 
-use crate::error::{Translate, from_pool, is_conflict};
+use crate::error::{Translate, from_pool, is_conflict, is_read_only};
 use crate::store::{StoreInner, retry_transaction};
 use crate::streams::Stream;
 use crate::typed_params::{SqlParam, typed};
 
 /// A connection that returns to the pool only after the server has replied to everything. If it is
 /// dropped earlier, it is closed: its next user would receive the outstanding replies.
-pub(crate) struct ConnGuard(Option<PooledConnection>);
+pub(crate) struct ConnGuard {
+    connection: Option<PooledConnection>,
+    /// Time limit of a statement.
+    limit: Duration,
+}
 
 impl ConnGuard {
     /// Takes a connection from the pool.
     pub(crate) async fn acquire(pool: &Pool) -> Result<Self> {
-        Ok(Self(Some(pool.get().await.map_err(from_pool)?)))
+        let connection = Some(pool.get().await.map_err(from_pool)?);
+        Ok(Self { connection, limit: pool.timeouts().wait.unwrap_or(Duration::MAX) })
     }
 
     /// The connection.
     pub(crate) fn client(&self) -> Result<&PooledConnection> {
-        self.0.as_ref().ok_or_else(|| Error::unavailable("the connection was returned to the pool"))
+        self.connection.as_ref().ok_or_else(|| Error::unavailable("the connection was returned to the pool"))
     }
 
     /// Returns the connection to the pool, after the last reply.
     pub(crate) fn release(mut self) {
-        self.0 = None;
+        self.connection = None;
+    }
+
+    /// Runs the last statement within the pool's time limit, and returns the connection to the pool unless the server is
+    /// read-only. Without the limit, a link that loses everything would keep the connection for ever if the caller is gone.
+    pub(crate) async fn query_and_release(self, sql: &str, params: &[&dyn SqlParam]) -> Result<Vec<Row>> {
+        let (limit, params) = (self.limit, typed(params));
+        let answer = tokio::time::timeout(limit, self.client()?.query_typed(sql, &params)).await;
+        let late = |_| Error::timed_out(format!("PostgreSQL did not answer within {limit:?}"));
+        let answer = answer.map_err(late)?.or_translate();
+        if !answer.as_ref().is_err_and(is_read_only) {
+            self.release();
+        }
+        answer
     }
 }
 
 impl Drop for ConnGuard {
     fn drop(&mut self) {
-        if let Some(client) = self.0.take() {
+        if let Some(client) = self.connection.take() {
             drop(PooledConnection::take(client));
         }
     }
@@ -84,8 +103,5 @@ impl StoreInner {
 }
 
 async fn query_once(connections: &Pool, sql: &str, params: &[&dyn SqlParam]) -> Result<Vec<Row>> {
-    let guard = ConnGuard::acquire(connections).await?;
-    let answer = guard.client()?.query_typed(sql, &typed(params)).await;
-    guard.release();
-    answer.or_translate()
+    ConnGuard::acquire(connections).await?.query_and_release(sql, params).await
 }

@@ -8,7 +8,6 @@ use longshore_core::effect_budget::EffectBudget;
 use longshore_core::store::{FinishRequest, FinishResult, SendResult};
 use longshore_core::{Error, NewUnit, Result, Scope, SessionId};
 use longshore_postgres_url::Pool;
-use longshore_postgres_url::PostgresUrl;
 use tokio::task::JoinSet;
 
 use crate::background_tasks::{BackgroundTasks, RecheckSet, RetryDelay};
@@ -25,6 +24,7 @@ use crate::poll_backoff::PollBackoff;
 use crate::server_clock::ServerClock;
 use crate::streams::StreamCache;
 use crate::stride::StrideState;
+use crate::timeline::NewestTimeline;
 use crate::tx::{Durability, PostCommit, Tx};
 use crate::{batch, counter_rollup, dependency_outbox, finish, send};
 
@@ -103,7 +103,7 @@ macro_rules! retry_transaction {
                         Err(error) => Err(error),
                     },
                     Err(error) => {
-                        $tx.roll_back().await;
+                        $tx.roll_back(&error).await;
                         Err(error)
                     }
                 };
@@ -151,12 +151,12 @@ impl PostgresStore {
     /// Must be called inside a tokio runtime.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self> {
         let address = connect::address(url)?;
-        let pool = connect::pool(&address, &options)?;
-        let single = PostgresOptions { connections: 1, ..options.clone() };
-        let heartbeats =
-            HeartbeatRuntime::new(connect::pool(&address, &single)?, connect::pool(&address, &single)?);
+        let newest = NewestTimeline::default();
+        let pool = connect::pool(&address, &options, &newest)?;
+        let heartbeat_pool = || connect::heartbeat_pool(&address, &newest);
+        let heartbeats = HeartbeatRuntime::new(heartbeat_pool()?, heartbeat_pool()?);
         let notifier = Arc::new(Notifier::new());
-        let (background, running) = BackgroundTasks::new();
+        let (background, running) = BackgroundTasks::new(options.timeout);
         let mut tasks = JoinSet::new();
         tasks.spawn(Arc::clone(&notifier).run_writer(pool.clone()));
         tasks.spawn(Arc::clone(&notifier).run_permit_sender(pool.clone()));
@@ -188,15 +188,11 @@ impl PostgresStore {
         inner.check_clock().await?;
         PostgresMigrator::on(inner.pool.clone()).prepare(inner.options.migrate).await?;
         tasks.spawn(Arc::clone(&inner).keep_clock());
-        Ok(Self { inner, _tasks: tasks }.listen(listen_at))
-    }
-
-    fn listen(mut self, at: Option<PostgresUrl>) -> Self {
-        if let Some(address) = at {
-            let notifier = Arc::clone(&self.inner.notifier);
-            self._tasks.spawn(notifier.run_listener(address, self.inner.pool.clone()));
+        if let Some(address) = listen_at {
+            let notifier = Arc::clone(&inner.notifier);
+            tasks.spawn(notifier.run_listener(address, inner.pool.clone(), newest));
         }
-        self
+        Ok(Self { inner, _tasks: tasks })
     }
 
     /// Whether notifications of other processes' commits arrive. If they do not, workers poll.
@@ -213,6 +209,10 @@ impl PostgresStore {
     ///
     /// If this future is dropped before it completes (a timeout, a `select!`), part of the work may
     /// be done, and the server refuses the caller's commit.
+    ///
+    /// In a transaction of the level REPEATABLE READ or SERIALIZABLE that has run a statement already, this fails with
+    /// [`Error::Unavailable`] if a queue of these units is younger than that statement. Run the transaction again, or
+    /// use READ COMMITTED.
     ///
     /// Pass [`TransactionResult::post_commit`] to [`Self::run_post_commit`] after the commit.
     /// Otherwise workers find the units when they next poll.

@@ -24,7 +24,7 @@ use tokio_postgres::types::{ToSql, Type};
 use self::counters::{CounterDelta, DeltaColumns};
 pub(crate) use self::post_commit::PostCommit;
 use crate::connect::ClockSource;
-use crate::error::{Translate, damaged, translate};
+use crate::error::{Translate, damaged, is_read_only, translate};
 use crate::row::value;
 use crate::server_clock::{CLOCK_SQL, ServerClock};
 use crate::streams::{Stream, StreamCache};
@@ -141,7 +141,7 @@ impl Tx<'static> {
             Ok(None) if !more => self.end("COMMIT").await?,
             Ok(columns) => self.commit_with(columns).await?,
             Err(error) => {
-                self.roll_back().await;
+                self.roll_back(&error).await;
                 return Err(error);
             }
         }
@@ -183,20 +183,20 @@ impl Tx<'static> {
         let commit = own.batch_execute("COMMIT");
         // All are sent in this order before the first reply is read.
         let (results, written, committed) = futures_util::future::join3(finals, write, commit).await;
+        let written = results.into_iter().chain([written]).try_for_each(Translate::or_translate);
         // The server replied to all of them, so the connection can be reused.
-        if committed.is_ok() {
+        if committed.is_ok() && !written.as_ref().is_err_and(is_read_only) {
             *client = None;
         }
-        for result in results {
-            result.or_translate()?;
-        }
-        written.or_translate()?;
-        committed.map_err(|error| commit_error(error, self.ran_effects))?;
-        Ok(())
+        written?;
+        committed.map_err(|error| commit_error(error, self.ran_effects))
     }
 
-    /// Rolls back. If that fails, the connection is closed.
-    pub(crate) async fn roll_back(mut self) {
+    /// Rolls back after `error`. If that fails, or the server is read-only, the connection is closed.
+    pub(crate) async fn roll_back(mut self, error: &Error) {
+        if is_read_only(error) {
+            return;
+        }
         if let Err(error) = self.end("ROLLBACK").await {
             tracing::debug!(%error, "cannot roll back: the connection is closed");
         }
@@ -331,9 +331,8 @@ impl<'c> Tx<'c> {
         self.ran_effects = true;
         match self.db {
             TxConnection::Pooled { .. } => {
-                let limit = limit.map(statement_timeout).unwrap_or_default();
-                // A wait for a lock counts as time of the statement.
-                let before = format!("{DEFAULT_PLANS}; SET LOCAL lock_timeout = 0; {limit}");
+                let limit = limit.map(effect_timeouts).unwrap_or_default();
+                let before = format!("{DEFAULT_PLANS}; {limit}");
                 (before, format!("RESET ROLE; RESET ALL; {TIMEOUTS}; {INDEX_PLANS}"))
             }
             TxConnection::Caller(_) => (String::new(), String::new()),
@@ -374,9 +373,12 @@ impl Drop for Tx<'_> {
     }
 }
 
-/// A statement that limits the time of the following ones. Rounded up: 0 means no limit.
-pub(crate) fn statement_timeout(limit: Duration) -> String {
-    format!("SET LOCAL statement_timeout = {}", limit.as_millis().min(i32::MAX as u128 - 1) + 1)
+/// Statements that limit the time of the following effects. Rounded up: 0 means no limit. A wait for a lock ends
+/// first: it is not the effect that takes long.
+pub(crate) fn effect_timeouts(limit: Duration) -> String {
+    let millis = |limit: Duration| limit.as_millis().min(i32::MAX as u128 - 1) + 1;
+    let (statement, lock) = (millis(limit), millis(limit / 10 * 9));
+    format!("SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}")
 }
 
 /// Classifies an error of the commit. A violated deferred constraint comes from the caller's

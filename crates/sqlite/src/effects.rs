@@ -3,6 +3,9 @@
 //! They come from outside. They may only change rows: a statement that would end the store's
 //! transaction, or access anything outside the database, is rejected.
 //!
+//! A full disk, a failed read or write, or a lack of memory is not the unit's failure: the finish fails
+//! with a retryable error, and is tried again.
+//!
 //! SQLite interrupts effects that take too long, and rolls the whole transaction back with them. The
 //! writer then runs the other operations again, and the finish without these effects.
 
@@ -17,7 +20,7 @@ use longshore_core::worker_session::Lease;
 use longshore_core::{Effect, Error, Failure, Result, SqlValue};
 use rusqlite::{CachedStatement, Connection, ToSql};
 
-use crate::error::Translate;
+use crate::error::{Translate, translate};
 use crate::tx::Tx;
 
 /// How many steps of SQLite's virtual machine pass between two checks of the deadline.
@@ -83,14 +86,25 @@ impl EffectRuns {
         DEADLINE.set(None);
         let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let failure = match failed {
-            Some((effect, _)) if is_late => {
+            Some((_, EffectError::Store(error))) => {
+                if !tx.db.is_autocommit() {
+                    statement(tx, "ROLLBACK TO effects")?;
+                    statement(tx, "RELEASE effects")?;
+                }
+                return Err(error);
+            }
+            Some((effect, EffectError::Unit(_))) if is_late => {
                 let failure = self.budget.time_out(effect);
                 self.timed_out.insert(end.lease, failure.clone());
                 Some(failure)
             }
-            failed => {
+            Some((_, EffectError::Unit(failure))) => {
                 self.budget.spend(began.elapsed());
-                failed.map(|(_, failure)| failure)
+                Some(failure)
+            }
+            None => {
+                self.budget.spend(began.elapsed());
+                None
             }
         };
         if tx.db.is_autocommit() {
@@ -107,17 +121,41 @@ impl EffectRuns {
     }
 }
 
+/// Why an effect did not run.
+enum EffectError {
+    /// The unit fails.
+    Unit(Failure),
+    /// The store cannot write at the moment.
+    Store(Error),
+}
+
+impl EffectError {
+    fn new(error: rusqlite::Error, effect: &Effect) -> Self {
+        use rusqlite::ErrorCode::{DiskFull, OutOfMemory, SystemIoFailure};
+        match error.sqlite_error_code() {
+            Some(DiskFull | SystemIoFailure | OutOfMemory) => Self::Store(translate(error)),
+            _ => Self::Unit(Failure::new("effect", format!("{error}: {}", effect.sql))),
+        }
+    }
+}
+
+impl From<Failure> for EffectError {
+    fn from(failure: Failure) -> Self {
+        Self::Unit(failure)
+    }
+}
+
 /// Runs a cached statement: each unit with effects needs two of these.
 fn statement(tx: &Tx<'_>, sql: &str) -> Result<()> {
     tx.db.prepare_cached(sql).or_translate()?.execute([]).or_translate()?;
     Ok(())
 }
 
-fn run_one(tx: &Tx<'_>, effect: &Effect) -> Result<(), Failure> {
-    let refused = |error: rusqlite::Error| Failure::new("effect", format!("{error}: {}", effect.sql));
+fn run_one(tx: &Tx<'_>, effect: &Effect) -> Result<(), EffectError> {
+    let refused = |error: rusqlite::Error| EffectError::new(error, effect);
     if !changes_rows_only(&effect.sql) {
         let words = format!("an effect may only insert, update or delete: {}", effect.sql);
-        return Err(Failure::new("effect", words));
+        return Err(Failure::new("effect", words).into());
     }
     let mut statement = tx.db.prepare_cached(&effect.sql).map_err(refused)?;
     bind(&mut statement, effect)?;
@@ -133,7 +171,8 @@ fn run_one(tx: &Tx<'_>, effect: &Effect) -> Result<(), Failure> {
         Some(expected) if expected != changed => Err(Failure::new(
             "effect-rows",
             format!("changed {changed} rows instead of {expected}: {}", effect.sql),
-        )),
+        )
+        .into()),
         _ => Ok(()),
     }
 }

@@ -7,6 +7,7 @@ use longshore_accounts::BudgetState;
 use longshore_accounts::token_bucket::UNUSED_BUCKET_TTL;
 use longshore_core::admission::ROW_BYTES;
 use longshore_core::failure_detector::StalledSession;
+use longshore_core::permits::UNUSED_POOL_TTL;
 use longshore_core::store::{PromoteResult, PruneResult, ReclaimResult, Retention};
 use longshore_core::unit_state::{Event, transition};
 use longshore_core::worker_session::SessionEnd;
@@ -256,7 +257,8 @@ fn prune_lanes(db: &Connection) -> Result<u64> {
     Ok(gone as u64)
 }
 
-/// Deletes sums of months without calls, unused token buckets, and alerts that may be sent again.
+/// Deletes sums of months without calls, unused token buckets and bounded pools, and alerts that may be
+/// sent again.
 fn prune_leftovers(tx: &Tx<'_>, retention: Retention) -> Result<()> {
     let month = BudgetState::month_of(retention.calls_until(tx.now));
     let months =
@@ -268,6 +270,21 @@ fn prune_leftovers(tx: &Tx<'_>, retention: Retention) -> Result<()> {
     tx.db.prepare_cached(buckets).or_translate()?.execute([unused_since]).or_translate()?;
     let alerts = "DELETE FROM longshore_pool_alert WHERE muted_until <= ?1";
     tx.db.prepare_cached(alerts).or_translate()?.execute([boot_clock::now().as_micros()]).or_translate()?;
+    prune_pools(tx)
+}
+
+/// Deletes bounded pools that have not been used for [`UNUSED_POOL_TTL`]: their last fence is the time
+/// of their last grant.
+fn prune_pools(tx: &Tx<'_>) -> Result<()> {
+    let unused = "SELECT num FROM longshore_bounded_pool AS p WHERE fence BETWEEN 1 AND ?1
+         AND max_weight > 0 AND NOT EXISTS (SELECT 1 FROM longshore_permit g WHERE g.pool = p.num AND g.expires_at > ?2)";
+    let (unused_since, now) = ((tx.now - UNUSED_POOL_TTL).as_micros(), boot_clock::now().as_micros());
+    for delete in [
+        format!("DELETE FROM longshore_permit WHERE pool IN ({unused})"),
+        format!("DELETE FROM longshore_bounded_pool WHERE num IN ({unused})"),
+    ] {
+        tx.db.prepare_cached(&delete).or_translate()?.execute([unused_since, now]).or_translate()?;
+    }
     Ok(())
 }
 

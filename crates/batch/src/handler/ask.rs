@@ -130,14 +130,14 @@ impl<'a> RowExecution<'a> {
         let Some(pool) = &self.compiled.pool else { return Ok(None) };
         let mut request = pool.request().priority(self.context.unit().priority);
         if let Some(deadline) = self.compiled.definition.deadline {
-            request = request.max_wait(deadline.since(self.clock.now()));
+            request = request.max_wait(deadline.since(self.store_time.now()));
         }
         let permit = request.acquire().await;
         if permit.as_ref().is_err_and(|error| !matches!(error, AcquireError::TimedOut { .. })) {
             // The request failed at once. Sleep, or the worker would run through all rows in vain.
             sleep(NO_PERMIT_DELAY).await;
         }
-        self.deadline = run_deadline(self.compiled, self.clock.now());
+        self.deadline = run_deadline(self.compiled, self.store_time.now());
         permit.map(Some).map_err(|_| Verdict::Snooze(NO_PERMIT_DELAY))
     }
 

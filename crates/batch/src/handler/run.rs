@@ -8,7 +8,7 @@ use longshore::batch::Sums;
 use longshore::store::CheckpointRequest;
 use longshore::{
     Backoff, BatchId, CheckpointError, Clock, Context, Error, HandlerResult, OnLost, SqlValue, Timestamp,
-    Verdict,
+    Unit, Verdict,
 };
 use longshore_ai::{Answer, Cost, Gauge, PriceMode, Profile, SentFlag};
 use tokio::sync::Semaphore;
@@ -27,7 +27,10 @@ pub(super) struct RowExecution<'a> {
     pub(super) context: &'a Context,
     pub(super) compiled: &'a CompiledBatch,
     pub(super) row: RowRun<'a>,
+    /// For prices only.
     pub(super) clock: &'a Arc<dyn Clock>,
+    /// For deadlines.
+    pub(super) store_time: StoreTime,
     pub(super) checkpoint: Checkpoint,
     /// Calls of this run that returned no answer.
     pub(super) unanswered: u32,
@@ -57,12 +60,14 @@ impl<'a> RowExecution<'a> {
         gauge: &'a Gauge,
     ) -> Result<Self, Verdict> {
         let batch = context.unit().batch.as_ref().ok_or_else(|| BatchLoadError::NoBatch.verdict())?;
-        let now = clock.now();
+        let began = StoreTime::new(context.unit());
+        let now = began.now();
         Ok(Self {
             context,
             compiled,
             row: row_run(context, compiled, batch, key, worker, now),
             clock,
+            store_time: began,
             checkpoint: Checkpoint::from_unit(context.unit()).map_err(checkpoint_error)?,
             unanswered: 0,
             sent: SentFlag::default(),
@@ -234,6 +239,23 @@ fn row_run<'a>(
         is_last_attempt: !policy.allows(unit.attempt, unit.created_at, now),
         worker,
         source: &*compiled.source,
+    }
+}
+
+/// The store's time, as it was when the run started, plus the time since then. With a wrong clock
+/// a worker neither fails rows before the batch's deadline nor asks after it.
+pub(super) struct StoreTime {
+    started_at: Timestamp,
+    began: Instant,
+}
+
+impl StoreTime {
+    fn new(unit: &Unit) -> Self {
+        Self { started_at: unit.started_at.unwrap_or(unit.since), began: Instant::now() }
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.started_at + self.began.elapsed()
     }
 }
 

@@ -103,6 +103,11 @@ pub enum PoolChange {
     Reset,
 }
 
+/// A pool without permits and waiters is deleted when its last permit was granted this long ago. The next
+/// request creates it again. Fences are no smaller than the time, so they go on growing. Pools with a
+/// maximum of 0, and pools that never granted a permit, stay.
+pub const UNUSED_POOL_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
+
 /// Permits of pools, by name.
 #[async_trait]
 pub trait Permits: Send + Sync + 'static {

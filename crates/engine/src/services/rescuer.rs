@@ -48,9 +48,10 @@ impl Rescuer {
     /// Returns how many of their units moved.
     async fn reclaim_stalled(&mut self, sessions: &[SessionBeats], asked: Instant) -> Result<u64> {
         let mut dead = self.detector.poll(sessions, asked.into_std(), Instant::now().into_std());
-        dead.extend(LocalDeaths::among(sessions).await.ended.iter().map(ProcessSession::stalled));
+        let local = LocalDeaths::among(sessions).await;
+        dead.extend(local.iter().flat_map(|deaths| &deaths.ended).map(ProcessSession::stalled));
         if dead.is_empty() {
-            return Ok(0);
+            return local.map(|_| 0);
         }
         let reclaimed = self.store.reclaim(&dead).await?;
         if reclaimed.sessions > 0 {

@@ -3,12 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::services::{Promoter, Pruner, Rescuer, Service, ServiceReport};
+use longshore::services::{
+    Elector, MAINTENANCE_ROLE, Promoter, Pruner, Rescuer, Service, ServiceReport, run_all,
+};
 use longshore::store::{Queries, Retention, WorkerApi};
-use longshore::{Scope, Services, SessionId, UnitState, worker_session::NewSession};
+use longshore::{LogAlertSink, Scope, Services, SessionId, UnitState, worker_session::NewSession};
 use longshore_process::ProcessIdentity;
 use longshore_testkit::Fault;
 use serde_json::json;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::harness::{AlertLog, Harness, Script, unit};
@@ -230,4 +233,63 @@ async fn a_session_of_a_running_or_unknown_process_waits_for_its_ttl() {
     session_of_process(&harness, |start_time, host| (start_time - 1, format!("{host}-other"))).await;
     Rescuer::new(harness.store.clone()).run_once(Instant::now()).await.unwrap();
     assert_eq!(harness.store.sessions().await.unwrap().len(), 2);
+}
+
+#[test]
+fn handlers_that_occupy_all_blocking_threads_do_not_stop_the_rescuer() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let (open, gate) = std::sync::mpsc::channel::<()>();
+        let blocked = tokio::task::spawn_blocking(move || gate.recv());
+        let harness = Harness::new();
+        session_of_process(&harness, |start_time, host| (start_time - 1, host.to_owned())).await;
+        let mut rescuer = Rescuer::new(harness.store.clone());
+        let round = tokio::time::timeout(Duration::from_secs(20), rescuer.run_once(Instant::now())).await;
+        drop(open);
+        round.expect("the round waits for a blocking thread").unwrap();
+        assert_eq!(harness.store.sessions().await.unwrap(), []);
+        assert!(blocked.await.unwrap().is_err());
+    });
+}
+
+#[tokio::test]
+async fn a_worker_that_does_not_lead_takes_over_from_a_process_of_its_host() {
+    let harness = Harness::new();
+    let [leader, follower] = [SessionId::new(), SessionId::new()];
+    for id in [leader, follower] {
+        harness.store.open_session(NewSession::new(id, "")).await.unwrap();
+    }
+    let (elector, mut leads) = Elector::new(harness.store.clone(), MAINTENANCE_ROLE);
+    let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+    let after_name = stat.rsplit_once(')').unwrap().1;
+    let start_time = after_name.split_whitespace().nth(19).unwrap();
+    let own = ProcessIdentity::current().unwrap().to_string();
+    let process = Some(format!("{} {start_time} {}", child.id(), own.splitn(3, ' ').nth(2).unwrap()));
+    let killed = SessionId::new();
+    let session = NewSession { process, ..NewSession::new(killed, "killed") };
+    harness.store.open_session(session).await.unwrap();
+    let services = async {
+        leads.wait_gained().await;
+        let (alerts, due) = (Arc::new(LogAlertSink), Arc::new(Notify::new()));
+        let session = move || Some(follower);
+        run_all(harness.store.clone(), session, due, Retention::default(), alerts).await;
+    };
+    let is_open = async || harness.store.sessions().await.unwrap().iter().any(|open| open.id == killed);
+    let watcher = async {
+        // The first look finds the process running.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert!(is_open().await);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        while is_open().await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::select! {
+        () = elector.campaign(move || Some(leader)) => {}
+        () = services => {}
+        ended = tokio::time::timeout(Duration::from_secs(10), watcher) => ended.expect("it waits for the ttl"),
+    }
 }

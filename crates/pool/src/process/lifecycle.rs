@@ -22,6 +22,9 @@ use crate::shared::{Shared, worker_ref};
 /// Interval between two checks of a worker's memory.
 const MEMORY_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Time between two attempts to drain a worker, while too many drain already.
+const DRAIN_RETRY: Duration = Duration::from_secs(1);
+
 /// The task of one worker process.
 pub(super) struct WorkerLifecycle {
     pub(super) worker: Arc<Worker>,
@@ -173,7 +176,7 @@ impl WorkerLifecycle {
         let Some(reader) = running.reader.take() else { return };
         self.worker.mark_ready(&ready);
         let id = self.worker.id;
-        self.shared.set_prefetch(id, self.worker.concurrency() - 1);
+        self.shared.set_concurrency(id, self.worker.concurrency());
         self.shared.register_operations(ready.operations);
         let mut reader_task = JoinSet::new();
         reader_task.spawn(reader.run(Arc::clone(&self.worker), Arc::clone(&self.shared)));
@@ -197,11 +200,11 @@ impl WorkerLifecycle {
             let until = match self.worker.check_liveness(now, ping_every) {
                 LivenessAction::Kill(cause) => return ProcessEnd::Killed(cause),
                 LivenessAction::AwaitExit => return self.input_closed(running).await,
-                LivenessAction::Drain(cause) => {
-                    self.shared.abandon(self.worker.id);
+                LivenessAction::Drain(cause) if self.drain() => {
                     self.worker.request_stop(StopRequest::Graceful(cause));
                     continue;
                 }
+                LivenessAction::Drain(_) => now + DRAIN_RETRY,
                 LivenessAction::Wait(until) => until,
             };
             self.worker.close_input();
@@ -214,6 +217,17 @@ impl WorkerLifecycle {
                 () = tokio::time::sleep_until(until.into()) => {}
             }
         }
+    }
+
+    /// One of the worker's calls hangs: gives it no more calls. Returns `false` if too many workers end
+    /// their last calls already; then this one works on with the capacity that is left to it.
+    fn drain(&self) -> bool {
+        let id = self.worker.id;
+        if self.worker.has_awaited_calls() {
+            return self.shared.drain(id);
+        }
+        self.shared.abandon(id);
+        true
     }
 
     /// The worker has closed its input. It may still answer the current call, but can take no more.

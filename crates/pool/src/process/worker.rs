@@ -154,6 +154,11 @@ impl Worker {
         state.answered > 0 || !state.calls.is_empty()
     }
 
+    /// Whether a caller waits for one of its calls.
+    pub(super) fn has_awaited_calls(&self) -> bool {
+        self.state().has_awaited_calls()
+    }
+
     /// The request to stop it, if there is one.
     pub(super) fn stop_request(&self) -> Option<StopRequest> {
         self.state().stop_request

@@ -19,6 +19,7 @@ impl<J: ScheduledCall> WorkerScheduler<J> {
         let mut commands = Vec::new();
         self.abandon_hung(now);
         self.report_slow_starts(&mut commands, now);
+        self.release_used_up();
         if self.closing {
             // Queued calls are still run, if need be by a new worker.
             commands.extend(
@@ -85,6 +86,20 @@ impl<J: ScheduledCall> WorkerScheduler<J> {
 
     fn abandoned(&self) -> usize {
         self.workers.values().filter(|slot| slot.phase == Phase::Abandoned).count()
+    }
+
+    /// Workers that get no more calls, and still run their last ones beside `max` others.
+    pub(super) fn leaving_with_calls(&self) -> usize {
+        self.workers.values().filter(|slot| slot.is_leaving_with_calls()).count()
+    }
+
+    /// How many workers may end their last calls beside `max` others.
+    pub(super) fn max_leaving(&self) -> usize {
+        self.settings.max_abandoned.max(self.replacements_at_once())
+    }
+
+    fn replacements_at_once(&self) -> usize {
+        (self.settings.max / 10).max(1)
     }
 
     pub(super) fn has_serving_worker(&self) -> bool {
@@ -175,22 +190,30 @@ impl<J: ScheduledCall> WorkerScheduler<J> {
         }
     }
 
+    /// Workers that were given all their calls and have capacity to spare no longer count against
+    /// `max`: else one long call would keep all others waiting.
+    fn release_used_up(&mut self) {
+        let allowed = self.max_leaving().saturating_sub(self.leaving_with_calls());
+        for slot in self.workers.values_mut().filter(|slot| slot.may_leave_early()).take(allowed) {
+            slot.phase = Phase::Leaving(EndCause::Calls);
+        }
+    }
+
     fn start_replacements(&mut self, commands: &mut Vec<BackendCommand>, now: Instant) {
         for slot in self.workers.values_mut().filter(|slot| slot.phase == Phase::Working) {
             if slot.expires_at().is_some_and(|end| end <= now) {
                 slot.replace_cause.get_or_insert(EndCause::Age);
             }
         }
-        let at_once = (self.settings.max / 10).max(1);
         let underway: Vec<WorkerId> = self.workers.values().filter_map(|slot| slot.replaces).collect();
         let due = |(id, slot): &(&WorkerId, &WorkerSlot)| {
             slot.replace_cause.is_some() && slot.phase == Phase::Working && !underway.contains(id)
         };
         let due: Vec<WorkerId> = self.workers.iter().filter(due).map(|(id, _)| *id).collect();
-        // Replaced workers that still run a call: with each of them the pool runs a call more.
-        let leaving = |slot: &&WorkerSlot| matches!(slot.phase, Phase::Leaving(_)) && slot.in_flight > 0;
-        let leaving = self.workers.values().filter(leaving).count();
-        for id in due.into_iter().take(at_once.saturating_sub(underway.len() + leaving)) {
+        let at_once = self.replacements_at_once().saturating_sub(underway.len());
+        // Each replaced worker may become one that leaves with calls.
+        let may_leave = self.max_leaving().saturating_sub(self.leaving_with_calls() + underway.len());
+        for id in due.into_iter().take(at_once.min(may_leave)) {
             if self.may_start(now) {
                 commands.push(BackendCommand::Start(self.add_slot(Some(id), now)));
                 self.back_off_if_failed_early(id, now);

@@ -126,6 +126,7 @@ fn a_worn_worker_works_on_until_its_replacement_is_ready() {
 fn a_worker_gets_no_more_calls_than_its_maximum() {
     let settings = PoolSettings { max: 1, max_calls: Some(2), ..settings() };
     let (mut scheduler, now) = scheduler(settings);
+    // It runs one call at a time; others wait in its pipe.
     scheduler.set_prefetch(1, 3);
     assert_eq!(refuse(&mut scheduler, "a", now), CallAdmission::Assigned(1, "a"));
     assert_eq!(refuse(&mut scheduler, "b", now), CallAdmission::Assigned(1, "b"));
@@ -141,8 +142,57 @@ fn a_worker_gets_no_more_calls_than_its_maximum() {
 }
 
 #[test]
-fn replaced_workers_that_still_run_a_call_delay_further_replacements() {
-    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, max_calls: Some(4), ..settings() });
+fn a_used_up_worker_with_capacity_to_spare_keeps_no_call_waiting() {
+    let settings = PoolSettings { max: 1, max_calls: Some(2), max_abandoned: 1, ..settings() };
+    let (mut scheduler, now) = scheduler(settings);
+    for (old, new, job) in [(1, 2, "c"), (2, 3, "d")] {
+        scheduler.set_concurrency(old, 2);
+        while scheduler.workers[&old].calls < 2 {
+            assert_eq!(refuse(&mut scheduler, "long", now), CallAdmission::Assigned(old, "long"));
+        }
+        scheduler.maintain(now);
+        assert_eq!(scheduler.active_workers(), 1, "worker {old} runs as many calls as it may");
+        assert!(matches!(refuse(&mut scheduler, job, now), CallAdmission::Queued(_, None)));
+        scheduler.finished(old, now);
+        assert!(scheduler.take_maintenance_request());
+        let started = scheduler.maintain(now);
+        if old == 1 {
+            assert_eq!(started, [BackendCommand::Start(new)]);
+            assert_eq!(scheduler.ready(new, now).0, NextAction::Run(job));
+        } else {
+            assert_eq!(started, [], "worker 1 still runs a call, and no more than one may");
+        }
+    }
+    assert_eq!(scheduler.finished(1, now), NextAction::Stop(EndCause::Calls));
+    assert!(scheduler.take_maintenance_request());
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(3)]);
+    assert_eq!(scheduler.ready(3, now).0, NextAction::Run("d"));
+}
+
+#[test]
+fn a_worker_with_a_hanging_call_drains_beside_its_replacement_unless_too_many_do() {
+    let (mut scheduler, now) = scheduler(PoolSettings { max: 1, max_abandoned: 1, ..settings() });
+    scheduler.set_concurrency(1, 2);
+    for _ in 0..2 {
+        assert_eq!(refuse(&mut scheduler, "long", now), CallAdmission::Assigned(1, "long"));
+    }
+    assert!(scheduler.drain(1) && scheduler.drain(1));
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(2)]);
+    scheduler.ready(2, now);
+    scheduler.set_concurrency(2, 2);
+    assert_eq!(refuse(&mut scheduler, "long", now), CallAdmission::Assigned(2, "long"));
+    assert!(!scheduler.drain(2), "worker 1 drains");
+    assert_eq!(scheduler.maintain(now), []);
+    assert_eq!(refuse(&mut scheduler, "a", now), CallAdmission::Assigned(2, "a"), "it works on");
+    scheduler.worker_ended(1, EndCause::Timeout, now);
+    assert!(scheduler.drain(2));
+    assert_eq!(scheduler.maintain(now), [BackendCommand::Start(3)]);
+}
+
+#[test]
+fn too_many_replaced_workers_that_still_run_a_call_delay_further_replacements() {
+    let settings = PoolSettings { max: 1, max_calls: Some(4), max_abandoned: 1, ..settings() };
+    let (mut scheduler, now) = scheduler(settings);
     for (old, new) in [(1, 2), (2, 3)] {
         for _ in 0..3 {
             refuse(&mut scheduler, "short", now);

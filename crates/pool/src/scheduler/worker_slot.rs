@@ -14,6 +14,8 @@ pub(super) struct WorkerSlot {
     pub(super) in_flight: usize,
     /// Calls that it may be given in addition to the running one.
     pub(super) prefetch: usize,
+    /// Calls that it runs at once.
+    pub(super) concurrency: usize,
     /// Calls that it was given in total.
     pub(super) calls: u64,
     pub(super) started_at: Instant,
@@ -89,6 +91,7 @@ impl WorkerSlot {
             phase: Phase::Starting,
             in_flight: 0,
             prefetch: 0,
+            concurrency: 1,
             calls: 0,
             started_at: now,
             idle_since: now,
@@ -128,6 +131,17 @@ impl WorkerSlot {
     /// Whether it was given all the calls that it may be given.
     pub(super) fn is_used_up(&self) -> bool {
         self.max_calls.is_some_and(|most| self.calls >= most)
+    }
+
+    /// Whether it gets no more calls and has capacity to spare: its last calls may end beside another
+    /// worker.
+    pub(super) fn may_leave_early(&self) -> bool {
+        self.phase == Phase::Working && self.is_used_up() && (1..self.concurrency).contains(&self.in_flight)
+    }
+
+    /// Whether it gets no more calls, and its last ones still run.
+    pub(super) fn is_leaving_with_calls(&self) -> bool {
+        matches!(self.phase, Phase::Leaving(_)) && self.in_flight > 0
     }
 
     /// Whether its replacement has to be started, and was not requested yet.

@@ -13,10 +13,9 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
 use uuid::Uuid;
 
 use super::permit_id;
-use crate::error::Translate;
+use crate::notifier::with_timeout;
 use crate::poll_backoff::PollBackoff;
 use crate::single_statement::ConnGuard;
-use crate::typed_params::typed;
 
 /// Prefix of the payload of a permit notification.
 const PERMIT_PREFIX: &str = "turn ";
@@ -122,7 +121,7 @@ impl PermitWakeups {
                 continue;
             }
             let payloads = ids.iter().map(|id| format!("{PERMIT_PREFIX}{id}")).collect();
-            if let Err(error) = notify(pool, channel, payloads).await {
+            if let Err(error) = with_timeout(notify(pool, channel, payloads)).await {
                 tracing::debug!(%error, "cannot notify waiting permit requests");
             }
         }
@@ -133,7 +132,5 @@ async fn notify(pool: &Pool, channel: &str, payloads: Vec<String>) -> Result<()>
     let guard = ConnGuard::acquire(pool).await?;
     let sql = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, n)
         FROM unnest($2) n";
-    guard.client()?.query_typed(sql, &typed(&[&channel, &payloads])).await.or_translate()?;
-    guard.release();
-    Ok(())
+    guard.query_and_release(sql, &[&channel, &payloads]).await.map(drop)
 }

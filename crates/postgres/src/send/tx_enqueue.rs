@@ -5,12 +5,12 @@
 //! store. A reservation counts while the caller's transaction is open, and is deleted by the commit
 //! that adds its units.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_core::store::{SendRejection, SendResult};
-use longshore_core::{NewUnit, Result, Scope, UnitId};
+use longshore_core::{Error, NewUnit, Result, Scope, UnitId};
 use tokio_postgres::Transaction;
 
 use super::admission::CapacityPolicy;
@@ -51,11 +51,35 @@ pub(crate) async fn send_in(
             Err(error) if is_conflict(&error) && tries < 3 => tries += 1,
             answer => return answer,
         }
+        check_isolation(store, transaction).await?;
         // A stream may have been retired.
         let resolved = retry_transaction!(store, Durable, tx =>
             resolve_streams(&mut tx, scope, units, 0, LimitPolicy::Enforce));
         (streams, _) = resolved.await?;
     }
+}
+
+/// Fails if a retry cannot succeed, because the caller's transaction keeps its snapshot.
+async fn check_isolation(store: &StoreInner, transaction: &Transaction<'_>) -> Result<()> {
+    let mut tx = Tx::in_caller_transaction(transaction, &store.clock, Arc::clone(&store.streams));
+    let level = tx.query_one("SELECT current_setting('transaction_isolation')", &[]).await?;
+    match value(&level, 0)? {
+        "read committed" => Ok(()),
+        level => Err(Error::unavailable(format!(
+            "the snapshot of this transaction ({level}) is older than a queue or a unit that the send needs; run the \
+             transaction again, or use the level READ COMMITTED"
+        ))),
+    }
+}
+
+/// Keeps the pruner from deleting these streams until the caller's transaction ends: a snapshot that is older than their
+/// retirement shows them as open. Fails with SQLSTATE 40001 if one was deleted since the snapshot.
+async fn lock_streams(tx: &mut Tx<'_>, streams: &[Arc<Stream>]) -> Result<()> {
+    let nums: BTreeSet<i64> =
+        streams.iter().filter(|stream| !stream.is_placeholder()).map(|stream| stream.num).collect();
+    let nums: Vec<i64> = nums.into_iter().collect();
+    let sql = "SELECT 1 FROM longshore_stream WHERE num = ANY($1) ORDER BY num FOR KEY SHARE";
+    tx.query(sql, &[&nums]).await.map(drop)
 }
 
 /// Creates streams and reserves capacity.
@@ -150,6 +174,7 @@ async fn try_send_in(
     let mut tx = Tx::in_caller_transaction(transaction, &store.clock, Arc::clone(&store.streams));
     let guard = CommitGuard::arm(&mut tx).await?;
     let done = async {
+        lock_streams(&mut tx, streams).await?;
         let answer = insert(&mut tx, units, streams, &reserved.rejections).await?;
         if !reserved.reservations.is_empty() {
             let sql = "DELETE FROM longshore_capacity_reservation WHERE num = ANY($1)";

@@ -9,6 +9,7 @@ use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
 use longshore::{
     Admin as _, Enqueue as _, Maintenance as _, NewUnit, Queries as _, QueueName, Scope, UnitId, UnitState,
 };
+use longshore_postgres::tokio_postgres::IsolationLevel;
 use longshore_postgres::{ClockSource, PostgresOptions, PostgresStore};
 use longshore_testkit::ManualClock;
 use longshore_testkit::year::{Year, assert_flat};
@@ -139,6 +140,47 @@ async fn a_transaction_that_is_open_for_long_keeps_the_stream_that_it_has_sent_t
     pruned.store.run_post_commit(sent.post_commit).await.unwrap();
     pruned.prune(6).await;
     pruned.assert_ready(id).await;
+}
+
+#[tokio::test]
+async fn a_transaction_with_an_old_snapshot_keeps_the_stream_that_it_sends_to() {
+    let pruned = PrunedStore::open().await;
+    send_and_cancel(&pruned.store, &["q"]).await;
+    pruned.prune(1).await;
+    let mut tasks = JoinSet::new();
+    let mut own = connect(&pruned.database, &mut tasks).await;
+    let old_snapshot = own.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
+    let transaction = old_snapshot.start().await.unwrap();
+    transaction.batch_execute("SELECT FROM longshore_stream").await.unwrap();
+    while pruned.database.run("SELECT 1 FROM longshore_stream WHERE retired_xid IS NULL").trim() == "1" {
+        pruned.prune(1).await;
+    }
+    let unit = unit_in("q");
+    let id = unit.id;
+    let sent = pruned.store.send_in(&transaction, &ALL, &[unit]).await.unwrap();
+    pruned.prune(3).await;
+    transaction.commit().await.unwrap();
+    pruned.store.run_post_commit(sent.post_commit).await.unwrap();
+    pruned.prune(3).await;
+    pruned.assert_ready(id).await;
+}
+
+#[tokio::test]
+async fn a_send_from_a_snapshot_older_than_its_queue_says_what_to_do() {
+    let pruned = PrunedStore::open().await;
+    let mut tasks = JoinSet::new();
+    let mut own = connect(&pruned.database, &mut tasks).await;
+    let mut messages = Vec::new();
+    for _ in 0..2 {
+        let old_snapshot = own.build_transaction().isolation_level(IsolationLevel::RepeatableRead);
+        let transaction = old_snapshot.start().await.unwrap();
+        transaction.batch_execute("SELECT FROM longshore_stream").await.unwrap();
+        let sent = pruned.store.send_in(&transaction, &ALL, &[unit_in("q")]).await;
+        messages.extend(sent.err().map(|error| (error.is_retryable(), error.to_string())));
+        transaction.commit().await.unwrap();
+    }
+    assert_eq!(messages.len(), 1, "the second transaction succeeds");
+    assert!(messages[0].0 && messages[0].1.contains("READ COMMITTED"), "{messages:?}");
 }
 
 #[tokio::test]

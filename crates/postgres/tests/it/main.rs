@@ -13,6 +13,7 @@ mod failover;
 mod growth;
 mod idle_cache;
 mod ledger;
+mod link_faults;
 mod outages;
 mod permits;
 mod permits_chaos;

@@ -20,7 +20,7 @@ fn kind() -> Kind {
     Kind::new("work").unwrap()
 }
 
-fn unit() -> NewUnit {
+pub(crate) fn unit() -> NewUnit {
     NewUnit::new(kind(), serde_json::json!({}))
 }
 
@@ -33,7 +33,7 @@ async fn open(url: &str) -> Arc<PostgresStore> {
 }
 
 /// Retries until the store answers, as every client does.
-async fn retry_until_ok<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> T {
+pub(crate) async fn retry_until_ok<T, F: Future<Output = Result<T>>>(mut call: impl FnMut() -> F) -> T {
     let until = Instant::now() + TEST_TIMEOUT;
     loop {
         match call().await {
@@ -172,7 +172,7 @@ async fn work_until(store: Arc<PostgresStore>, sent_all: Arc<AtomicBool>) {
     retry_until_ok(|| store.close_session(session)).await;
 }
 
-fn new_session(id: SessionId) -> NewSession {
+pub(crate) fn new_session(id: SessionId) -> NewSession {
     NewSession {
         kinds: BTreeMap::from([(kind(), Policy::default())]),
         slots: 10,
@@ -220,5 +220,5 @@ async fn connections_that_are_cut_in_the_middle_lose_and_repeat_nothing() {
 }
 
 /// Terminates every connection of the store, whatever it is doing.
-const TERMINATE_CONNECTIONS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+pub(crate) const TERMINATE_CONNECTIONS: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE application_name = 'longshore' AND pid <> pg_backend_pid()";

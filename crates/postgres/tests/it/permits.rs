@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::permits::{AcquireRequest, AcquireResult, IfFull};
-use longshore::{BoundedPool, PermitId, Permits, PoolName, Priority};
+use longshore::store::Retention;
+use longshore::{BoundedPool, Maintenance as _, PermitId, Permits, PoolName, Priority};
 use longshore_postgres::{Listen, PostgresOptions, PostgresStore};
 use longshore_testkit::PermitsFixture;
 use longshore_testkit::conformance::{PERMIT_CASES, run_permits};
@@ -92,6 +93,38 @@ async fn a_crashed_server_tells_holders_that_their_permits_are_lost() {
     pool.flush().await;
     let stats = pool.stats().await.pool.unwrap();
     assert_eq!((stats.in_use, stats.waiting.len(), stats.acquired), (0, 0, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pools_that_are_not_used_for_a_month_are_deleted_and_their_fences_do_not_go_back() {
+    let server = Server::start().await;
+    let database = server.database().await;
+    let store = open(&database.url, Listen::Off).await;
+    let pool = |name| BoundedPool::builder(store.clone(), PoolName::new(name).unwrap(), 1).build();
+    let mut fences = Vec::new();
+    for name in ["closed", "crashed", "recent", "unused"] {
+        let permit = pool(name).acquire().await.unwrap();
+        fences.push(permit.fence());
+        permit.release().await.unwrap();
+    }
+    let _permit = pool("held").acquire().await.unwrap();
+    pool("closed").resize(0).await.unwrap();
+    let permits: Arc<dyn Permits> = store.clone();
+    permits.create(&PoolName::new("new").unwrap(), 3).await.unwrap();
+    database.run(
+        "UPDATE longshore_bounded_pool SET fence_limit = fence_limit - 31 * 86400000000
+           WHERE name <> 'recent' AND fence_limit > 0;
+         DELETE FROM longshore_pool_state WHERE name = 'crashed'",
+    );
+    store.prune(Retention::default(), 100).await.unwrap();
+    let left = permits.pools(None).await.unwrap();
+    let left: Vec<&str> = left.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(left, ["closed", "held", "new", "recent"]);
+    assert_eq!(
+        database.run("SELECT count(*) FROM longshore_pool_state WHERE name IN ('unused', 'crashed')").trim(),
+        "0"
+    );
+    assert!(pool("unused").acquire().await.unwrap().fence() > fences[3]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -94,6 +94,58 @@ async fn effects_that_exceed_their_time_limit_fail_and_the_others_are_recorded_f
 }
 
 #[tokio::test]
+async fn an_effect_that_waits_for_a_lock_uses_no_attempt() {
+    let (database, store) = open(Duration::from_millis(500)).await;
+    database.run("CREATE TABLE hot (n integer); INSERT INTO hot VALUES (0)");
+    let ids = send(&store, 5).await;
+    let mut tasks = JoinSet::new();
+    let mut own = connect(&database, &mut tasks).await;
+    let held = own.transaction().await.unwrap();
+    held.batch_execute("SELECT FROM hot FOR UPDATE").await.unwrap();
+    let select = |index| if index == 2 { "SELECT 'x' FROM lock_hot()" } else { "SELECT 'x'" };
+    database.run(
+        "CREATE FUNCTION lock_hot() RETURNS integer LANGUAGE sql AS 'UPDATE hot SET n = n + 1 RETURNING n'",
+    );
+    let running = run(worker(&store, ids.len(), |index| select(index).to_owned()));
+    let release = async {
+        let (done, locked) = async {
+            let deadline = Instant::now() + TEST_TIMEOUT;
+            loop {
+                let units = units(&store, &ids).await;
+                let done = units.iter().filter(|unit| unit.state == UnitState::Done).count();
+                if done == 4 || Instant::now() > deadline {
+                    break (done, units[2].state);
+                }
+            }
+        }
+        .await;
+        assert_eq!((done, locked), (4, UnitState::Leased), "the others do not wait");
+        // Longer than one attempt to get the lock.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        held.commit().await.unwrap();
+    };
+    let (report, ()) = tokio::join!(running, release);
+    assert_eq!((report.done, report.failed), (5, 0));
+    assert_eq!(database.run("SELECT n FROM hot").trim(), "1");
+}
+
+#[tokio::test]
+async fn an_effect_that_the_server_cannot_run_now_uses_no_attempt() {
+    let (database, store) = open(Duration::from_secs(1)).await;
+    // The first calls fail, as on a server without memory; sequences are not rolled back.
+    database.run(
+        "CREATE SEQUENCE calls;
+         CREATE FUNCTION trouble(code text) RETURNS integer LANGUAGE plpgsql AS $$ BEGIN
+           IF nextval('calls') <= 8 THEN RAISE 'no' USING ERRCODE = code; END IF; RETURN 1; END $$",
+    );
+    let codes = ["53200", "53400", "58030", "XX000", "08001", "HV00N", "57014"];
+    let ids = send(&store, codes.len()).await;
+    let select = |index: usize| format!("SELECT 'x' FROM trouble('{}')", codes[index]);
+    let report = run(worker(&store, ids.len(), select)).await;
+    assert_eq!((report.done, report.failed), (7, 0));
+}
+
+#[tokio::test]
 async fn effects_that_take_longer_together_than_one_call_may_are_recorded_in_several() {
     let (database, store) = open(Duration::from_secs(2)).await;
     let ids = send(&store, 40).await;

@@ -1,14 +1,19 @@
 //! A full disk, a lock held by another process, a clock that jumps.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::store::{ClaimRequest, SendResult};
+use longshore::outcome::Params;
+use longshore::store::{ClaimRequest, FinishRequest, FinishResult, SendResult};
 use longshore::unit::ConcurrencyCap;
 use longshore::worker_session::NewSession;
-use longshore::{Enqueue as _, Error, Kind, NewUnit, Queries as _, Scope, SessionId, UnitId};
+use longshore::{
+    Effect, Enqueue as _, Error, Kind, NewUnit, Outcome, Policy, Queries as _, Scope, SessionId, UnitId,
+    UnitState, WorkerApi as _,
+};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 
@@ -68,6 +73,61 @@ async fn a_full_disk_loses_nothing_that_was_confirmed() {
     // With space again the same store continues.
     std::fs::remove_file(&ballast).unwrap();
     store.send(&Scope::All, vec![unit(10)]).await.unwrap();
+    assert_eq!(store.verify().await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_store_that_filled_its_disk_continues_on_a_larger_one() {
+    let (disk, larger) = (SmallDisk::mount(), tempfile::tempdir().unwrap());
+    let name = "longshore.db";
+    let store = SqliteStore::open(&disk.path().join(name), SqliteOptions::default()).unwrap();
+    let mut confirmed = 0;
+    let error = loop {
+        match store.send(&Scope::All, vec![unit(10_000)]).await {
+            Ok(_) => confirmed += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::DiskFull { .. } | Error::Unavailable { .. }), "{error:?}");
+    drop(store);
+    // The log has what the database file had no space for, and must go with it.
+    for file in std::fs::read_dir(disk.path()).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), larger.path().join(file.file_name())).unwrap();
+    }
+    let store = SqliteStore::open(&larger.path().join(name), SqliteOptions::default()).unwrap();
+    store.send(&Scope::All, vec![unit(10)]).await.unwrap();
+    assert_eq!(store.verify().await.unwrap(), []);
+    drop(store);
+    let db = Connection::open(larger.path().join(name)).unwrap();
+    let units: u64 = db.query_row("SELECT count(*) FROM longshore_unit", [], |row| row.get(0)).unwrap();
+    assert_eq!(units, confirmed + 1);
+}
+
+#[tokio::test]
+async fn a_full_disk_during_an_effect_fails_no_unit() {
+    let disk = SmallDisk::mount();
+    let path = disk.path().join("longshore.db");
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE notes (text BLOB)").unwrap();
+    let store = SqliteStore::open(&path, SqliteOptions::default()).unwrap();
+    let (session, kind) = (SessionId::new(), Kind::new("k").unwrap());
+    let kinds = BTreeMap::from([(kind.clone(), Policy::default())]);
+    store.open_session(NewSession { kinds, slots: 1, ..NewSession::new(session, "") }).await.unwrap();
+    store.send(&Scope::All, vec![unit(10)]).await.unwrap();
+    let claim = ClaimRequest { free_slots: 1, ..ClaimRequest::new(session, vec![kind], 1) };
+    let lease = store.claim(claim).await.unwrap().units[0].lease;
+    let rows = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000)
+        INSERT INTO notes SELECT zeroblob(10000) FROM n";
+    for sql in ["INSERT INTO notes VALUES (zeroblob(40000000))", rows] {
+        let effect = Effect { sql: sql.to_owned(), params: Params::Ordered(vec![]), expected_rows: None };
+        let end = FinishRequest { effects: vec![effect], ..FinishRequest::new(lease, Outcome::Done(None)) };
+        let error = store.finish(session, vec![end]).await.unwrap_err();
+        assert!(matches!(error, Error::DiskFull { .. } | Error::Unavailable { .. }), "{error:?}");
+    }
+    // The unit still runs, and its finish is recorded when it fits.
+    let end = FinishRequest::new(lease, Outcome::Done(None));
+    let ended = store.finish(session, vec![end]).await.unwrap();
+    assert_eq!(ended, [FinishResult::Recorded(UnitState::Done)]);
     assert_eq!(store.verify().await.unwrap(), []);
 }
 

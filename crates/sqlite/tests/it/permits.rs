@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BoundedPool, Permits, PoolName};
+use longshore::store::Retention;
+use longshore::{BoundedPool, Maintenance as _, Permits, PoolName};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use longshore_testkit::{ManualClock, PermitsFixture};
@@ -45,6 +46,32 @@ async fn a_jump_of_the_wall_clock_takes_nobodys_permit() {
     let fence = first.fence();
     first.release().await.unwrap();
     assert!(pool.acquire().await.unwrap().fence() > fence, "although it went back");
+}
+
+#[tokio::test]
+async fn pools_that_are_not_used_for_a_month_are_deleted_and_their_fences_do_not_go_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("longshore.db");
+    let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+    let pool = |name| BoundedPool::builder(store.clone(), PoolName::new(name).unwrap(), 1).build();
+    let mut fences = Vec::new();
+    for name in ["closed", "recent", "unused"] {
+        let permit = pool(name).acquire().await.unwrap();
+        fences.push(permit.fence());
+        permit.release().await.unwrap();
+    }
+    let _permit = pool("held").acquire().await.unwrap();
+    pool("closed").resize(0).await.unwrap();
+    let permits: Arc<dyn Permits> = store.clone();
+    permits.create(&PoolName::new("new").unwrap(), 3).await.unwrap();
+    let month = 31 * 86_400 * 1_000_000_i64;
+    let age = "UPDATE longshore_bounded_pool SET fence = fence - ?1 WHERE name <> 'recent' AND fence > 0";
+    assert_eq!(Connection::open(&path).unwrap().execute(age, [month]).unwrap(), 3);
+    store.prune(Retention::default(), 100).await.unwrap();
+    let left = permits.pools(None).await.unwrap();
+    let left: Vec<&str> = left.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(left, ["closed", "held", "new", "recent"]);
+    assert!(pool("unused").acquire().await.unwrap().fence() > fences[2]);
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longshore::{Clock, Scope, SqlValue, UnitState};
+use longshore::{Clock, Scope, SqlValue, SystemClock, UnitState};
 use longshore_ai::{AskError, Code, FinishReason};
 use longshore_testkit::ManualClock;
 use serde_json::json;
@@ -58,11 +58,11 @@ async fn no_answer_in_time_is_a_timeout_and_is_not_asked_again(route: TestRoute)
 #[tokio::test(start_paused = true)]
 async fn after_the_batchs_deadline_nothing_is_asked() {
     let fixture = Fixture::in_memory(FakeProvider::always(r#"{"verdict": "fine"}"#));
-    let clock = Arc::new(ManualClock::default());
     let mut definition = definition();
-    definition.deadline = Some(clock.now());
+    definition.deadline = Some(SystemClock.now());
     let id = fixture.start(&definition, &[json!(1)]).await;
-    fixture.work(fixture.handler().clock(clock)).await;
+    // The store's time counts, not the worker's, which is behind.
+    fixture.work(fixture.handler().clock(Arc::new(ManualClock::default()))).await;
     let (code, words) = fixture.failure(&id).await;
     assert_eq!((code.as_str(), words.as_str()), ("timeout", "the batch's deadline has passed"));
     assert_eq!(fixture.provider.count(), 0);
@@ -70,14 +70,26 @@ async fn after_the_batchs_deadline_nothing_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_whose_clock_is_past_the_batchs_deadline_fails_no_row() {
+    let fixture = Fixture::in_memory(FakeProvider::always(r#"{"verdict": "fine"}"#));
+    let (hour, day) = (Duration::from_secs(3_600), Duration::from_secs(86_400));
+    let mut definition = definition();
+    definition.deadline = Some(SystemClock.now() + hour);
+    fixture.start(&definition, &[json!(1)]).await;
+    let jumped = ManualClock::at(SystemClock.now() + day);
+    fixture.work(fixture.handler().clock(Arc::new(jumped))).await;
+    assert_eq!(fixture.rows.bound(0, "verdict"), text("fine"));
+    assert_eq!(fixture.provider.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_batchs_deadline_cuts_the_time_of_a_row() {
     let fixture = Fixture::in_memory(FakeProvider::new(|_, _| FakeReply::Silence));
-    let clock = Arc::new(ManualClock::default());
     let mut definition = definition();
-    definition.deadline = Some(clock.now() + Duration::from_secs(2));
+    definition.deadline = Some(SystemClock.now() + Duration::from_secs(2));
     let began = tokio::time::Instant::now();
     let id = fixture.start(&definition, &[json!(1)]).await;
-    fixture.work(fixture.handler().clock(clock)).await;
+    fixture.work(fixture.handler()).await;
     assert_eq!(fixture.failure(&id).await.0, "timeout");
     let asked = fixture.provider.questions.lock().unwrap()[0].until;
     assert!(asked - began < Duration::from_secs(3), "and the provider knows it");

@@ -43,11 +43,22 @@ fn judge(status: &ReplicationStatus) -> CheckResult {
     if let Some(slow) = status.standbys.iter().find(|standby| is_behind(standby)) {
         return CheckResult::doubtful(AREA, list, format!("see why {} does not follow", slow.name));
     }
-    let loss = match status.standbys.iter().any(|standby| standby.synchronous) {
-        true => "a failover loses nothing",
-        false => "a failover loses what the standby has not received",
-    };
-    CheckResult::good(AREA, format!("{list}: {loss}"))
+    if !status.standbys.iter().any(|standby| standby.synchronous) {
+        return CheckResult::good(
+            AREA,
+            format!("{list}: a failover loses what the standby has not received"),
+        );
+    }
+    let commit = status.synchronous_commit.as_str();
+    if !["on", "remote_apply"].contains(&commit) {
+        let says = format!(
+            "{list}: synchronous_commit is {commit}: units are confirmed before the standby has stored them, and \
+             a failover may lose them"
+        );
+        return CheckResult::doubtful(AREA, says, "ALTER DATABASE … SET synchronous_commit = on");
+    }
+    let says = format!("{list}: a failover to the most advanced synchronous standby loses nothing");
+    CheckResult::good(AREA, says)
 }
 
 fn is_behind(standby: &Standby) -> bool {
@@ -81,7 +92,17 @@ mod tests {
     #[test]
     fn what_a_failover_would_lose_is_said() {
         let says = |status| judge(&status).says;
-        assert!(says(status(2, vec![standby(true, 0)])).ends_with("a failover loses nothing"));
+        assert!(says(status(2, vec![standby(true, 0)])).ends_with("loses nothing"));
+        for (commit, state) in [
+            ("local", State::Doubtful),
+            ("remote_write", State::Doubtful),
+            ("on", State::Good),
+            ("remote_apply", State::Good),
+        ] {
+            let status =
+                ReplicationStatus { synchronous_commit: commit.into(), ..status(2, vec![standby(true, 0)]) };
+            assert_eq!(judge(&status).state, state, "{commit}");
+        }
         assert!(says(status(2, vec![standby(false, 0)])).ends_with("has not received"));
         assert!(says(status(1, vec![])).contains("only its backup"));
     }

@@ -34,7 +34,7 @@ impl Worker {
     /// timeout.
     fn stop_gracefully(&self, state: &mut WorkerState, cause: EndCause, now: Instant) -> LivenessAction {
         state.open = false;
-        if state.calls.iter().any(|entry| entry.cancelled_at.is_none()) {
+        if state.has_awaited_calls() {
             return LivenessAction::Wait(now + self.stop_timeout);
         }
         if !state.stop_sent {

@@ -156,6 +156,11 @@ impl WorkerState {
         unanswered.is_some_and(|at| now.duration_since(at) >= PROBE_REPLY_TIME)
     }
 
+    /// Whether a caller waits for one of the calls.
+    pub(super) fn has_awaited_calls(&self) -> bool {
+        self.calls.iter().any(|entry| entry.cancelled_at.is_none())
+    }
+
     /// Since when the worker has been running a cancelled call.
     pub(super) fn running_cancelled_since(&self) -> Option<Instant> {
         match self.concurrency {

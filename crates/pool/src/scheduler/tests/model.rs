@@ -24,6 +24,8 @@ enum Event {
     Maintain,
     AdvanceTime(Duration),
     SetPrefetch(usize, usize),
+    SetConcurrency(usize, usize),
+    Drain(usize),
     PrefetchNext(usize),
     Replace(usize),
     Abandon(usize),
@@ -49,6 +51,8 @@ fn event() -> impl Strategy<Value = Event> {
         4 => Just(Event::Maintain),
         2 => time.clone().prop_map(Event::AdvanceTime),
         1 => (which.clone(), 0..4_usize).prop_map(|(which, prefetch)| Event::SetPrefetch(which, prefetch)),
+        1 => (which.clone(), 1..4_usize).prop_map(|(which, most)| Event::SetConcurrency(which, most)),
+        1 => which.clone().prop_map(Event::Drain),
         1 => which.clone().prop_map(Event::PrefetchNext),
         1 => which.clone().prop_map(Event::Replace),
         1 => which.clone().prop_map(Event::Abandon),
@@ -78,6 +82,7 @@ struct SimulatedPool {
     tickets: BTreeMap<JobId, Ticket>,
     out: BTreeSet<JobId>,
     max_workers: usize,
+    resized: bool,
     /// When maintenance runs if nothing requests it earlier.
     maintenance_at: Option<Instant>,
 }
@@ -95,6 +100,7 @@ impl SimulatedPool {
             tickets: BTreeMap::new(),
             out: BTreeSet::new(),
             max_workers,
+            resized: false,
             maintenance_at: None,
         }
     }
@@ -227,7 +233,7 @@ impl SimulatedPool {
             Event::Maintain => self.maintain(),
             Event::AdvanceTime(time) => self.now += time,
             Event::Resize(min, max) => {
-                self.max_workers = self.max_workers.max(max);
+                (self.max_workers, self.resized) = (self.max_workers.max(max), true);
                 self.scheduler.resize(min, max);
             }
             Event::Close => {
@@ -257,6 +263,8 @@ impl SimulatedPool {
         | Event::Died(which, _)
         | Event::Requeue(which)
         | Event::SetPrefetch(which, _)
+        | Event::SetConcurrency(which, _)
+        | Event::Drain(which)
         | Event::PrefetchNext(which)
         | Event::Replace(which)
         | Event::Abandon(which)
@@ -289,6 +297,12 @@ impl SimulatedPool {
                 }
             }
             Event::SetPrefetch(_, prefetch) => self.scheduler.set_prefetch(id, prefetch),
+            // Known from its start.
+            Event::SetConcurrency(..) if self.scheduler.workers[&id].calls > 0 => {}
+            Event::SetConcurrency(_, most) => self.scheduler.set_concurrency(id, most),
+            // Only a worker with calls drains.
+            Event::Drain(_) if self.ready[&id].is_empty() => {}
+            Event::Drain(_) => _ = self.scheduler.drain(id),
             Event::PrefetchNext(_) => {
                 if let Some(job) = self.scheduler.prefetch_next(id) {
                     self.assign(id, job);
@@ -319,6 +333,9 @@ impl SimulatedPool {
         assert!(self.scheduler.active_workers() <= self.max_workers);
         let serving = self.scheduler.workers.values().filter(|slot| slot.is_serving()).count();
         assert!(serving <= self.max_workers + replacements, "{serving} workers");
+        let leaving = self.scheduler.leaving_with_calls();
+        let surplus = if self.resized { self.max_workers } else { 0 };
+        assert!(leaving <= self.scheduler.max_leaving() + replacements + surplus, "{leaving} workers leave");
     }
 
     /// Checks that maintenance which runs only on request or at the announced time misses nothing.
