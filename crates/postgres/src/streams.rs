@@ -43,6 +43,26 @@ pub(crate) struct StreamKey {
     pub(crate) batch: i64,
 }
 
+/// The streams that a transaction has created.
+#[derive(Debug, Default)]
+pub(crate) struct NewStreams {
+    by_num: HashMap<i64, Arc<Stream>>,
+    by_key: HashMap<StreamKey, Arc<Stream>>,
+}
+
+impl NewStreams {
+    fn insert(&mut self, stream: Arc<Stream>) {
+        self.by_key.insert(stream.key(), Arc::clone(&stream));
+        self.by_num.insert(stream.num, stream);
+    }
+
+    /// Removes and returns all.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Arc<Stream>> + use<> {
+        self.by_key.clear();
+        std::mem::take(&mut self.by_num).into_values()
+    }
+}
+
 /// The process's cache of streams.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCache {
@@ -166,7 +186,7 @@ impl StreamCache {
         let mut missing: Vec<i64> = Vec::new();
         self.with(|index| {
             for num in nums {
-                let created = || tx.new_streams.iter().find(|created| created.num == num);
+                let created = || tx.new_streams.by_num.get(&num);
                 match index.by_num.get(&num).or_else(created) {
                     Some(stream) => {
                         found.insert(num, Arc::clone(stream));
@@ -208,7 +228,7 @@ impl StreamCache {
             }
         };
         let created = Arc::new(created);
-        tx.new_streams.push(Arc::clone(&created));
+        tx.new_streams.insert(Arc::clone(&created));
         Ok(created)
     }
 
@@ -217,7 +237,7 @@ impl StreamCache {
         if let Some(stream) = self.cached(key) {
             return Ok(Some(stream));
         }
-        if let Some(created) = tx.new_streams.iter().find(|created| created.key() == *key) {
+        if let Some(created) = tx.new_streams.by_key.get(key) {
             return Ok(Some(Arc::clone(created)));
         }
         let Some(row) = find(tx, key).await? else { return Ok(None) };
@@ -295,12 +315,12 @@ impl TenantUsage {
 /// Deletes the streams, lanes and queues that this transaction has inserted for units that were
 /// rejected.
 pub(crate) async fn remove_unused(tx: &mut Tx<'_>) -> Result<()> {
-    if tx.new_streams.is_empty() {
+    let (used, unused): (Vec<_>, Vec<_>) =
+        tx.new_streams.take().partition(|stream| tx.has_counted(stream.num));
+    used.into_iter().for_each(|stream| tx.new_streams.insert(stream));
+    if unused.is_empty() {
         return Ok(());
     }
-    let (used, unused): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut tx.new_streams).into_iter().partition(|stream| tx.has_counted(stream.num));
-    tx.new_streams = used;
     let nums: Vec<i64> = unused.iter().map(|stream| stream.num).collect();
     let lanes: Vec<i64> = unused.iter().map(|stream| stream.lane).collect();
     let queues: Vec<i64> = unused.iter().map(|stream| stream.queue_num).collect();
@@ -320,10 +340,12 @@ pub(crate) async fn remove_unused(tx: &mut Tx<'_>) -> Result<()> {
 
 /// A queue's number. A new queue is created. The pruner keeps it until `tx` ends.
 async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
-    let insert = "INSERT INTO longshore_queue (name) VALUES ($1) ON CONFLICT DO NOTHING";
+    let insert = "INSERT INTO longshore_queue (name) VALUES ($1) ON CONFLICT DO NOTHING RETURNING num";
     let select = "SELECT num FROM longshore_queue WHERE name = $1 FOR KEY SHARE";
     loop {
-        tx.execute(insert, &[&name.as_str()]).await?;
+        if let Some(created) = tx.query_opt(insert, &[&name.as_str()]).await? {
+            return value(&created, 0);
+        }
         if let Some(row) = tx.query_opt(select, &[&name.as_str()]).await? {
             return value(&row, 0);
         }
@@ -334,13 +356,16 @@ async fn queue(tx: &mut Tx<'_>, name: &QueueName) -> Result<i64> {
 pub(crate) async fn lane(tx: &mut Tx<'_>, name: &QueueName, tenant: &TenantId) -> Result<(i64, i64)> {
     let select = "SELECT l.num, l.queue FROM longshore_lane l JOIN longshore_queue q ON q.num = l.queue
         WHERE q.name = $1 AND l.tenant = $2 FOR KEY SHARE OF l";
-    let insert = "INSERT INTO longshore_lane (queue, tenant) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    let insert = "INSERT INTO longshore_lane (queue, tenant) VALUES ($1, $2)
+        ON CONFLICT DO NOTHING RETURNING num";
     loop {
         if let Some(row) = tx.query_opt(select, &[&name.as_str(), &tenant.as_str()]).await? {
             return Ok((value(&row, 0)?, value(&row, 1)?));
         }
         let queue = queue(tx, name).await?;
-        tx.execute(insert, &[&queue, &tenant.as_str()]).await?;
+        if let Some(created) = tx.query_opt(insert, &[&queue, &tenant.as_str()]).await? {
+            return Ok((value(&created, 0)?, queue));
+        }
     }
 }
 

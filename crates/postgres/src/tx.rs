@@ -27,7 +27,7 @@ use crate::connect::ClockSource;
 use crate::error::{Translate, damaged, is_read_only, translate};
 use crate::row::value;
 use crate::server_clock::{CLOCK_SQL, ServerClock};
-use crate::streams::{Stream, StreamCache};
+use crate::streams::{NewStreams, Stream, StreamCache};
 use crate::typed_params::{SqlParam, typed};
 
 /// Whether a commit waits for the disk.
@@ -73,7 +73,7 @@ pub(crate) struct Tx<'c> {
     /// Roll back instead of committing, although the operation has a result.
     pub(crate) abandon: bool,
     /// Streams created by this transaction; cached by the process only after the commit.
-    pub(crate) new_streams: Vec<Arc<Stream>>,
+    pub(crate) new_streams: NewStreams,
     deltas: BTreeMap<i64, CounterDelta>,
     /// Streams with counts that a server function has updated, and whether leased units were
     /// released.
@@ -145,7 +145,7 @@ impl Tx<'static> {
                 return Err(error);
             }
         }
-        for stream in std::mem::take(&mut self.new_streams) {
+        for stream in self.new_streams.take() {
             self.streams.insert(stream);
         }
         Ok(std::mem::take(&mut self.after))
@@ -236,7 +236,7 @@ impl<'c> Tx<'c> {
             streams,
             after: PostCommit::default(),
             abandon: false,
-            new_streams: Vec::new(),
+            new_streams: NewStreams::default(),
             deltas: BTreeMap::new(),
             counted: BTreeMap::new(),
             sums: BTreeMap::new(),

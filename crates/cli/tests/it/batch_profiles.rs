@@ -44,7 +44,7 @@ fn a_profile_that_does_not_exist_fails_the_batch_and_no_row() {
 #[test]
 fn a_profile_whose_key_cannot_be_opened_fails_the_batch_and_no_row() {
     let job = job("keyed");
-    let add = ["profile", "add", "keyed", "--provider", "openai", "--model", "m"];
+    let add = ["profile", "add", "keyed", "--provider", "openai", "--model", "gpt-5"];
     job.dir.run(&[&add[..], &["--key", "env:NO_SUCH_VARIABLE"]].concat()).ok();
     job.dir.run(&["batch", "run", "."]).ends(1).says("NO_SUCH_VARIABLE").says("profile test keyed");
     assert_eq!(job.batches(), [] as [Value; 0]);

@@ -211,9 +211,9 @@ fn prices_are_known_shown_and_replaced_by_a_newer_table() {
     dir.run(&[&unknown[..], &further].concat()).ends(2).says("`gpt-98`").says("--also-model gpt-98=IN/OUT");
 
     let model = "[models.openai]\n\"gpt-99\" = { input = 3, output = 4 }\n";
-    dir.write("old.toml", &format!("date = '2020-01-01'\n{model}"));
+    dir.write("old.toml", format!("date = '2020-01-01'\n{model}"));
     dir.write("bad.toml", "date = 'soon'\n[models]\n");
-    dir.write("new.toml", &format!("date = '2999-01-01'\n{model}"));
+    dir.write("new.toml", format!("date = '2999-01-01'\n{model}"));
     dir.run(&["price", "update", "old.toml"]).ends(2).says("is of 2020-01-01").says("hint:");
     dir.run(&["price", "update", "bad.toml"]).ends(2).says("`date` is `soon`").says("hint:");
     dir.run(&["price", "update", "none.toml"]).ends(1).says("cannot read none.toml").says("hint:");
@@ -234,7 +234,7 @@ fn an_answer_that_breaks_its_schema_ends_with_an_error() {
     let dir = TestDir::new();
     for (name, reply) in [("wrong", "seven"), ("right", "{\"sum\": 7}")] {
         let script = format!("{name}.toml");
-        dir.write(&script, &format!("[[answer]]\nreply = '{reply}'\n"));
+        dir.write(&script, format!("[[answer]]\nreply = '{reply}'\n"));
         dir.run(&["profile", "add", name, "--provider", "scripted", "--script", &script]).ok();
     }
     dir.write("schema.json", "{\"type\": \"object\"}");

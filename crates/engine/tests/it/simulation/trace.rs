@@ -18,6 +18,7 @@ impl Trace {
     }
 
     /// Adds an event that happens now. `SIMULATION_TRACE=1` prints it, to compare two histories of one seed.
+    #[expect(clippy::print_stderr, reason = "requested by the environment variable")]
     pub(super) fn record(&self, event: &(impl Hash + Debug)) {
         let event = (self.began.elapsed(), event);
         if std::env::var_os("SIMULATION_TRACE").is_some() {
