@@ -27,7 +27,7 @@ use crate::connect::ClockSource;
 use crate::error::{Translate, damaged, is_read_only, translate};
 use crate::row::value;
 use crate::server_clock::{CLOCK_SQL, ServerClock};
-use crate::streams::{NewStreams, Stream, StreamCache};
+use crate::streams::{NewStreams, StreamCache};
 use crate::typed_params::{SqlParam, typed};
 
 /// Whether a commit waits for the disk.
