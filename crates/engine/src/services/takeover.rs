@@ -14,11 +14,14 @@ use longshore_core::failure_detector::{SessionBeats, StalledSession};
 use longshore_core::worker_session::Session;
 use longshore_core::{Result, SessionId, Store};
 use longshore_process::{ProcessIdentity, ProcessState};
+use tokio::time::Instant;
 
 /// The first and the longest wait for child processes of a worker that ended.
 const CHILDREN_WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 /// After this long without a heartbeat, at most, a worker is reported as silent.
 const MAX_SILENCE: Duration = Duration::from_secs(10);
+/// A store that takes longer to list the sessions is stalled.
+const SLOW_ANSWER: Duration = Duration::from_secs(2);
 
 /// The takeover when a worker starts.
 pub(super) struct Takeover {
@@ -76,7 +79,13 @@ impl Takeover {
         let holders = earlier.iter().filter(|session| session.held > 0);
         let Some(wait) = holders.map(|session| session.ttl / 3).max() else { return Ok(()) };
         tokio::time::sleep(wait.min(MAX_SILENCE)).await;
-        for Session { id, beats, label, held, ttl, .. } in self.store.sessions().await? {
+        let asked = Instant::now();
+        let sessions = self.store.sessions().await?;
+        // A store that answers late records no heartbeats either.
+        if asked.elapsed() > SLOW_ANSWER {
+            return Ok(());
+        }
+        for Session { id, beats, label, held, ttl, .. } in sessions {
             let is_silent = |session: &Session| (session.id, session.beats) == (id, beats);
             if held > 0 && earlier.iter().any(is_silent) {
                 tracing::warn!(
