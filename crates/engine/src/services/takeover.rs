@@ -22,6 +22,8 @@ use tokio::time::{Instant, sleep, timeout};
 const CHILDREN_WAIT: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 /// After this long without a heartbeat, at most, a worker is reported as silent.
 const MAX_SILENCE: Duration = Duration::from_secs(10);
+/// A store that takes longer to list the sessions is stalled.
+const SLOW_ANSWER: Duration = Duration::from_secs(2);
 
 /// Time between two checks of the processes of this host.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -118,7 +120,13 @@ async fn report_silent(store: &Arc<dyn Store>, earlier: Vec<Session>) -> Result<
     let holders = earlier.iter().filter(|session| session.held > 0);
     let Some(wait) = holders.map(|session| session.ttl / 3).max() else { return Ok(()) };
     sleep(wait.min(MAX_SILENCE)).await;
-    for Session { id, beats, label, held, ttl, .. } in store.sessions().await? {
+    let asked = Instant::now();
+    let sessions = store.sessions().await?;
+    // A store that answers late records no heartbeats either.
+    if asked.elapsed() > SLOW_ANSWER {
+        return Ok(());
+    }
+    for Session { id, beats, label, held, ttl, .. } in sessions {
         let is_silent = |session: &Session| (session.id, session.beats) == (id, beats);
         if held > 0 && earlier.iter().any(is_silent) {
             tracing::warn!(
