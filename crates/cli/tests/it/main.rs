@@ -37,6 +37,8 @@ mod batch_interruption;
 #[cfg(test)]
 mod batch_job;
 #[cfg(test)]
+mod batch_outage;
+#[cfg(test)]
 mod batch_overlap;
 mod batch_profiles;
 #[cfg(test)]

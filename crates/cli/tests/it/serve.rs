@@ -49,6 +49,12 @@ impl ServeProcess {
 
     /// Sends a request with additional headers; each ends its line.
     pub fn send_with(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String) {
+        let (head, body) = self.exchange(method, path, headers, body);
+        (head[9..12].parse().unwrap(), body)
+    }
+
+    /// Sends a request, and returns the head and the body of the response.
+    pub fn exchange(&self, method: &str, path: &str, headers: &str, body: &str) -> (String, String) {
         let default = if headers.contains("authorization:") { String::new() } else { self.authorization() };
         let length = body.len();
         let mut stream = TcpStream::connect(&self.address).unwrap();
@@ -61,7 +67,7 @@ impl ServeProcess {
         let mut response = String::new();
         stream.read_to_string(&mut response).unwrap();
         let (head, body) = response.split_once("\r\n\r\n").expect(&response);
-        (head[9..12].parse().unwrap(), body.to_owned())
+        (head.to_owned(), body.to_owned())
     }
 
     pub fn stop(self) {

@@ -3,6 +3,7 @@
 //! No error repeats a value that may be a secret: keys, headers and addresses.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use longshore::{HumanDuration, KeyName, ProfileName};
 use longshore_ai::{
@@ -172,8 +173,8 @@ fn key(whole: &Value, part: &str) -> anyhow::Result<()> {
 fn numbers(profile: &Profile) -> anyhow::Result<()> {
     let limits = &profile.limits;
     let above_zero = |number: Option<f64>| number.is_none_or(|n| n.is_finite() && n > 0.0);
-    for (name, number) in [("requests", limits.requests), ("tokens", limits.tokens), ("burst", limits.burst)]
-    {
+    let given = [("requests", limits.requests), ("tokens", limits.tokens), ("burst", limits.burst)];
+    for (name, number) in given {
         if !above_zero(number) {
             return Err(usage(format!("`limits.{name}` is not above zero")))
                 .hint("to disable a profile: `longshore profile suspend`");
@@ -189,6 +190,9 @@ fn numbers(profile: &Profile) -> anyhow::Result<()> {
             "`retry.attempts` is at least 1, `retry.base` and `retry.idle_timeout` above zero",
         ))
         .hint("`--attempts 1` asks once");
+    }
+    if limits.max_wait.is_some_and(|seconds| Duration::try_from_secs_f64(seconds).is_err()) {
+        return Err(usage("`limits.max_wait` is not a number of seconds")).hint(DOCS_HINT);
     }
     match profile.temperature {
         Some(t) if !(0.0..=2.0).contains(&t) => {
@@ -338,6 +342,7 @@ mod tests {
             (json!({ "provider": "echo", "modle": "m" }), "did you mean `model`?"),
             (json!({ "provider": "echo", "limits": { "request": 1 } }), "did you mean `requests`?"),
             (json!({ "provider": "echo", "limits": { "requests": 0 } }), "not above zero"),
+            (json!({ "provider": "echo", "limits": { "max_wait": -1 } }), "not a number of seconds"),
             (json!({ "provider": "echo", "prices": { "input": -1, "output": 1 } }), "is no price"),
             (json!({ "provider": "echo", "prices": { "input": 1 } }), "in `prices`"),
             (json!({ "provider": "echo", "temperature": 3 }), "between 0 and 2"),

@@ -136,6 +136,7 @@ pub fn limits(table: &mut Table, limits: &Value) {
         ("burst", "burst (minutes)"),
         ("in_flight", "in flight"),
         ("when_full", "when full"),
+        ("max_wait", "max wait (seconds)"),
     ] {
         table.field(name, text(&limits[part]));
     }
