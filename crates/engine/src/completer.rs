@@ -49,10 +49,13 @@ async fn record_new(worker: &WorkerInner, slow: &SlowBatches) {
             worker.table.completions_ready.notified().await;
             continue;
         }
+        let count = batch.len();
         match flush(worker, batch).await {
             Ok(()) => max_batch = (max_batch * 2).min(MAX_BATCH),
             Err(timed_out) => {
-                max_batch = (timed_out.len() / 2).max(1);
+                if timed_out.len() == count {
+                    max_batch = (count / 2).max(1);
+                }
                 // The receiver lives as long as this task.
                 let _ = slow.send(timed_out);
             }
@@ -207,7 +210,7 @@ fn calls_only(commit: Commit) -> Commit {
 enum Unrecorded {
     /// The store rejects the call permanently; the outcome of a single one is replaced by a failure with the reason.
     Rejected(Vec<Completion>),
-    /// The call took too long.
+    /// The call took too long, or effects of these wait for a lock.
     TimedOut(Vec<Completion>),
 }
 
@@ -223,8 +226,8 @@ async fn record(worker: &WorkerInner, mut batch: Vec<Completion>) -> Result<(), 
         match worker.store().finish(session, finishes).await {
             Ok(answers) => {
                 worker.store_answered();
-                apply_results(worker, batch, answers);
-                return Ok(());
+                let locked = apply_results(worker, batch, answers);
+                return if locked.is_empty() { Ok(()) } else { Err(Unrecorded::TimedOut(locked)) };
             }
             Err(Error::SessionGone(_)) => {
                 worker.session_gone(session);
@@ -265,7 +268,13 @@ fn warn_slow(batch: &[Completion], error: &Error) {
     }
 }
 
-fn apply_results(worker: &WorkerInner, batch: Vec<Completion>, answers: Vec<FinishResult>) {
+/// Returns the outcomes whose effects wait for a lock.
+fn apply_results(
+    worker: &WorkerInner,
+    batch: Vec<Completion>,
+    answers: Vec<FinishResult>,
+) -> Vec<Completion> {
+    let mut locked = Vec::new();
     let mut finished = Vec::with_capacity(batch.len());
     for (completion, answer) in batch.into_iter().zip(answers) {
         match answer {
@@ -292,9 +301,11 @@ fn apply_results(worker: &WorkerInner, batch: Vec<Completion>, answers: Vec<Fini
                 worker.table.requeue_completion(Completion { outcome, commit, ..completion });
             }
             FinishResult::Deferred => worker.table.defer_completion(completion),
+            FinishResult::Locked => locked.push(completion),
         }
     }
     worker.table.remove(finished);
+    locked
 }
 
 impl From<&Completion> for FinishRequest {

@@ -52,7 +52,7 @@ pub(crate) async fn run(
             EffectError::Locked => {
                 let failure = budget.time_out(effect);
                 tracing::warn!(%failure, "an effect waits for a lock of another transaction; it is tried again");
-                FinishResult::Deferred
+                FinishResult::Locked
             }
             EffectError::Failed(failure) if !is_late => {
                 budget.spend(began.elapsed());

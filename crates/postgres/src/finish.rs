@@ -7,7 +7,7 @@ use longshore_core::effect_budget::EffectBudget;
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::unit_state::{Event, transition};
 use longshore_core::worker_session::Lease;
-use longshore_core::{Error, Outcome, Policy, Result, SessionId, UnitId, UnitState};
+use longshore_core::{Outcome, Policy, Result, SessionId, UnitId, UnitState};
 
 use crate::effects;
 use crate::ledger::calls::record_with;
@@ -56,12 +56,7 @@ pub(crate) async fn finish(
     let ended = fast_path::finish(tx, session, finishes).await?;
     let calls = finishes.iter().filter(|end| ended.contains(end)).flat_map(|end| &end.calls);
     let calls: Vec<&CallRecord> = calls.collect();
-    let answers = finish_others(tx, session, finishes, &ended, calls, budget).await?;
-    // Nothing else used up the time of this call: the worker retries it as an outcome that takes too long alone.
-    if answers[..] == [FinishResult::Deferred] {
-        return Err(Error::timed_out("an effect waits for a lock that another transaction holds"));
-    }
-    Ok(answers)
+    finish_others(tx, session, finishes, &ended, calls, budget).await
 }
 
 /// Records the finishes that `ended` does not contain.

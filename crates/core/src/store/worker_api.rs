@@ -219,6 +219,9 @@ pub enum FinishResult {
     /// Not attempted: effects of other finishes used up the time of this call. Nothing was written;
     /// finish the unit in another call.
     Deferred,
+    /// An effect waited for a lock that another transaction holds. Nothing was written; the unit is still held.
+    /// Finish it in a call of its own.
+    Locked,
 }
 
 /// What workers call.

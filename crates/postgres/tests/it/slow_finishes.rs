@@ -23,7 +23,8 @@ fn kind() -> Kind {
     Kind::new("work").unwrap()
 }
 
-/// A worker with a handler that inserts what `select` returns. All runs end at the same time.
+/// A worker with a handler that inserts what `select` returns. The runs of the first `units` end at the same time; later
+/// units insert what the first does.
 fn worker(store: &Arc<PostgresStore>, units: usize, select: impl Fn(usize) -> String) -> WorkerBuilder {
     let selects: Arc<Vec<String>> = Arc::new((0..units).map(select).collect());
     let barrier = Arc::new(Barrier::new(units));
@@ -31,8 +32,10 @@ fn worker(store: &Arc<PostgresStore>, units: usize, select: impl Fn(usize) -> St
     let handler = move |_: Context, index: usize| {
         let (selects, barrier) = (Arc::clone(&selects), Arc::clone(&barrier));
         async move {
-            barrier.wait().await;
-            let sql = format!("INSERT INTO note {}", selects[index]);
+            if index < units {
+                barrier.wait().await;
+            }
+            let sql = format!("INSERT INTO note {}", selects.get(index).unwrap_or(&selects[0]));
             let effect = Effect { sql, params: Params::Ordered(vec![]), expected_rows: Some(1) };
             HandlerResult::Ok(HandlerReply::new(()).with_effects([effect]))
         }
@@ -120,12 +123,27 @@ async fn an_effect_that_waits_for_a_lock_uses_no_attempt() {
         }
         .await;
         assert_eq!((done, locked), (4, UnitState::Leased), "the others do not wait");
+        // More of them than attempts to get the lock.
+        let began = Instant::now();
+        for _ in 0..20 {
+            let later = NewUnit::new(kind(), serde_json::json!(ids.len()));
+            let id = later.id;
+            store.send(&Scope::All, vec![later]).await.unwrap();
+            while store.unit(&Scope::All, id).await.unwrap().state != UnitState::Done {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(5),
+            "later ones wait for the lock: {:?}",
+            began.elapsed()
+        );
         // Longer than one attempt to get the lock.
         tokio::time::sleep(Duration::from_secs(1)).await;
         held.commit().await.unwrap();
     };
     let (report, ()) = tokio::join!(running, release);
-    assert_eq!((report.done, report.failed), (5, 0));
+    assert_eq!((report.done, report.failed), (25, 0));
     assert_eq!(database.run("SELECT n FROM hot").trim(), "1");
 }
 
