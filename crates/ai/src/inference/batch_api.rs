@@ -88,6 +88,11 @@ impl Inference {
         }
     }
 
+    /// The error of a provider's batch without quotes of the question, unless they are allowed.
+    pub fn without_quotes(&self, error: AskError, question: &Question) -> AskError {
+        self.inner.without_quotes(error, question)
+    }
+
     /// Journals a question before it is parked, and reserves its tokens and cost. A repeat of the
     /// same question is the same call. A rejected question is returned as an outcome that the
     /// caller has to record.

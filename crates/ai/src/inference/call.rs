@@ -277,7 +277,7 @@ fn ledger_timeout() -> AskError {
 
 impl Inner {
     /// The error without quotes of the question, unless they are allowed.
-    fn without_quotes(&self, error: AskError, question: &Question) -> AskError {
+    pub(super) fn without_quotes(&self, error: AskError, question: &Question) -> AskError {
         if self.quotes_prompts.load(Ordering::Relaxed) {
             return error;
         }

@@ -38,12 +38,12 @@ impl RowExecution<'_> {
             // new.
             self.checkpoint = self.checkpoint.for_retry(1);
         }
-        match parked.map(|parked| parked.reply) {
-            Some(Some(reply)) => {
+        match parked.map(|parked| (parked.reply, parked.new.prompt)) {
+            Some((Some(reply), prompt)) => {
                 let reply = reply.parse().map_err(|error| Verdict::fail("bulk", error))?;
-                self.receive(step, reply, &client.inference).await
+                self.receive(step, prompt, reply, &client.inference).await
             }
-            Some(None) => {
+            Some((None, _)) => {
                 let call = self.journalled_call(&client.inference).await?;
                 Err(self.sleep_until_answer(call, client).await)
             }
@@ -96,6 +96,7 @@ impl RowExecution<'_> {
     async fn receive(
         &mut self,
         step: &AiStep,
+        prompt: String,
         reply: BatchReply,
         inference: &Inference,
     ) -> Result<RowReply, Verdict> {
@@ -108,7 +109,9 @@ impl RowExecution<'_> {
             }
             BatchReply::Error { code, message, maybe_billed } => {
                 self.unanswered += 1;
-                let error = ReplyError::from(AskError::new(code, message));
+                let question = self.question_for(step, prompt);
+                let error = inference.without_quotes(AskError::new(code, message), &question);
+                let error = ReplyError::from(error);
                 // A call that may have been billed is not retried without POST's decision, whatever
                 // the error.
                 let retryable = error.retryable && !maybe_billed;

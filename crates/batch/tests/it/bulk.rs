@@ -81,6 +81,8 @@ async fn what_expired_or_came_to_nothing_is_sent_again_by_its_missing_ids_only()
         let refused = refused.iter().filter(|call| call.status == CallStatus::Error);
         let codes: Vec<_> = refused.map(|call| call.end.clone().unwrap().code).collect();
         assert_eq!(codes, [Some("INVALID_REQUEST".to_owned())], "{provider}");
+        let failure = fixture.units(&id).await.remove(5).failure.unwrap().message;
+        assert!(failure.contains("the fake says 400: [prompt]"), "{provider}: {failure}");
         fixture.assert_nothing_is_left(&id).await;
     }
 }

@@ -158,7 +158,7 @@ impl ApiFormat {
         }
     }
 
-    fn text(self, say: &FakeAnswer, request: &Value) -> String {
+    pub(super) fn text(self, say: &FakeAnswer, request: &Value) -> String {
         say.text.clone().unwrap_or_else(|| self.last_prompt(request))
     }
 

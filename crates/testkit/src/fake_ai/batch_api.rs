@@ -34,7 +34,7 @@ impl BatchPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BatchItemFailure {
-    /// The provider returns an error with this status.
+    /// The provider returns an error with this status, whose message quotes the prompt.
     Error(u16),
     /// The batch expires before the request is processed.
     Expired,
@@ -229,7 +229,7 @@ impl FakeProviderBatch {
             (ApiFormat::Anthropic, failure) => {
                 let result = match failure {
                     Some(BatchItemFailure::Error(status)) => {
-                        json!({ "type": "errored", "error": self.format.error(*status) })
+                        json!({ "type": "errored", "error": self.error(*status, request) })
                     }
                     Some(_) => json!({ "type": "expired" }),
                     None => json!({ "type": "succeeded", "message": self.answer(request) }),
@@ -238,7 +238,7 @@ impl FakeProviderBatch {
             }
             (_, failure) => {
                 let (status, body) = match failure {
-                    Some(BatchItemFailure::Error(status)) => (*status, self.format.error(*status)),
+                    Some(BatchItemFailure::Error(status)) => (*status, self.error(*status, request)),
                     Some(_) => {
                         let error = json!({ "code": "batch_expired", "message": "too late" });
                         return Some(json!({ "custom_id": id, "response": null, "error": error }));
@@ -249,6 +249,14 @@ impl FakeProviderBatch {
                 Some(json!({ "custom_id": id, "response": response, "error": null }))
             }
         }
+    }
+
+    /// An error that quotes the prompt, as providers do.
+    fn error(&self, status: u16, request: &Value) -> Value {
+        let mut body = self.format.error(status);
+        let prompt = self.format.text(&FakeAnswer::default(), request);
+        body["error"]["message"] = json!(format!("the fake says {status}: {prompt}"));
+        body
     }
 
     fn answer(&self, request: &Value) -> Value {
