@@ -167,9 +167,9 @@ pub struct ProfileLimits {
     pub in_flight: Option<u32>,
     /// What happens to a question at the limit.
     pub when_full: WhenPoolFull,
-    /// How long a question waits while its provider fails, in seconds. By default 2.
+    /// How long a question waits while its provider fails. By default 2 s.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_wait: Option<f64>,
+    pub max_wait: Option<HumanDuration>,
 }
 
 /// Retries of a profile's calls, and when an answer counts as stalled.

@@ -34,7 +34,7 @@ impl<'a> Fields<'a> {
         };
         let (_, raw) = self.0.swap_remove(at);
         let value = serde_json::from_str(raw);
-        value.map_err(|error| GatewayError::of(name, format!("`{name}`: {error}")))
+        value.map_err(|error| GatewayError::of(name, format!("`{name}`: {}", without_value(&error))))
     }
 
     /// Takes a required field.
@@ -60,6 +60,20 @@ impl<'a> Fields<'a> {
         let rest: Vec<_> = rest.map(|(name, _)| Cow::Owned(format!("`{}`", short(name)))).collect();
         rest.into_iter()
     }
+}
+
+/// The error of a parser without the text that it quotes, which may be part of a prompt.
+fn without_value(error: &serde_json::Error) -> String {
+    let mut message = error.to_string();
+    for (before, after) in [("string \"", "\", expected"), ("`", "`, expected")] {
+        let (start, end) = (message.find(before), message.rfind(after));
+        if let (Some(start), Some(end)) = (start.map(|start| start + before.len()), end)
+            && start < end
+        {
+            message.replace_range(start..end, "…");
+        }
+    }
+    message
 }
 
 /// What a request has that not every provider has.
@@ -198,7 +212,7 @@ mod tests {
         let mut fields = Fields::of(&body);
         let error = fields.take::<u32>("max").unwrap_err();
         assert_eq!(error.param.as_deref(), Some("max"));
-        assert!(error.message.contains("`max`: invalid type"), "{error:?}");
+        assert!(error.message.contains("`max`: invalid type: string \"…\", expected u32"), "{error:?}");
         let error = fields.take::<StringOrList>("stop").unwrap_err();
         assert!(error.message.contains("a text or a list of texts"), "{error:?}");
         let error = fields.require::<u32>("none").unwrap_err();

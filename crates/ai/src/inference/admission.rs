@@ -68,13 +68,17 @@ impl ProfileCall<'_> {
         // Authentication comes before: the profile is one of the tenant's own, and both are active.
         self.require_budget(bound).await?;
         loop {
-            let in_flight = self.pass_breaker(question, tokens, wait).await?;
-            let concurrency = self.concurrency_slot(wait).await?;
-            let charges = self.charges(tokens).await?;
-            let reservation = self.reserve_tokens(wait, &charges).await?;
-            let reservation = guard(reservation, TokenReservation::release);
-            let permit = self.pool_permit(wait).await?;
-            if !in_flight.is_valid() {
+            let mut in_flight = self.pass_breaker(question, tokens, wait).await?;
+            let limits = async {
+                let concurrency = self.concurrency_slot(wait).await?;
+                let charges = self.charges(tokens).await?;
+                let reservation = self.reserve_tokens(wait, &charges).await?;
+                let reservation = guard(reservation, TokenReservation::release);
+                let permit = self.pool_permit(wait).await?;
+                Ok::<_, AdmissionError>((concurrency, charges, reservation, permit))
+            };
+            let (concurrency, charges, reservation, permit) = in_flight.wait_for(limits).await?;
+            if !in_flight.confirm() {
                 // The breaker opened while the call waited for a limit.
                 continue;
             }

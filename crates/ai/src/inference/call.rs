@@ -278,10 +278,15 @@ fn ledger_timeout() -> AskError {
 impl Inner {
     /// The error without quotes of the question, unless they are allowed.
     pub(super) fn without_quotes(&self, error: AskError, question: &Question) -> AskError {
-        if self.quotes_prompts.load(Ordering::Relaxed) {
-            return error;
+        AskError { message: self.text_without_quotes(error.message, question), ..error }
+    }
+
+    /// The text without quotes of the question, unless they are allowed.
+    pub(super) fn text_without_quotes(&self, text: String, question: &Question) -> String {
+        match self.quotes_prompts.load(Ordering::Relaxed) {
+            true => text,
+            false => remove_quotes(&text, question),
         }
-        AskError { message: remove_quotes(&error.message, question), ..error }
     }
 }
 

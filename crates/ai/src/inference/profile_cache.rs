@@ -4,13 +4,14 @@
 //! up in its own tenant only; profiles of other tenants do not exist for it. Only templates may
 //! come from the default tenant, and a key belongs to the owner of the document that names it.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use foldhash::HashMap;
 use longshore::accounts::{BudgetDecision, Ledger, ProfileRecord};
 use longshore::{Error, ProfileName, Scope, TenantId};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret, SecretString};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -295,13 +296,13 @@ impl ProfileCache {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be opened: {error}"))
         })?;
         let http = self.client(options);
+        let upstream = upstream_key(&profile, owners.key, key.as_ref());
         let many = batches::open(&profile, key.clone(), &http).ok();
         let overridden = self.cached().provider_overrides.get(&name).map(Arc::clone);
         let provider = overridden.map_or_else(|| providers::open(&profile, key, &http), Ok);
         let provider = provider.map_err(|error| {
             AskError::new(Code::Internal, format!("profile `{name}` cannot be opened: {error}"))
         })?;
-        let upstream = upstream_key(&profile, owners.key);
         let concurrency = profile.limits.in_flight.map(|most| self.concurrency_limit(tenant, &name, most));
         let charges = BucketCharge::of_profile(tenant, &name, &profile.limits);
         let (batches, lent) = (many, false);
@@ -351,15 +352,18 @@ impl ProfileCache {
 }
 
 /// Which profiles share health state. A simulated provider shares it with no other profile.
-fn upstream_key(profile: &Profile, owner: &TenantId) -> UpstreamKey {
+fn upstream_key(profile: &Profile, owner: &TenantId, secret: Option<&SecretString>) -> UpstreamKey {
     let simulated = providers::capabilities(profile.provider).simulated;
     let end = profile.endpoint.as_deref().unwrap_or_default();
     let end = if simulated { &profile.name } else { end };
     let key = profile.key.as_deref().unwrap_or_default();
     let proxy = profile.proxy.as_deref().unwrap_or_default();
+    // A key that was rotated has credit of its own.
+    let mut hasher = DefaultHasher::new();
+    secret.map(ExposeSecret::expose_secret).hash(&mut hasher);
     UpstreamKey {
         endpoint: format!("{} {end} {proxy}", profile.provider),
-        credential: format!("{owner} {key}"),
+        credential: format!("{owner} {key} {}", hasher.finish()),
         model: profile.model.clone(),
     }
 }
@@ -380,4 +384,18 @@ fn internal(error: impl std::fmt::Display) -> AskError {
 pub(super) fn ledger_error(error: &Error) -> AskError {
     let again = if error.is_retryable() { Retryability::NotSent } else { Retryability::Never };
     AskError { retry: again, ..AskError::new(Code::Internal, format!("the ledger cannot be read: {error}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::ProviderName;
+
+    #[test]
+    fn a_rotated_key_shares_no_health_with_the_old_one() {
+        let (profile, owner) = (Profile::new("p", ProviderName::Openai), TenantId::default());
+        let key = |secret: &str| upstream_key(&profile, &owner, Some(&SecretString::from(secret)));
+        assert_eq!(key("a"), key("a"));
+        assert_ne!(key("a"), key("b"));
+    }
 }

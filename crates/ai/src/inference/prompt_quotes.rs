@@ -1,6 +1,7 @@
 //! Removes quotes of a question from error messages. Messages are stored and logged, and providers
 //! quote prompts in them.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::chat::Part;
@@ -19,7 +20,12 @@ const REPLACEMENT: &str = "[prompt]";
 pub(super) fn remove_quotes(message: &str, question: &Question) -> String {
     let mut is_quoted = vec![false; message.len()];
     for text in texts(question) {
-        mark_quotes(message, text, &mut is_quoted);
+        mark_quotes(message, &text, &mut is_quoted);
+        // As in a JSON body that the provider sends back, with or without other characters than ASCII.
+        let escaped = serde_json::Value::from(&*text).to_string();
+        for escaped in [ascii(&escaped), escaped] {
+            mark_quotes(message, &escaped[1..escaped.len() - 1], &mut is_quoted);
+        }
     }
     let mut cleaned = String::with_capacity(message.len());
     let mut was_quoted = false;
@@ -35,13 +41,31 @@ pub(super) fn remove_quotes(message: &str, question: &Question) -> String {
     cleaned
 }
 
-fn texts(question: &Question) -> impl Iterator<Item = &str> {
+fn texts(question: &Question) -> impl Iterator<Item = Cow<'_, str>> {
     let messages = question.chat.iter().flat_map(|chat| &chat.messages);
     let parts = messages.flat_map(|message| &message.parts).filter_map(|part| match part {
-        Part::Text(text) => Some(text.as_str()),
-        _ => None,
+        Part::Text(text) | Part::ToolResult { text, .. } => Some(Cow::from(text)),
+        Part::ToolCall(call) => Some(Cow::from(call.input.to_string())),
+        Part::Image { .. } | Part::ImageUrl(_) => None,
     });
-    [question.prompt.as_str(), question.system.as_deref().unwrap_or_default()].into_iter().chain(parts)
+    let system = question.system.as_deref().unwrap_or_default();
+    [question.prompt.as_str(), system].into_iter().map(Cow::from).chain(parts)
+}
+
+/// JSON with `\u` escapes for all characters that are not ASCII.
+fn ascii(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for char in json.chars() {
+        match char.is_ascii() {
+            true => escaped.push(char),
+            false => {
+                for unit in char.encode_utf16(&mut [0; 2]) {
+                    escaped.push_str(&format!("\\u{unit:04x}"));
+                }
+            }
+        }
+    }
+    escaped
 }
 
 /// Marks the bytes of a message that quote a text. Its white space counts as in messages, which are
@@ -74,10 +98,11 @@ fn prefix(window: &[u8]) -> usize {
 mod tests {
     use std::sync::Arc;
 
+    use serde_json::json;
     use tokio::time::Instant;
 
     use super::*;
-    use crate::chat::{Chat, ChatRole, Message};
+    use crate::chat::{Chat, ChatRole, Message, ToolCall};
 
     fn asked(prompt: &str) -> Question {
         Question::new("r-1", prompt, Instant::now())
@@ -106,6 +131,25 @@ mod tests {
         let chat = Some(Arc::new(Chat { messages: vec![message], ..Chat::default() }));
         let question = Question { chat, ..asked("") };
         assert_eq!(remove_quotes(&format!("no: {}!", "é".repeat(20)), &question), "no: [prompt]!");
+    }
+
+    #[test]
+    fn neither_tool_results_nor_escaped_texts_are_quoted() {
+        let call =
+            ToolCall { id: "c".into(), name: "f".into(), input: json!({ "name": "Ada Lovelace, 1815" }) };
+        let result =
+            Part::ToolResult { id: "c".into(), text: "has had a cough since May".into(), failed: false };
+        let message = Message { role: ChatRole::User, parts: vec![Part::ToolCall(call), result] };
+        let chat = Some(Arc::new(Chat { messages: vec![message], ..Chat::default() }));
+        let question = Question { chat, ..asked("Müller, Jürgen:\n\"Größe\" 190 cm 患者是张三") };
+        for quote in [
+            r#"{"name":"Ada Lovelace, 1815"}"#,
+            "has had a cough since May",
+            r#"Müller, Jürgen:\n\"Größe\" 190 cm 患者是张三"#,
+            r#"M\u00fcller, J\u00fcrgen:\n\"Gr\u00f6\u00dfe\" 190 cm \u60a3\u8005\u662f\u5f20\u4e09"#,
+        ] {
+            assert_eq!(remove_quotes(&format!("bad: {quote}!"), &question), "bad: [prompt]!");
+        }
     }
 
     #[test]

@@ -44,7 +44,8 @@ impl ProfileCall<'_> {
             }
             (Ok(()), Err(_)) => (None, String::new()),
         };
-        outcome.schema_error = why.map(|why| format!("{why} ({became})"));
+        let error = why.map(|why| format!("{why} ({became})"));
+        outcome.schema_error = error.map(|error| self.inner.text_without_quotes(error, question));
     }
 
     async fn ask_again(
@@ -57,10 +58,13 @@ impl ProfileCall<'_> {
         let started = Instant::now();
         let bound = self.inner.bound(self.entry, &self.request.tenant, again, PriceMode::Direct).await?;
         let (tokens, wait) = (self.expected_tokens(again), YieldingWait { run: None, until: again.until });
-        let in_flight = self.pass_breaker(again, tokens, wait).await.map_err(rejection)?;
+        let mut in_flight = self.pass_breaker(again, tokens, wait).await.map_err(rejection)?;
         let charges = self.charges(tokens).await?;
-        let reservation = self.reserve_tokens(wait, &charges).await.map_err(rejection)?;
+        let reservation = in_flight.wait_for(self.reserve_tokens(wait, &charges)).await.map_err(rejection)?;
         let reservation = guard(reservation, TokenReservation::release);
+        if !in_flight.confirm() {
+            return Err(AskError::not_sent("the provider failed meanwhile (circuit breaker open)"));
+        }
         let mut call = self.reserve_budget_in_turn(again, &bound, wait).await.map_err(rejection)?;
         call.begin(again);
         (retries.attempts, retries.in_flight) = (0, Some(in_flight));

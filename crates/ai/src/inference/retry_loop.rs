@@ -63,17 +63,17 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
             // A provider that does not know better has sent it.
             question.sent.set(true);
             let result = self.attempt(question).await;
-            let error = match result {
+            let (error, next_probe) = match result {
                 Err(error) if error.retry == Retryability::NotSent && question.until <= Instant::now() => {
                     // Our own deadline says nothing about the provider.
                     return Err(error);
                 }
                 result => {
-                    in_flight.record(question, &result);
+                    let next_probe = in_flight.record(question, &result);
                     self.sent |= !matches!(&result, Err(error) if error.retry == Retryability::NotSent);
                     match result {
                         Ok(answer) => return Ok(answer),
-                        Err(error) => error,
+                        Err(error) => (error, next_probe),
                     }
                 }
             };
@@ -81,6 +81,13 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
             question.sent.set(error.billing != BillingStatus::Nothing);
             let (now, jitter) = (Instant::now(), jitter(&question.request_id, attempt));
             match policy.decide(attempt, &error, now, question.until, jitter) {
+                // While the breaker is not closed, a fallback answers sooner, and other callers wait no longer either.
+                RetryDecision::Retry { after }
+                    if !self.streamed && next_probe.is_some() && after >= self.call.max_breaker_wait() =>
+                {
+                    self.blocked = true;
+                    return Err(AskError { retry_after: error.retry_after.max(next_probe), ..error });
+                }
                 RetryDecision::Retry { after }
                     if !self.streamed && !self.prefers_fallback(attempt, &error) =>
                 {
@@ -107,12 +114,13 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
         let inner = self.call.inner;
         let owner = inner.profile_cache.tenant(&self.call.request.tenant).await?;
         loop {
-            let in_flight = self.call.pass_breaker(question, self.tokens, wait).await?;
+            let mut in_flight = self.call.pass_breaker(question, self.tokens, wait).await?;
             // Every attempt counts against the request limit, whatever its result.
             let charges = self.retry_charges();
             let taking = inner.limiter.take(&owner.waiting, charges, question.until, WhenPoolFull::Wait);
-            drop(taking.await.map_err(|error| AskError::new(Code::RateLimited, error.to_string()))?);
-            if in_flight.is_valid() {
+            let taken = in_flight.wait_for(taking).await;
+            drop(taken.map_err(|error| AskError::new(Code::RateLimited, error.to_string()))?);
+            if in_flight.confirm() {
                 return Ok(in_flight);
             }
         }

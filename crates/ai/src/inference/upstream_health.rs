@@ -3,16 +3,17 @@
 //! model or key holds up no other. Profiles that have all three in common share it.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::model_api::{Answer, AskError, Code, Question, Retryability};
 use crate::resilience::{
-    Allow, Breaker, BreakerWait, CreditBreaker, CreditPass, Pass, ProviderQuota, TenantTurns,
+    Allow, Breaker, BreakerWait, CreditBreaker, CreditPass, PROBING_RETRY, Pass, ProviderQuota, TenantTurns,
 };
 
 /// Idle upstreams are dropped each time that so many were added.
@@ -21,8 +22,8 @@ const EVICTION_INTERVAL: usize = 256;
 /// An upstream that was not used for this long is dropped, whatever its health.
 const STATE_TTL: Duration = Duration::from_secs(3600);
 
-/// The retry time while probes are in flight.
-const PROBING_RETRY: Duration = Duration::from_secs(1);
+/// How long a probe that waits for something else keeps its place.
+const PROBE_GRACE: Duration = Duration::from_millis(100);
 
 /// All upstreams. They outlive the cached profiles: reading a profile again does not make its
 /// provider healthy.
@@ -40,7 +41,7 @@ struct UpstreamMap {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct UpstreamKey {
     pub(super) endpoint: String,
-    /// The key's reference and its owner. Its credit is shared by all models.
+    /// The key's owner, its reference and a hash of it. Its credit is shared by all models.
     pub(super) credential: String,
     pub(super) model: String,
 }
@@ -114,7 +115,8 @@ impl UpstreamHealth {
             Blocked { at, by: BlockedBy::Credit }
         })?;
         state.quota.record_sent(now, tokens);
-        Ok(InFlight { upstream: Arc::clone(self), tokens, pass, credit_pass, recorded: false })
+        let (upstream, pass) = (Arc::clone(self), Some(pass));
+        Ok(InFlight { upstream, tokens, pass, credit_pass, recorded: false })
     }
 
     /// Until when the quota admits no question with so many tokens.
@@ -167,7 +169,7 @@ impl Blocked {
                 (Code::ProviderError, Retryability::Later, why)
             }
             BlockedBy::Quota => {
-                (Code::ProviderError, Retryability::Later, "the provider's rate limit is exhausted")
+                (Code::RateLimited, Retryability::Later, "the provider's rate limit is exhausted")
             }
             BlockedBy::Credit => {
                 (Code::OverBudget, Retryability::AfterTopUp, "the key's credit is exhausted")
@@ -184,19 +186,45 @@ impl Blocked {
 pub(super) struct InFlight {
     upstream: Arc<UpstreamHealth>,
     tokens: u64,
-    pass: Pass,
+    /// `None` for a probe that freed its place while it waits.
+    pass: Option<Pass>,
     credit_pass: CreditPass,
     recorded: bool,
 }
 
 impl InFlight {
-    /// Whether the question may still be sent.
-    pub(super) fn is_valid(&self) -> bool {
-        lock(&self.upstream.state).breaker.is_valid(self.pass)
+    /// Waits for `what`. A probe that waits for long frees its place meanwhile.
+    pub(super) async fn wait_for<T>(&mut self, what: impl Future<Output = T>) -> T {
+        let mut what = pin!(what);
+        if let Ok(value) = timeout(PROBE_GRACE, what.as_mut()).await {
+            return value;
+        }
+        if let Some(probe @ Pass::Probe(_)) = self.pass {
+            self.pass = None;
+            lock(&self.upstream.state).breaker.release(probe);
+            self.upstream.changed.notify_waiters();
+        }
+        what.await
     }
 
-    /// Records the result.
-    pub(super) fn record(mut self, question: &Question, result: &Result<Answer, AskError>) {
+    /// Whether the question may still be sent. A probe that freed its place takes one again.
+    pub(super) fn confirm(&mut self) -> bool {
+        let breaker = &mut lock(&self.upstream.state).breaker;
+        match self.pass {
+            Some(pass) => breaker.is_valid(pass),
+            None => {
+                self.pass = breaker.admit(Instant::now()).ok();
+                self.pass.is_some()
+            }
+        }
+    }
+
+    /// Records the result. Returns how long the breaker admits no further question, if it is not closed.
+    pub(super) fn record(
+        mut self,
+        question: &Question,
+        result: &Result<Answer, AskError>,
+    ) -> Option<Duration> {
         self.recorded = true;
         let now = Instant::now();
         let (headroom, request) = match result {
@@ -206,11 +234,14 @@ impl InFlight {
         let (mut state, mut credit) = (lock(&self.upstream.state), lock(&self.upstream.credit));
         let was_closed = state.breaker.is_closed();
         state.quota.record_end(now, self.tokens, headroom);
-        state.breaker.record(self.pass, request, result.as_ref(), now);
+        if let Some(pass) = self.pass {
+            state.breaker.record(pass, request, result.as_ref(), now);
+        }
         credit.record(result.as_ref(), now);
         if !was_closed {
             self.upstream.changed.notify_waiters();
         }
+        state.breaker.next_probe(now).map(|at| at.saturating_duration_since(now))
     }
 }
 
@@ -222,7 +253,9 @@ impl Drop for InFlight {
         let now = Instant::now();
         let (mut state, mut credit) = (lock(&self.upstream.state), lock(&self.upstream.credit));
         state.quota.record_end(now, self.tokens, None);
-        state.breaker.release(self.pass);
+        if let Some(pass) = self.pass {
+            state.breaker.release(pass);
+        }
         credit.release(self.credit_pass, now);
         if !state.breaker.is_closed() {
             self.upstream.changed.notify_waiters();
@@ -239,15 +272,43 @@ mod tests {
         UpstreamKey { endpoint, credential, model: model.to_string() }
     }
 
+    fn down() -> AskError {
+        AskError { retry: Retryability::Later, ..AskError::new(Code::ProviderError, "") }
+    }
+
+    /// An upstream with an open breaker.
+    fn broken(upstreams: &Upstreams) -> Arc<UpstreamHealth> {
+        let upstream = upstreams.find(key(0));
+        for number in 0..5 {
+            let question = Question::new("id", number.to_string(), Instant::now());
+            let in_flight = upstream.admit(Instant::now(), 1).unwrap();
+            in_flight.record(&question, &Err(down()));
+        }
+        upstream
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn probes_that_wait_for_a_limit_hold_up_no_other_question() {
+        let upstream = broken(&Upstreams::default());
+        let Err(Blocked { at, .. }) = upstream.admit(Instant::now(), 1) else { panic!("it is open") };
+        tokio::time::sleep_until(at).await;
+        let mut limited = [0; 3].map(|_| upstream.admit(Instant::now(), 1).unwrap());
+        assert!(upstream.admit(Instant::now(), 1).is_err(), "three probes at most");
+        for probe in &mut limited {
+            let _ = timeout(2 * PROBE_GRACE, probe.wait_for(std::future::pending::<()>())).await;
+        }
+        let mut others = [0; 3].map(|_| upstream.admit(Instant::now(), 1).unwrap());
+        assert!(!limited[0].confirm(), "its place is taken");
+        assert!(others.iter_mut().all(InFlight::confirm));
+        drop(others);
+        assert!(limited.iter_mut().all(InFlight::confirm), "a place is free again");
+        assert!(upstream.admit(Instant::now(), 1).is_err());
+    }
+
     #[tokio::test]
     async fn the_number_of_upstreams_is_bounded_and_an_open_breaker_is_kept() {
         let upstreams = Upstreams::default();
-        let down = AskError { retry: Retryability::Later, ..AskError::new(Code::ProviderError, "") };
-        for number in 0..5 {
-            let question = Question::new("id", number.to_string(), Instant::now());
-            let in_flight = upstreams.find(key(0)).admit(Instant::now(), 1).unwrap();
-            in_flight.record(&question, &Err(down.clone()));
-        }
+        broken(&upstreams);
         for model in 1..10_000 {
             let in_flight = upstreams.find(key(model)).admit(Instant::now(), 1).unwrap();
             drop(in_flight);

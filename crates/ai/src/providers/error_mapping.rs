@@ -113,11 +113,12 @@ pub(crate) fn deadline_exceeded() -> AskError {
     AskError::new(Code::Timeout, text).maybe_billed()
 }
 
-/// The provider stopped sending, after the question was sent.
+/// The provider sent nothing for as long as the profile allows, after the question was sent. The limit may be one that
+/// no provider meets, so it is a timeout of ours, and not a failure of the provider.
 pub(crate) fn stalled(limit: Duration) -> AskError {
     let limit = longshore::duration::format(limit);
     let text = format!("the provider sent nothing for {limit} (idle timeout); it may have been billed");
-    AskError::new(Code::ProviderError, text).maybe_billed()
+    AskError::new(Code::Timeout, text).maybe_billed()
 }
 
 /// The deadline passed before the question was sent.

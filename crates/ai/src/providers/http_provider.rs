@@ -186,6 +186,9 @@ impl<D: ProviderAdapter> HttpProvider<D> {
             let (received, at_end) = match chunk {
                 Ok(Some(bytes)) => (stream.push(&bytes, &self.redactor)?, None),
                 Ok(None) => (stream.last(&self.redactor)?, Some("the connection was closed".to_owned())),
+                Err(stalled @ HttpError::Stalled(_)) if stream.draft.finish.is_none() => {
+                    return Err(stalled.into());
+                }
                 Err(broken) => ((Vec::new(), Flow::More), Some(AskError::from(broken).message)),
             };
             let (received, flow) = received;
@@ -238,14 +241,16 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         request: Request<Full<Bytes>>,
         sent: &SentFlag,
     ) -> Result<HttpResponse, HttpError> {
-        let sending = self.http.send_with_flag(request, sent);
+        let mut sending = pin!(self.http.send_with_flag(request, sent));
         let Some(limit) = self.idle_timeout else { return sending.await };
-        timeout(limit, sending).await.unwrap_or_else(|_| {
-            Err(match sent.is_set() {
-                true => HttpError::Stalled(limit),
-                false => HttpError::NotSent("no connection before the idle timeout".to_owned()),
-            })
-        })
+        loop {
+            match timeout(limit, sending.as_mut()).await {
+                Ok(response) => return response,
+                Err(_) if sent.is_set() => return Err(HttpError::Stalled(limit)),
+                // Connecting has a time limit of its own.
+                Err(_) => {}
+            }
+        }
     }
 
     /// The request body: the client's original, or a translation that loses nothing.

@@ -31,6 +31,9 @@ const MAX_PROBES: usize = 3;
 /// How long further questions wait for the results of probes. Models may take minutes to answer.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The retry time while probes are in flight.
+pub(crate) const PROBING_RETRY: Duration = Duration::from_secs(1);
+
 /// How a question passed a [`Breaker`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pass {
@@ -144,6 +147,15 @@ impl Breaker {
             BreakerState::Closed { .. } => true,
             BreakerState::Open(_) => false,
             BreakerState::HalfOpen { .. } => pass == Pass::Probe(self.round),
+        }
+    }
+
+    /// When questions may pass again; `None` if they pass without conditions.
+    pub(crate) fn next_probe(&self, now: Instant) -> Option<Instant> {
+        match self.state {
+            BreakerState::Closed { .. } => None,
+            BreakerState::Open(until) => Some(until),
+            BreakerState::HalfOpen { .. } => Some(now + PROBING_RETRY),
         }
     }
 

@@ -3,6 +3,7 @@
 //! Pure: the time and the jitter are parameters. The deadline outweighs the number of attempts: no
 //! wait and no attempt is started that cannot end before it. A wait is at least half of its
 //! ceiling, so that an endpoint that refuses connections is not asked five times within a second.
+//! Only the last one before the deadline may be shorter, down to half of the first.
 
 use std::time::Duration;
 
@@ -74,7 +75,8 @@ impl CallRetryPolicy {
             return RetryDecision::Stop;
         };
         let asked = error.retry_after;
-        if attempt >= self.max_attempts || asked.is_some_and(|asked| asked > room) {
+        let is_too_late = asked.map_or(room < self.base / 2, |asked| asked > room);
+        if attempt >= self.max_attempts || is_too_late {
             return RetryDecision::Stop;
         }
         let after = match (asked, exhausted_reset(error)) {
@@ -85,7 +87,7 @@ impl CallRetryPolicy {
             (None, Some(reset)) => half_jitter(reset.min(room), jitter),
             (None, None) => {
                 let ceiling = exponential_delay(base, self.cap, attempt.saturating_sub(1));
-                half_jitter(ceiling.min(room), jitter)
+                half_jitter(ceiling, jitter).min(room)
             }
         };
         RetryDecision::Retry { after }
@@ -159,8 +161,9 @@ mod tests {
     fn a_caller_that_leaves_after_a_minute_is_never_kept_longer() {
         let failed = error(Code::ProviderError, Retryability::Later);
         assert_eq!(decide(2, &failed, 1.1, 1.0), Some(1.0), "the wait is what there is room for");
-        assert_eq!(decide(2, &failed, 0.1, 1.0), Some(0.0));
-        assert_eq!(decide(2, &failed, 0.099, 1.0), None, "and a try that could not end is not started");
+        assert_eq!(decide(4, &failed, 0.6, 0.0), Some(0.5), "half of the first wait, at least");
+        assert_eq!(decide(4, &failed, 0.59, 1.0), None);
+        assert_eq!(decide(2, &told_to_wait(0), 0.099, 1.0), None, "a try that could not end is not started");
         assert_eq!(decide(2, &failed, 0.0, 0.0), None);
     }
 

@@ -74,12 +74,11 @@ impl ProfileCall<'_> {
     }
 
     /// How long the call waits while the breaker is open.
-    fn max_breaker_wait(&self) -> Duration {
+    pub(in crate::inference) fn max_breaker_wait(&self) -> Duration {
         if self.has_fallback {
             return Duration::ZERO;
         }
-        let seconds = self.entry.profile.limits.max_wait;
-        seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(MAX_WAIT)
+        self.entry.profile.limits.max_wait.map_or(MAX_WAIT, |wait| wait.0)
     }
 }
 

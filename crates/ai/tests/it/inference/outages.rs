@@ -116,6 +116,14 @@ async fn while_the_breaker_is_open_a_fallback_is_used_at_once() {
     }));
     let waited = callers.await.into_iter().filter(|elapsed| !elapsed.is_zero()).count();
     assert!(waited <= 3 && provider.asked() <= asked + 3, "probes at most: {waited}");
+    let asked = provider.asked();
+    for number in 100..120 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let started = Instant::now();
+        let outcome = fixture.ask("acme", "p", &format!("question {number}")).await;
+        assert_eq!((outcome.result.unwrap().text.as_str(), started.elapsed()), ("spare", Duration::ZERO));
+    }
+    assert!(provider.asked() > asked, "some of them were probes");
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,7 +28,7 @@ async fn a_body_that_stops_arriving_is_given_up_long_before_the_deadline() {
         fake.push_behaviours([act.clone()]);
         let error = provider.ask(&question("hi")).await.unwrap_err();
         let actual = (error.code, error.retry, error.billing);
-        assert_eq!(actual, (Code::ProviderError, Retryability::Never, BillingStatus::Unknown), "{act:?}");
+        assert_eq!(actual, (Code::Timeout, Retryability::Never, BillingStatus::Unknown), "{act:?}");
         assert!(error.message.contains("sent nothing for 300 ms"), "{}", error.message);
     }
 }
@@ -39,7 +39,7 @@ async fn a_stream_that_stops_arriving_is_given_up_long_before_the_deadline() {
     for act in [FakeBehaviour::Drip(STALL), FakeBehaviour::Hang] {
         fake.push_behaviours([act.clone()]);
         let error = stream(&*provider, &question("hi")).await.0.unwrap_err();
-        assert_eq!((error.code, error.retry), (Code::ProviderError, Retryability::Never), "{act:?}");
+        assert_eq!((error.code, error.retry), (Code::Timeout, Retryability::Never), "{act:?}");
         assert_ne!(error.billing, BillingStatus::Nothing);
         assert!(error.message.contains("sent nothing for 300 ms"), "{}", error.message);
     }

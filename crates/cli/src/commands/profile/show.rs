@@ -136,7 +136,7 @@ pub fn limits(table: &mut Table, limits: &Value) {
         ("burst", "burst (minutes)"),
         ("in_flight", "in flight"),
         ("when_full", "when full"),
-        ("max_wait", "max wait (seconds)"),
+        ("max_wait", "max wait (s)"),
     ] {
         table.field(name, text(&limits[part]));
     }
