@@ -151,7 +151,7 @@ pub fn gateway_client(fault: Fault) -> CellReport {
             let began = Instant::now();
             assert_eq!(read_status(ask_stream(&server, &server.address, 10)), Some(200));
             slowest = slowest.max(began.elapsed());
-            // Fewer than `[web] requests_per_token`.
+            // Fewer than `[web] requests_per_second`.
             std::thread::sleep(Duration::from_millis(50));
         }
         drop(held);
