@@ -268,7 +268,7 @@ fn warn_slow(batch: &[Completion], error: &Error) {
     }
 }
 
-/// Returns the outcomes whose effects wait for a lock.
+/// Returns the outcomes with effects that wait for a lock.
 fn apply_results(
     worker: &WorkerInner,
     batch: Vec<Completion>,

@@ -34,7 +34,7 @@ impl BatchPlan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BatchItemFailure {
-    /// The provider returns an error with this status, whose message quotes the prompt.
+    /// The provider returns an error with this status and a message that quotes the prompt.
     Error(u16),
     /// The batch expires before the request is processed.
     Expired,
