@@ -131,16 +131,16 @@ async fn an_outcome_that_makes_calls_fail_delays_only_its_own_record() {
     database.run(
         "CREATE SEQUENCE failures;
          CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-           IF NEW.result = convert_to('\"poison\"', 'UTF8') AND nextval('failures') < 40 THEN
+           IF NEW.result = convert_to('\"poison\"', 'UTF8') AND nextval('failures') < 30 THEN
              RAISE 'damaged' USING ERRCODE = 'XX001'; END IF;
            RETURN NULL; END $$;
          CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON longshore_unit
          FOR EACH ROW EXECUTE FUNCTION refuse()",
     );
-    let ids = send(&store, 16).await;
+    let ids = send(&store, 8).await;
     let barrier = Arc::new(Barrier::new(ids.len()));
     let worker = Worker::builder(store.clone())
-        .slots(16)
+        .slots(8)
         .handle_fn(kind(), Policy::default(), move |_: Context, index: usize| {
             let barrier = Arc::clone(&barrier);
             async move {
@@ -153,7 +153,7 @@ async fn an_outcome_that_makes_calls_fail_delays_only_its_own_record() {
         .unwrap();
     let running = timeout(TEST_TIMEOUT, worker.run());
     let report = running.await.unwrap().unwrap();
-    assert_eq!((report.done, report.lost), (16, 0));
+    assert_eq!((report.done, report.lost), (8, 0));
     let units = units(&store, &ids).await;
     let last_good =
         units.iter().enumerate().filter(|(index, _)| *index != 6).map(|(_, unit)| unit.since).max();
