@@ -195,7 +195,7 @@ impl Journal {
 
     /// Starts to write all buffered records, unless an interrupted write comes first.
     fn begin_write(&self) {
-        let Buffer { records, positions, writing } = &mut *self.buffer();
+        let Buffer { records, positions, writing, .. } = &mut *self.buffer();
         if writing.is_empty() {
             positions.clear();
             std::mem::swap(records, writing);
