@@ -4,8 +4,8 @@
 //! watched*. Wall clocks are not used, so a clock that jumps revokes no lease. Only the time between
 //! an answer of the store and the next poll counts, and of each such interval at most a share of the
 //! TTL: a slow poll, or a process that was suspended, delays the detection and neither ends nor
-//! voids it. If the store was unavailable, the observation starts anew afterwards, so that an outage
-//! does not make all sessions look dead.
+//! voids it. After a failed poll a session must be silent for some more polls; after a longer outage of
+//! the store the observation starts anew, so that an outage does not make all sessions look dead.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -15,6 +15,8 @@ use crate::name::SessionId;
 /// How often a session is polled within its TTL. One interval between two polls counts as at most
 /// this share of the TTL.
 pub const POLLS_PER_TTL: u32 = 5;
+/// How much of the silence counts after a failed poll, in polls.
+const MAX_POLLS_KEPT: u32 = 3;
 /// The shortest interval between two polls.
 pub const MIN_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -45,6 +47,8 @@ pub struct StalledSession {
 pub struct FailureDetector {
     silences: HashMap<SessionId, (u64, Duration)>,
     answered_at: Option<Instant>,
+    /// A poll failed after `answered_at`.
+    interrupted: bool,
 }
 
 impl FailureDetector {
@@ -56,15 +60,20 @@ impl FailureDetector {
         asked_at: Instant,
         answered_at: Instant,
     ) -> Vec<StalledSession> {
-        let watched =
+        let elapsed =
             self.answered_at.map_or(Duration::ZERO, |last| asked_at.saturating_duration_since(last));
+        let interrupted = std::mem::take(&mut self.interrupted);
         self.answered_at = Some(answered_at);
         let mut silences = HashMap::with_capacity(sessions.len());
         let mut dead = Vec::new();
         for &SessionBeats { session, ttl, beats, .. } in sessions {
             let silence = match self.silences.get(&session) {
+                Some((before, _)) if *before == beats && interrupted && elapsed > ttl / 2 => Duration::ZERO,
+                Some((before, silence)) if *before == beats && interrupted => {
+                    (*silence).min(ttl / POLLS_PER_TTL * MAX_POLLS_KEPT)
+                }
                 Some((before, silence)) if *before == beats => {
-                    *silence + watched.min((ttl / POLLS_PER_TTL).max(MIN_POLL_INTERVAL))
+                    *silence + elapsed.min((ttl / POLLS_PER_TTL).max(MIN_POLL_INTERVAL))
                 }
                 _ => Duration::ZERO,
             };
@@ -77,7 +86,12 @@ impl FailureDetector {
         dead
     }
 
-    /// Restarts the observation, as after an outage of the store.
+    /// Records that the store did not answer a poll.
+    pub fn poll_failed(&mut self) {
+        self.interrupted = true;
+    }
+
+    /// Restarts the observation, as after a long time without polls.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
@@ -126,6 +140,28 @@ mod tests {
         assert!(!watch.is_dead(600, 600, 1), "the whole machine may have been suspended");
         let dead_at = (601..).find(|&second| watch.is_dead(second, second, 1));
         assert_eq!(dead_at, Some(608));
+    }
+
+    #[test]
+    fn a_failed_poll_delays_the_detection_and_an_outage_starts_it_anew() {
+        let mut watch = Watch::new();
+        let mut found = None;
+        for second in 0..60 {
+            // One poll of each ttl fails.
+            match second % 10 == 9 {
+                true => watch.0.poll_failed(),
+                false if watch.is_dead(second, second, 1) => {
+                    found.get_or_insert(second);
+                }
+                false => {}
+            }
+        }
+        assert_eq!(found, Some(14));
+        let mut watch = Watch::new();
+        assert!((0..9).all(|second| !watch.is_dead(second, second, 1)));
+        watch.0.poll_failed();
+        let dead_at = (60..).find(|&second| watch.is_dead(second, second, 1));
+        assert_eq!(dead_at, Some(70), "a whole ttl after the outage");
     }
 
     #[test]

@@ -17,6 +17,7 @@ mod schema;
 pub mod access;
 pub mod admission;
 pub mod batch;
+pub mod batch_write;
 pub mod byte_size;
 pub mod call;
 pub mod claim;

@@ -186,11 +186,11 @@ impl Migrations {
         all
     }
 
-    /// The SQL of the missing migrations, each in a transaction of its own, as `migrate` runs it.
-    pub fn plan(&self, applied: &[AppliedMigration]) -> Result<String> {
+    /// The SQL of the missing migrations, each in a transaction of its own that starts with `begin`, as `migrate` runs it.
+    pub fn plan(&self, applied: &[AppliedMigration], begin: &str) -> Result<String> {
         let one = |migration: &Migration| {
             let Migration { version, name, .. } = migration;
-            format!("-- {version}: {name}\nBEGIN;\n{}COMMIT;\n", migration.script())
+            format!("-- {version}: {name}\n{begin};\n{}COMMIT;\n", migration.script())
         };
         Ok(self.missing(applied)?.iter().map(one).collect())
     }
@@ -295,17 +295,17 @@ mod tests {
 
     #[test]
     fn the_plan_is_the_sql_of_what_is_missing() {
-        let plan = ALL.plan(&applied(&[FIRST, EXPAND])).unwrap();
+        let plan = ALL.plan(&applied(&[FIRST, EXPAND]), "BEGIN").unwrap();
         assert!(
             plan.starts_with("-- 3: less\nBEGIN;\nDROP TABLE a;\nINSERT INTO longshore_migration"),
             "{plan}"
         );
         assert!(!plan.contains("CREATE TABLE"), "{plan}");
-        let fresh = ALL.plan(&[]).unwrap();
+        let fresh = ALL.plan(&[], "BEGIN").unwrap();
         assert!(
             fresh.contains("CREATE TABLE longshore_migration") && fresh.contains("-- 3: less"),
             "{fresh}"
         );
-        assert_eq!(ALL.plan(&applied(ALL.0)).unwrap(), "");
+        assert_eq!(ALL.plan(&applied(ALL.0), "BEGIN").unwrap(), "");
     }
 }

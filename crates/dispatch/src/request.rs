@@ -97,15 +97,35 @@ pub struct Submission {
 #[serde(default)]
 pub struct SubmitConditions {
     /// Earliest start.
-    pub not_before: Option<Timestamp>,
+    pub not_before: Option<TimePoint>,
     /// The units fail if they are not done by then.
-    pub deadline: Option<Timestamp>,
+    pub deadline: Option<TimePoint>,
     /// Dedup key of a script. An array is deduplicated by its name.
     pub key: Option<Dedup>,
     /// How long to wait while the queue is full. By default a script is rejected at once, and an
     /// array waits without limit.
     #[serde(rename = "room")]
     pub full_timeout: Option<Duration>,
+}
+
+/// A time, or a distance from the store's time. The client's clock decides neither.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TimePoint {
+    /// At this time.
+    At(Timestamp),
+    /// This long after the submission.
+    After(Duration),
+}
+
+impl TimePoint {
+    /// The time, for a submission at `now`.
+    pub fn resolve(self, now: Timestamp) -> Timestamp {
+        match self {
+            Self::At(time) => time,
+            Self::After(distance) => now + distance,
+        }
+    }
 }
 
 /// How many runs a submission has, and their parameters.

@@ -10,9 +10,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use longshore_core::store::{CapacityScope, OpenBatchResult, SendRejection, SendResult, Topic};
+use longshore_core::store::{
+    CapacityScope, OpenBatchResult, ScheduleFilter, SendRejection, SendResult, Topic,
+};
 use longshore_core::unit::MAX_SEND_DEPENDENCIES;
-use longshore_core::{Batch, Error, NewBatch, NewUnit, QueueName, Result, Rights, Scope, Store, UnitId};
+use longshore_core::{
+    Batch, Error, NewBatch, NewUnit, QueueName, Result, Rights, Scope, Store, Timestamp, UnitId,
+};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -90,6 +94,12 @@ impl Client {
         let retry_timeout = Duration::from_secs(30);
         let (call_site, rights) = (CallSite::Outside, Rights::Operator);
         Self { store, scope, retry_timeout, call_site, trace: None, rights, read_permits: None }
+    }
+
+    /// The store's time. Distances from now (delays, deadlines) are counted from it, because the clock of a client may be
+    /// wrong.
+    pub async fn store_time(&self) -> Result<Timestamp> {
+        Ok(self.store.schedules(&self.scope, &ScheduleFilter::All, None, 0).await?.now)
     }
 
     /// Sets how long calls are retried while the store is unavailable. Default 30 s.

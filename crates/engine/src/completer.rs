@@ -1,14 +1,15 @@
 //! The completer records the outcomes of runs.
 //!
 //! It has no timer: outcomes that arrive during one call to the store are sent together in the
-//! next. While the store is unavailable it retries. Outcomes of a call that took too long are
-//! retried beside the others, half as many at a time, so that a slow one delays only itself. It drops
-//! an outcome only if the lease is lost or the store can never record it.
+//! next. While the store is unavailable it retries. Outcomes of a call that took too long, was rejected or fails while
+//! the store records others are retried beside the others, half as many at a time, so that a slow or unrecordable one
+//! delays only itself. It drops an outcome only if the lease is lost or the store can never record it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_core::batch_write::{AfterError, BatchTries};
 use longshore_core::call::CallRecord;
 use longshore_core::effect_budget::EFFECT_TIMEOUT;
 use longshore_core::store::{FinishRequest, FinishResult};
@@ -21,16 +22,16 @@ use crate::bounded_pool::ServiceAlert;
 use crate::handler::Commit;
 use crate::service_alerts::ServiceAlerts;
 use crate::unit_table::Completion;
-use crate::worker_inner::WorkerInner;
+use crate::worker_inner::{StoreCall, WorkerInner};
 
 /// Outcomes per call; bounds the transaction.
 const MAX_BATCH: usize = 2_000;
 
-/// For how long an outcome that takes too long alone is retried.
+/// For how long an outcome that the store does not record alone is retried.
 const LONE_RETRY_TIME: Duration = Duration::from_secs(15 * 60);
 
-/// Outcomes of a call that took too long.
-type SlowBatches = mpsc::UnboundedSender<Vec<Completion>>;
+/// Outcomes to retry beside others.
+type SlowBatches = mpsc::UnboundedSender<Unrecorded>;
 
 /// Records outcomes until the task is dropped.
 pub(crate) async fn run(worker: Arc<WorkerInner>) {
@@ -50,14 +51,19 @@ async fn record_new(worker: &WorkerInner, slow: &SlowBatches) {
             continue;
         }
         let count = batch.len();
-        match flush(worker, batch).await {
+        let recorded = record(worker, batch, true).await;
+        // Without an answer, the outage goes on for the next batch.
+        if !recorded.as_ref().is_err_and(|unrecorded| unrecorded.is_unanswered(count)) {
+            worker.store_answered(StoreCall::Finish);
+        }
+        match recorded {
             Ok(()) => max_batch = (max_batch * 2).min(MAX_BATCH),
-            Err(timed_out) => {
-                if timed_out.len() == count {
+            Err(unrecorded) => {
+                if unrecorded.cause == Cause::TimedOut && unrecorded.batch.len() == count {
                     max_batch = (count / 2).max(1);
                 }
                 // The receiver lives as long as this task.
-                let _ = slow.send(timed_out);
+                let _ = slow.send(unrecorded);
             }
         }
     }
@@ -68,7 +74,7 @@ async fn record_new(worker: &WorkerInner, slow: &SlowBatches) {
 async fn retry_slow(
     worker: &WorkerInner,
     slow: &SlowBatches,
-    mut slow_batches: mpsc::UnboundedReceiver<Vec<Completion>>,
+    mut slow_batches: mpsc::UnboundedReceiver<Unrecorded>,
 ) {
     let (mut alone, mut backoff) = (VecDeque::<LoneOutcome>::new(), Backoff::store());
     let alerts = Arc::new(ServiceAlerts::new(Arc::clone(&worker.settings.alerts)));
@@ -81,13 +87,13 @@ async fn retry_slow(
         };
         let mut first = tokio::select! {
             biased;
-            Some(batch) = slow_batches.recv() => batch,
+            Some(unrecorded) = slow_batches.recv() => unrecorded.batch,
             () = wait_to_retry => {
                 let Some(lone) = alone.pop_front() else { continue };
-                match flush(worker, vec![lone.completion]).await {
+                match record(worker, vec![lone.completion], false).await {
                     Ok(()) => backoff.reset(),
-                    Err(timed_out) => alone.extend(
-                        timed_out.into_iter().filter_map(|one| lone.history.retry_or_give_up(worker, &alerts, one)),
+                    Err(Unrecorded { batch, cause }) => alone.extend(
+                        batch.into_iter().filter_map(|one| lone.history.retry_or_give_up(worker, &alerts, one, cause)),
                     ),
                 }
                 continue;
@@ -95,18 +101,18 @@ async fn retry_slow(
         };
         let second = first.split_off(first.len().div_ceil(2));
         for half in [first, second].into_iter().filter(|half| !half.is_empty()) {
-            match flush(worker, half).await {
+            match record(worker, half, false).await {
                 Ok(()) => backoff.reset(),
-                Err(timed_out) if timed_out.len() == 1 => {
-                    alone.extend(timed_out.into_iter().map(|one| LoneOutcome::new(worker, one)));
+                Err(unrecorded) if unrecorded.batch.len() == 1 => {
+                    alone.extend(unrecorded.batch.into_iter().map(|one| LoneOutcome::new(worker, one)));
                 }
-                Err(timed_out) => drop(slow.send(timed_out)),
+                Err(unrecorded) => drop(slow.send(unrecorded)),
             }
         }
     }
 }
 
-/// An outcome that takes too long alone.
+/// An outcome that the store does not record alone.
 struct LoneOutcome {
     completion: Completion,
     history: LoneHistory,
@@ -117,75 +123,85 @@ struct LoneOutcome {
 struct LoneHistory {
     since: Instant,
     recorded: u64,
+    alert_due: Instant,
 }
 
 impl LoneOutcome {
     fn new(worker: &WorkerInner, completion: Completion) -> Self {
-        let history = LoneHistory { since: Instant::now(), recorded: worker.stats.recorded() };
+        let now = Instant::now();
+        let alert_due = now + LONE_RETRY_TIME;
+        let history = LoneHistory { since: now, recorded: worker.stats.recorded(), alert_due };
         Self { completion, history }
     }
 }
 
 impl LoneHistory {
-    /// Retries an outcome that took too long again, until [`LONE_RETRY_TIME`] has passed. If the store has recorded other
+    /// Retries an outcome that failed again, until [`LONE_RETRY_TIME`] has passed. If the store has recorded other
     /// outcomes meanwhile, this one is the cause, and a failure replaces it: a smaller one, which uses an attempt, so
-    /// that the unit does not run for ever. If not, or if the failure takes as long, the lease is given up: the next
-    /// heartbeats return it to the store, and the unit runs again with another fence.
+    /// that the unit does not run for ever. If not, and the calls took too long, or if the failure takes as long, the
+    /// lease is given up: the next heartbeats return it to the store, and the unit runs again with another fence.
+    ///
+    /// Calls that fail with another error may be an outage: the time counts only while the store records other outcomes
+    /// between each two tries, and the lease is not given up.
     fn retry_or_give_up(
         self,
         worker: &WorkerInner,
         alerts: &Arc<ServiceAlerts>,
         completion: Completion,
+        cause: Cause,
     ) -> Option<LoneOutcome> {
-        if self.since.elapsed() < LONE_RETRY_TIME {
-            return Some(LoneOutcome { completion, history: self });
+        let (now, recorded, unit) = (Instant::now(), worker.stats.recorded(), completion.lease.unit);
+        let spent = LONE_RETRY_TIME.as_secs() / 60;
+        let alert = |then: &str| {
+            let message =
+                format!("the store could not record the outcome of unit {unit} for {spent} minutes: {then}");
+            alerts.raise(ServiceAlert { service: "completer", message });
+        };
+        let mut history = self;
+        let is_outage = cause == Cause::Failed && recorded == history.recorded;
+        if cause == Cause::Failed {
+            history.recorded = recorded;
         }
-        let (unit, spent) = (completion.lease.unit, LONE_RETRY_TIME.as_secs() / 60);
-        let is_cause = worker.stats.recorded() > self.recorded && !completion.is_replacement;
-        let then = if is_cause { "it fails with `finish-timeout`" } else { "it runs again" };
-        let message =
-            format!("the store could not record the outcome of unit {unit} for {spent} minutes: {then}");
-        alerts.raise(ServiceAlert { service: "completer", message });
+        if is_outage {
+            history.since = now;
+            if now >= history.alert_due {
+                alert("the worker tries again");
+                history.alert_due = now + LONE_RETRY_TIME;
+            }
+        }
+        if now - history.since < LONE_RETRY_TIME {
+            return Some(LoneOutcome { completion, history });
+        }
+        let is_cause = recorded > self.recorded && !completion.is_replacement;
         if is_cause {
-            let failure =
-                Failure::new("finish-timeout", "the store could not record the unit's outcome in time");
-            let outcome = Outcome::Retry { failure, after: None };
+            let (code, message) = match cause {
+                Cause::Failed => ("unrecordable", "the store could not record the unit's outcome"),
+                _ => ("finish-timeout", "the store could not record the unit's outcome in time"),
+            };
+            alert(&format!("it fails with `{code}`"));
+            let outcome = Outcome::Retry { failure: Failure::new(code, message), after: None };
             let commit = calls_only(completion.commit);
             let completion = Completion { outcome, commit, is_replacement: true, ..completion };
             return Some(LoneOutcome::new(worker, completion));
         }
-        worker.stats.on_lost(1);
-        worker.table.remove([completion.lease]);
-        worker.leases_may_differ();
+        alert("it runs again");
+        give_up(worker, &completion);
         None
     }
 }
 
-/// Records a batch. Returns the outcomes of a call that took too long.
-async fn flush(worker: &WorkerInner, batch: Vec<Completion>) -> Result<(), Vec<Completion>> {
-    let rejected = match record(worker, batch).await {
-        Ok(()) => return Ok(()),
-        Err(Unrecorded::TimedOut(batch)) => return Err(batch),
-        Err(Unrecorded::Rejected(batch)) => batch,
-    };
-    // One outcome makes the store reject the call: record each alone.
-    let mut timed_out = Vec::new();
-    for completion in rejected {
-        match record(worker, vec![completion]).await {
-            Ok(()) => {}
-            Err(Unrecorded::TimedOut(alone)) => timed_out.extend(alone),
-            Err(Unrecorded::Rejected(alone)) => alone.into_iter().for_each(|one| replace(worker, one)),
-        }
-    }
-    if timed_out.is_empty() { Ok(()) } else { Err(timed_out) }
+/// Gives up the lease of an outcome that cannot be recorded.
+fn give_up(worker: &WorkerInner, completion: &Completion) {
+    worker.stats.on_lost(1);
+    worker.table.remove([completion.lease]);
+    worker.leases_may_differ();
 }
 
 /// Queues a failure with the store's reason instead of an outcome that the store rejects.
 fn replace(worker: &WorkerInner, rejected: Completion) {
     if rejected.is_replacement {
         tracing::error!(unit = %rejected.lease.unit, "the unit's outcome cannot be recorded");
-        worker.stats.on_lost(1);
-        return worker.table.remove([rejected.lease]);
+        return give_up(worker, &rejected);
     }
     worker.table.requeue_completion(replacement(rejected));
 }
@@ -206,55 +222,97 @@ fn calls_only(commit: Commit) -> Commit {
     Commit { calls: calls.collect(), ..Commit::default() }
 }
 
-/// Outcomes that a call did not record.
-enum Unrecorded {
-    /// The store rejects the call permanently; the outcome of a single one is replaced by a failure with the reason.
-    Rejected(Vec<Completion>),
-    /// The call took too long, or effects of these wait for a lock.
-    TimedOut(Vec<Completion>),
+/// Outcomes that were not recorded.
+struct Unrecorded {
+    batch: Vec<Completion>,
+    cause: Cause,
 }
 
-/// Records a batch, retrying while the store is unavailable.
-async fn record(worker: &WorkerInner, mut batch: Vec<Completion>) -> Result<(), Unrecorded> {
-    let mut backoff = Backoff::store();
+impl Unrecorded {
+    /// Whether all calls for a batch of `count` outcomes failed.
+    fn is_unanswered(&self, count: usize) -> bool {
+        self.cause == Cause::Failed && self.batch.len() == count
+    }
+}
+
+/// Why outcomes were not recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The store rejects one or more of several outcomes.
+    Rejected,
+    /// The call took too long, or effects of these wait for a lock.
+    TimedOut,
+    /// Calls failed repeatedly, or the store recorded another outcome of the batch meanwhile.
+    Failed,
+}
+
+/// Records a batch, retrying while the store is unavailable. A lone outcome that the store rejects is replaced.
+async fn record(worker: &WorkerInner, mut batch: Vec<Completion>, is_new: bool) -> Result<(), Unrecorded> {
+    let (mut backoff, mut tries) = (Backoff::store(), BatchTries::default());
     loop {
         // Units of a voided session were counted as lost when it was voided.
         batch.retain(|completion| worker.table.contains(completion.lease));
         let Some(session) = worker.table.session().filter(|_| !batch.is_empty()) else { return Ok(()) };
         worker.stats.on_flush();
-        let finishes = batch.iter().map(FinishRequest::from).collect();
-        match worker.store().finish(session, finishes).await {
+        let len = tries.call_len(batch.len());
+        let finishes = batch[..len].iter().map(FinishRequest::from).collect();
+        let error = match worker.store().finish(session, finishes).await {
             Ok(answers) => {
-                worker.store_answered();
+                let others = batch.split_off(len);
                 let locked = apply_results(worker, batch, answers);
-                return if locked.is_empty() { Ok(()) } else { Err(Unrecorded::TimedOut(locked)) };
+                return match (others.is_empty(), locked.is_empty()) {
+                    (true, true) => Ok(()),
+                    (true, false) => Err(Unrecorded { batch: locked, cause: Cause::TimedOut }),
+                    (false, _) => {
+                        let batch = others.into_iter().chain(locked).collect();
+                        Err(Unrecorded { batch, cause: Cause::Failed })
+                    }
+                };
             }
             Err(Error::SessionGone(_)) => {
                 worker.session_gone(session);
                 return Ok(());
             }
-            Err(error @ Error::TimedOut { .. }) => {
-                warn_slow(&batch, &error);
-                return Err(Unrecorded::TimedOut(batch));
-            }
-            Err(error) if error.is_retryable() => {
-                worker.store_failed(&error);
+            Err(error) => error,
+        };
+        if tries.is_probe(batch.len()) {
+            batch.rotate_left(1);
+        }
+        match tries.on_error(&error, batch.len()) {
+            AfterError::Retry => {
+                warn_failed(worker, &batch, &error, is_new);
                 backoff.wait().await;
             }
-            Err(error) if !error.is_final() => {
-                // An operator must repair the store; the outcomes are kept until then.
-                let units = batch.len();
-                tracing::error!(%error, units, "the store cannot record these outcomes; retrying");
-                backoff.wait().await;
-            }
-            Err(error) => {
-                tracing::warn!(%error, units = batch.len(), "the store rejected these outcomes");
-                if let [completion] = &mut *batch {
-                    completion.outcome = Outcome::Fail(Failure::new("refused", error.to_string()));
+            AfterError::Halve => {
+                if matches!(error, Error::TimedOut { .. }) {
+                    warn_slow(&batch, &error);
+                    return Err(Unrecorded { batch, cause: Cause::TimedOut });
                 }
-                return Err(Unrecorded::Rejected(batch));
+                return Err(Unrecorded { batch, cause: Cause::Failed });
+            }
+            AfterError::Reject => {
+                tracing::warn!(%error, units = batch.len(), "the store rejected these outcomes");
+                if batch.len() > 1 {
+                    return Err(Unrecorded { batch, cause: Cause::Rejected });
+                }
+                for mut completion in batch {
+                    completion.outcome = Outcome::Fail(Failure::new("refused", error.to_string()));
+                    replace(worker, completion);
+                }
+                return Ok(());
             }
         }
+    }
+}
+
+/// New outcomes tell whether the store is available; others fail for reasons of their own.
+fn warn_failed(worker: &WorkerInner, batch: &[Completion], error: &Error, is_new: bool) {
+    let units = batch.len();
+    match error.is_retryable() {
+        true if is_new => worker.store_failed(StoreCall::Finish, error),
+        true => tracing::debug!(%error, units, "cannot record these outcomes yet"),
+        // An operator must repair the store; the outcomes are kept until then.
+        false => tracing::error!(%error, units, "the store cannot record these outcomes; retrying"),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::permit_gate;
 use crate::trace;
 use crate::unit_table::BoxedUnit;
 use crate::worker::RegisteredHandler;
-use crate::worker_inner::WorkerInner;
+use crate::worker_inner::{StoreCall, WorkerInner};
 
 const YIELDS_AFTER_START: u32 = 4;
 
@@ -81,20 +81,22 @@ async fn start(worker: &WorkerInner, session: SessionId, units: Vec<BoxedUnit>) 
     loop {
         match worker.store().start(session, &leases).await {
             Ok(times) => {
-                worker.store_answered();
+                worker.store_answered(StoreCall::Start);
                 let (started, refused) = split_started(units, times);
                 worker.table.remove_unstarted(&refused);
                 worker.release(refused.iter().map(|held| held.lease).collect()).await;
                 return started;
             }
-            Err(error) if error.is_retryable() => worker.store_failed(&error),
+            Err(error) if error.is_retryable() => worker.store_failed(StoreCall::Start, &error),
             Err(Error::SessionGone(_)) => {
+                worker.store_answered(StoreCall::Start);
                 worker.table.remove_unstarted(&units);
                 worker.session_gone(session);
                 return Vec::new();
             }
             Err(error) => {
                 tracing::error!(%error, "the store rejected a start");
+                worker.store_answered(StoreCall::Start);
                 worker.table.remove_unstarted(&units);
                 worker.release(leases).await;
                 return Vec::new();

@@ -15,7 +15,7 @@ use crate::backoff::{Backoff, jitter};
 use crate::prefetch::{ClaimBuffer, PrefetchEstimator};
 use crate::unit_table::ClaimReservation;
 use crate::worker::Prefetch;
-use crate::worker_inner::WorkerInner;
+use crate::worker_inner::{StoreCall, WorkerInner};
 
 /// Shortest and longest wait for a wake-up; the wait doubles while nothing comes. A store that sees
 /// other processes' commits wakes the fetcher; a store that does not returns sooner by itself
@@ -176,7 +176,7 @@ impl Fetcher {
                 return FetchOutcome::Failed;
             }
         };
-        worker.store_answered();
+        worker.store_answered(StoreCall::Claim);
         self.outage.reset();
         worker.stats.on_claim(claimed.units.len());
         let tenants = claimed.units.iter().map(|held| &held.unit.tenant);
@@ -193,7 +193,7 @@ impl Fetcher {
     fn on_claim_error(&self, reservation: &ClaimReservation, error: &Error) {
         match error {
             Error::SessionGone(_) => self.worker.session_gone(reservation.session),
-            error if error.is_retryable() => self.worker.store_failed(error),
+            error if error.is_retryable() => self.worker.store_failed(StoreCall::Claim, error),
             error => tracing::error!(%error, "the store rejected a claim"),
         }
     }

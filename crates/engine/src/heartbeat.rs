@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use crate::backoff::Backoff;
 use crate::cpu::cpu_time;
 use crate::randomness::new_session_id;
-use crate::worker_inner::WorkerInner;
+use crate::worker_inner::{StoreCall, WorkerInner};
 
 /// Beats until the task is dropped.
 pub(crate) async fn run(worker: Arc<WorkerInner>) {
@@ -70,7 +70,7 @@ impl HeartbeatLoop {
         let late = |_| Err(Error::timed_out(format!("no answer to a heartbeat within {limit:?}")));
         match timeout(limit, worker.store().heartbeat(session, beat)).await.unwrap_or_else(late) {
             Ok(answer) => {
-                worker.store_answered();
+                worker.store_answered(StoreCall::Session);
                 self.backoff.reset();
                 self.apply_answer(session, answer, known).await;
                 self.every
@@ -81,7 +81,7 @@ impl HeartbeatLoop {
             }
             Err(error) => {
                 worker.table.restore_progress(progress);
-                worker.store_failed(&error);
+                worker.store_failed(StoreCall::Session, &error);
                 self.backoff.next_wait().min(self.every)
             }
         }
@@ -142,7 +142,7 @@ impl HeartbeatLoop {
         let session = new_session_id();
         match self.worker.store().open_session(self.worker.new_session(session)).await {
             Ok(()) => {
-                self.worker.store_answered();
+                self.worker.store_answered(StoreCall::Session);
                 self.backoff.reset();
                 let order = self.worker.control.operator_order();
                 self.pending_order = Some(order).filter(|order| *order > WorkerCommand::Work);
@@ -151,7 +151,7 @@ impl HeartbeatLoop {
                 self.every
             }
             Err(error) => {
-                self.worker.store_failed(&error);
+                self.worker.store_failed(StoreCall::Session, &error);
                 self.backoff.next_wait()
             }
         }

@@ -16,7 +16,7 @@ use crate::randomness::new_session_id;
 use crate::services::{self, Services};
 use crate::stats::WorkerReport;
 use crate::worker::{Worker, WorkerError};
-use crate::worker_inner::WorkerInner;
+use crate::worker_inner::{StoreCall, WorkerInner};
 use crate::{completer, executor, fetcher, heartbeat};
 
 /// How long a stopping worker tries to record completions, and then to close its session.
@@ -50,12 +50,12 @@ async fn open(worker: &WorkerInner) -> Result<bool, WorkerError> {
     while worker.control.order() < WorkerCommand::Drain {
         match worker.store().open_session(worker.new_session(session)).await {
             Ok(()) => {
-                worker.store_answered();
+                worker.store_answered(StoreCall::Session);
                 worker.table.set_session(session);
                 tracing::info!(%session, slots = worker.settings.slots, "worker started");
                 return Ok(true);
             }
-            Err(error) if error.is_retryable() => worker.store_failed(&error),
+            Err(error) if error.is_retryable() => worker.store_failed(StoreCall::Session, &error),
             Err(error) => return Err(error.into()),
         }
         let _ = timeout(backoff.next_wait(), worker.control.wait_for_order(WorkerCommand::Drain)).await;

@@ -2,7 +2,7 @@
 //! available.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -40,9 +40,21 @@ pub(crate) struct WorkerInner {
     pub(crate) scheduled: Arc<Notify>,
     /// Alerts about the store: of the worker, and of its services.
     pub(crate) store_alerts: Arc<ServiceAlerts>,
-    store_unavailable: AtomicBool,
+    /// The [`StoreCall`]s that failed last.
+    failing_calls: AtomicU8,
     outage: std::sync::Mutex<StoreOutage>,
     leases_differ_since: std::sync::Mutex<Option<Instant>>,
+}
+
+/// A part of the worker that calls the store. An outage lasts until each part that saw a failure sees a success: while
+/// heartbeats succeed, calls with large outcomes may fail.
+#[derive(Debug, Clone, Copy)]
+#[repr(u8)]
+pub(crate) enum StoreCall {
+    Session = 1,
+    Claim = 2,
+    Start = 4,
+    Finish = 8,
 }
 
 /// The current outage of the store and the end of the one before, for the log.
@@ -75,7 +87,7 @@ impl WorkerInner {
             claiming: Mutex::new(()),
             session_ended: Notify::new(),
             scheduled: Arc::default(),
-            store_unavailable: AtomicBool::new(false),
+            failing_calls: AtomicU8::new(0),
             outage: std::sync::Mutex::default(),
             leases_differ_since: std::sync::Mutex::default(),
         }
@@ -104,9 +116,9 @@ impl WorkerInner {
     }
 
     /// Records a failed call to the store. Raises an alert once per outage.
-    pub(crate) fn store_failed(&self, error: &Error) {
-        self.store_unavailable.store(true, Ordering::Relaxed);
+    pub(crate) fn store_failed(&self, call: StoreCall, error: &Error) {
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        self.failing_calls.fetch_or(call as u8, Ordering::Relaxed);
         let began = *outage.began.get_or_insert_with(Instant::now);
         let flaps = outage.ended.is_some_and(|ended| began - ended < MIN_CALM);
         if !outage.warned && (!flaps || began.elapsed() >= MIN_CALM) {
@@ -120,13 +132,15 @@ impl WorkerInner {
     }
 
     /// Records an answer of the store. Logs the end of an outage.
-    pub(crate) fn store_answered(&self) {
+    pub(crate) fn store_answered(&self, call: StoreCall) {
         // Read first: every call to the store ends here.
-        if !self.store_unavailable.load(Ordering::Relaxed) {
+        if self.failing_calls.load(Ordering::Relaxed) & call as u8 == 0 {
             return;
         }
-        self.store_unavailable.store(false, Ordering::Relaxed);
         let mut outage = self.outage.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.failing_calls.fetch_and(!(call as u8), Ordering::Relaxed) != call as u8 {
+            return;
+        }
         if std::mem::take(&mut outage.warned) {
             tracing::info!("the store is available again");
         }
@@ -165,10 +179,10 @@ impl WorkerInner {
         let mut backoff = Backoff::store();
         while self.control.order() < WorkerCommand::Stop {
             match self.store().release(session, &leases).await {
-                Err(error) if error.is_retryable() => self.store_failed(&error),
+                Ok(()) => return,
+                Err(error) if error.is_retryable() => tracing::debug!(%error, "cannot release units yet"),
                 Err(Error::SessionGone(_)) => return self.session_gone(session),
                 Err(error) => return tracing::error!(%error, "cannot release units"),
-                Ok(()) => return self.store_answered(),
             }
             backoff.wait().await;
         }

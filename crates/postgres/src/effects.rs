@@ -36,55 +36,65 @@ pub(crate) async fn run(
     effects: &[Effect],
     budget: &mut EffectBudget,
 ) -> Result<Option<FinishResult>> {
-    if effects.is_empty() {
-        return Ok(None);
-    }
+    let Some(last) = effects.last() else { return Ok(None) };
     let began = Instant::now();
     let (caller_settings, store_settings) = tx.effect_settings(budget.unit_limit());
     tx.batch(&format!("SAVEPOINT effects; {caller_settings}")).await?;
+    let mut failed = None;
     for effect in effects {
-        let Err(error) = run_within(tx, effect, budget, began).await? else { continue };
-        let is_late = budget.unit_limit().is_some_and(|limit| began.elapsed() >= limit);
-        let result = match error {
-            EffectError::Store(error) => return Err(error),
-            // Before the limit, an operator cancelled it.
-            EffectError::Cancelled(error) if !is_late => return Err(error),
-            EffectError::Locked => {
-                let failure = budget.time_out(effect);
-                tracing::warn!(%failure, "an effect waits for a lock of another transaction; it is tried again");
-                FinishResult::Locked
-            }
-            EffectError::Failed(failure) if !is_late => {
-                budget.spend(began.elapsed());
-                FinishResult::EffectFailed(failure)
-            }
-            EffectError::Cancelled(_) | EffectError::Failed(_) => {
-                FinishResult::EffectFailed(budget.time_out(effect))
-            }
-        };
-        tx.batch("ROLLBACK TO effects; RELEASE effects").await?;
-        return Ok(Some(result));
-    }
-    tx.batch(&format!("RELEASE effects; {store_settings}")).await?;
-    budget.spend(began.elapsed());
-    Ok(None)
-}
-
-/// Runs an effect in what is left of the unit's time, which began at `began`.
-async fn run_within(
-    tx: &mut Tx<'_>,
-    effect: &Effect,
-    budget: &EffectBudget,
-    began: Instant,
-) -> Result<Result<(), EffectError>> {
-    if let Some(limit) = budget.unit_limit() {
-        let left = limit.saturating_sub(began.elapsed());
-        // Fast effects before this one are not worth a round trip.
-        if left < limit / 10 * 9 {
-            tx.batch(&effect_timeouts(left)).await?;
+        set_time_left(tx, budget, began).await?;
+        if let Err(error) = run_one(tx, effect).await {
+            failed = Some((effect, error));
+            break;
         }
     }
-    Ok(run_one(tx, effect).await)
+    if failed.is_none() {
+        set_time_left(tx, budget, began).await?;
+        let release = format!("{}RELEASE effects; {store_settings}", run_deferred(tx));
+        failed = tx.batch(&release).await.err().map(|error| (last, classify_error(error, last)));
+    }
+    let Some((effect, error)) = failed else {
+        budget.spend(began.elapsed());
+        return Ok(None);
+    };
+    let is_late = budget.unit_limit().is_some_and(|limit| began.elapsed() >= limit);
+    let result = match error {
+        EffectError::Store(error) => return Err(error),
+        // Before the limit, an operator cancelled it.
+        EffectError::Cancelled(error) if !is_late => return Err(error),
+        EffectError::Locked => {
+            let failure = budget.time_out(effect);
+            tracing::warn!(%failure, "an effect waits for a lock of another transaction; it is tried again");
+            FinishResult::Locked
+        }
+        EffectError::Failed(failure) if !is_late => {
+            budget.spend(began.elapsed());
+            FinishResult::EffectFailed(failure)
+        }
+        EffectError::Cancelled(_) | EffectError::Failed(_) => {
+            FinishResult::EffectFailed(budget.time_out(effect))
+        }
+    };
+    tx.batch("ROLLBACK TO effects; RELEASE effects").await?;
+    Ok(Some(result))
+}
+
+/// Statements that run deferred constraints and triggers of the effects now, inside their savepoint and time limit. At
+/// the commit, where PostgreSQL applies no `statement_timeout`, a failure could not be blamed on a unit. Afterwards
+/// constraints are deferred again, as the next unit's effects may need. A caller's own transaction decides this itself.
+fn run_deferred(tx: &Tx<'_>) -> &'static str {
+    match tx.is_caller_transaction() {
+        true => "",
+        false => "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; ",
+    }
+}
+
+/// Limits the next statements to what is left of the unit's time, which began at `began`.
+async fn set_time_left(tx: &mut Tx<'_>, budget: &EffectBudget, began: Instant) -> Result<()> {
+    let Some(limit) = budget.unit_limit() else { return Ok(()) };
+    let left = limit.saturating_sub(began.elapsed());
+    // Fast effects before this one are not worth a round trip.
+    if left < limit / 10 * 9 { tx.batch(&effect_timeouts(left)).await } else { Ok(()) }
 }
 
 async fn run_one(tx: &mut Tx<'_>, effect: &Effect) -> Result<(), EffectError> {

@@ -184,7 +184,7 @@ pub(crate) async fn promote(
     Ok((promoted, None))
 }
 
-/// Checks whether there is anything to promote, as part of the leader's renewal. Batches that a
+/// Checks whether there is anything to promote, after the leader's renewal. Batches that a
 /// crash left open are left to the next promotion.
 pub(crate) async fn probe_idle(tx: &mut Tx<'_>) -> Result<Option<IdleUntil>> {
     let pending = PendingWork::query(tx).await?;

@@ -39,6 +39,15 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// How long a migration is attempted while other transactions hold locks that it needs.
 const MAX_LOCK_WAIT: Duration = Duration::from_secs(300);
 
+/// Begins a migration's transaction: it waits for locks in short attempts, and only one process migrates at a time.
+fn begin() -> String {
+    format!(
+        "BEGIN;\nSET LOCAL statement_timeout = 0;\nSET LOCAL lock_timeout = '{LOCK_TIMEOUT}';\n\
+         SET LOCAL idle_in_transaction_session_timeout = '15s';\nSELECT pg_advisory_xact_lock({})",
+        AdvisoryLock::Schema.key()
+    )
+}
+
 /// Reads and migrates the schema of a database.
 pub struct PostgresMigrator {
     pool: Pool,
@@ -82,7 +91,7 @@ impl PostgresMigrator {
 
     /// The SQL that [`Self::migrate`] would run.
     pub async fn plan(&self) -> Result<String> {
-        self.migrations.plan(&self.applied().await?)
+        self.migrations.plan(&self.applied().await?, &begin())
     }
 
     /// Applies the missing migrations, each in its own transaction, and returns the schema's version. A migration
@@ -131,14 +140,8 @@ impl PostgresMigrator {
     async fn apply_next(&self) -> Result<()> {
         let guard = ConnGuard::acquire(&self.pool).await?;
         let client = guard.client()?;
-        let begin = format!(
-            "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{LOCK_TIMEOUT}';
-             SET LOCAL idle_in_transaction_session_timeout = '15s';
-             SELECT pg_advisory_xact_lock({})",
-            AdvisoryLock::Schema.key()
-        );
         let apply = async {
-            client.batch_execute(&begin).await.or_translate()?;
+            client.batch_execute(&begin()).await.or_translate()?;
             // Read again under the lock: another process may have migrated.
             match self.migrations.missing(&applied(client).await?)?.first() {
                 Some(next) => client.batch_execute(&next.script()).await.or_translate(),

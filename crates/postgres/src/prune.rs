@@ -123,6 +123,7 @@ async fn prune_leftovers(tx: &mut Tx<'_>, retention: Retention) -> Result<()> {
     tx.execute(months, &[&month]).await?;
     let buckets = "DELETE FROM longshore_token_bucket WHERE updated_at <= $1";
     tx.execute(buckets, &[&(tx.now - UNUSED_BUCKET_TTL).as_micros()]).await?;
+    prune_tokens(tx, retention.audit_log).await?;
     tx.execute("DELETE FROM longshore_pool_alert WHERE muted_until <= longshore_now_micros()", &[]).await?;
     prune_pools(tx).await
 }
@@ -190,6 +191,18 @@ async fn units(tx: &mut Tx<'_>, state: UnitState, keep: Duration, limit: u64) ->
         }
         _ => Ok(by_row),
     }
+}
+
+/// Deletes tokens that expired or were revoked so long ago that no entry of the audit log names them.
+async fn prune_tokens(tx: &mut Tx<'_>, keep: Duration) -> Result<()> {
+    let before = (tx.now - keep).as_micros();
+    let ended = "revoked_at <= $1 OR expires_at <= $1";
+    let sessions = format!(
+        "DELETE FROM longshore_browser_session WHERE token IN (SELECT id FROM longshore_api_token WHERE {ended})"
+    );
+    tx.execute(&sessions, &[&before]).await?;
+    tx.execute(&format!("DELETE FROM longshore_api_token WHERE {ended}"), &[&before]).await?;
+    Ok(())
 }
 
 /// Deletes the oldest entries of the audit log. They have the lowest numbers, so no index by time

@@ -18,13 +18,12 @@ use longshore_core::batch::Sums;
 use longshore_core::{Error, Result, Timestamp, UnitId};
 use longshore_postgres_url::PooledConnection;
 use tokio_postgres::Row;
-use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
 use self::counters::{CounterDelta, DeltaColumns};
 pub(crate) use self::post_commit::PostCommit;
 use crate::connect::ClockSource;
-use crate::error::{Translate, damaged, is_read_only, translate};
+use crate::error::{Translate, damaged, is_read_only};
 use crate::row::value;
 use crate::server_clock::{CLOCK_SQL, ServerClock};
 use crate::streams::{NewStreams, StreamCache};
@@ -83,8 +82,6 @@ pub(crate) struct Tx<'c> {
     ended: Vec<(UnitId, bool)>,
     /// How many more dependants this transaction may release or cancel.
     pub(crate) dependants_left: i64,
-    /// Effects ran, which may have left work for the commit: deferred constraints and triggers.
-    ran_effects: bool,
     final_statements: Vec<FinalStatement>,
 }
 
@@ -189,7 +186,7 @@ impl Tx<'static> {
             *client = None;
         }
         written?;
-        committed.map_err(|error| commit_error(error, self.ran_effects))
+        committed.or_translate()
     }
 
     /// Rolls back after `error`. If that fails, or the server is read-only, the connection is closed.
@@ -208,7 +205,7 @@ impl Tx<'static> {
             && begin.take().is_none()
             && let Some(own) = client
         {
-            own.batch_execute(how).await.map_err(|error| commit_error(error, self.ran_effects))?;
+            own.batch_execute(how).await.or_translate()?;
             // Only after the reply: `Drop` closes a connection that is still here.
             *client = None;
         } else if let TxConnection::Pooled { client, .. } = &mut self.db {
@@ -242,7 +239,6 @@ impl<'c> Tx<'c> {
             sums: BTreeMap::new(),
             ended: Vec::new(),
             dependants_left: MAX_DEPENDANTS,
-            ran_effects: false,
             final_statements: Vec::new(),
         }
     }
@@ -328,7 +324,6 @@ impl<'c> Tx<'c> {
     /// whatever the effects have set, since `set_config` is a function that any statement can call.
     /// A caller's own transaction keeps its settings.
     pub(crate) fn effect_settings(&mut self, limit: Option<Duration>) -> (String, String) {
-        self.ran_effects = true;
         match self.db {
             TxConnection::Pooled { .. } => {
                 let limit = limit.map(effect_timeouts).unwrap_or_default();
@@ -379,21 +374,6 @@ pub(crate) fn effect_timeouts(limit: Duration) -> String {
     let millis = |limit: Duration| limit.as_millis().min(i32::MAX as u128 - 1) + 1;
     let (statement, lock) = (millis(limit), millis(limit / 10 * 9));
     format!("SET LOCAL statement_timeout = {statement}; SET LOCAL lock_timeout = {lock}")
-}
-
-/// Classifies an error of the commit. A violated deferred constraint comes from the caller's
-/// effects, and a retry would violate it again. So does a deferred trigger that takes too long.
-fn commit_error(error: tokio_postgres::Error, ran_effects: bool) -> Error {
-    match error.as_db_error() {
-        Some(server) if server.code().code().starts_with("23") => {
-            Error::Invalid(format!("commit refused: {}", server.message()))
-        }
-        Some(server) if ran_effects && *server.code() == SqlState::QUERY_CANCELED => {
-            let reason = server.message();
-            Error::Invalid(format!("a deferred trigger of an effect takes too long: {reason}"))
-        }
-        _ => translate(error),
-    }
 }
 
 fn connection(client: &Option<Arc<PooledConnection>>) -> Result<&Arc<PooledConnection>> {

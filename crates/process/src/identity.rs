@@ -56,12 +56,17 @@ impl ProcessIdentity {
         };
         match self.has_ended(pid) {
             false => ProcessState::Running,
-            true => match is_marked(&mark_prefix(self.pid, self.start_time)) {
+            true => match is_marked(&mark_prefix(self.pid, self.start_time), |pid| self.may_be_orphan(pid)) {
                 Some(true) => ProcessState::ChildrenEnding,
                 Some(false) => ProcessState::Ended,
                 None => ProcessState::Unknown,
             },
         }
+    }
+
+    fn may_be_orphan(&self, pid: Pid) -> bool {
+        let stat = u32::try_from(pid.as_raw_nonzero().get()).ok().and_then(ProcessStat::read);
+        stat.is_some_and(|stat| stat.may_be_orphan_of(self.start_time))
     }
 
     fn has_ended(&self, pid: Pid) -> bool {
@@ -136,6 +141,7 @@ fn proc_shows_all(pid: u32) -> Option<bool> {
 /// Fields of `/proc/PID/stat`.
 struct ProcessStat {
     state: char,
+    parent: u32,
     threads: u64,
     start_time: u64,
 }
@@ -150,7 +156,14 @@ impl ProcessStat {
         let (_, fields) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = fields.split(' ').collect();
         let number = |at: usize| fields.get(at)?.parse().ok();
-        Some(Self { state: fields.first()?.chars().next()?, threads: number(17)?, start_time: number(19)? })
+        let (state, parent) = (fields.first()?.chars().next()?, fields.get(1)?.parse().ok()?);
+        Some(Self { state, parent, threads: number(17)?, start_time: number(19)? })
+    }
+
+    /// Whether it may be a child of a process that started at `start_time` and has ended. Asked about processes of other
+    /// users: their environment cannot be read.
+    fn may_be_orphan_of(&self, start_time: u64) -> bool {
+        self.parent == 1 && self.start_time >= start_time
     }
 
     /// Whether all its threads have ended; only its parent has not asked for its exit status.
@@ -233,5 +246,7 @@ mod tests {
         let stat = ProcessStat::parse(stat).unwrap();
         assert_eq!((stat.state, stat.threads, stat.start_time), ('Z', 1, 4711));
         assert!(stat.is_zombie());
+        // As `sudo` that a command of the process started, and a service that is older than the process.
+        assert!(stat.may_be_orphan_of(4711) && !stat.may_be_orphan_of(4712));
     }
 }

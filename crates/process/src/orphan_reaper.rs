@@ -24,7 +24,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::identity::own_mark_prefix;
-use crate::proc_fs::{arguments, environ, this_program, variables};
+use crate::proc_fs::{arguments, environ, this_program, try_environ, variables};
 use crate::process_group::{GroupCommand, ProcessGroup};
 use crate::signal::{kill_with_own_group, signal_group};
 
@@ -264,16 +264,23 @@ fn kill_marked(mark: &str) -> bool {
 }
 
 /// Whether a process carries a mark with this prefix in its environment, or is a reaper with such a
-/// mark; `None` if the processes cannot be listed.
-pub(crate) fn is_marked(prefix: &str) -> Option<bool> {
+/// mark; `None` if the processes cannot be listed, or if one that `may_be_marked` cannot be read.
+pub(crate) fn is_marked(prefix: &str, may_be_marked: impl Fn(Pid) -> bool) -> Option<bool> {
     let variable = format!("{MARK_VARIABLE}={prefix}");
-    let mut processes = std::fs::read_dir("/proc").ok()?.flatten();
-    Some(processes.any(|process| {
+    let mut in_doubt = false;
+    for process in std::fs::read_dir("/proc").ok()?.flatten() {
         let id = process.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(pid) = id.and_then(Pid::from_raw) else { return false };
-        variables(&environ(pid)).any(|set| set.starts_with(variable.as_bytes()))
+        let Some(pid) = id.and_then(Pid::from_raw) else { continue };
+        let environ = try_environ(pid);
+        in_doubt |= environ.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+            && may_be_marked(pid);
+        if variables(&environ.unwrap_or_default()).any(|set| set.starts_with(variable.as_bytes()))
             || variables(&arguments(pid)).any(|word| word.starts_with(prefix.as_bytes()))
-    }))
+        {
+            return Some(true);
+        }
+    }
+    (!in_doubt).then_some(false)
 }
 
 /// The groups that did not end; `None` after a clean exit.

@@ -21,9 +21,14 @@ pub fn resident_memory(id: u32) -> Option<u64> {
 }
 
 /// The environment that a process was started with: `NAME=value`, separated by zero bytes. Empty if
-/// it cannot be read, as that of another user's process, which does not belong to this program.
+/// it cannot be read, as that of another user's process.
 pub(crate) fn environ(pid: Pid) -> Vec<u8> {
-    std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default()
+    try_environ(pid).unwrap_or_default()
+}
+
+/// The environment of a process. An error of kind `PermissionDenied` if the process belongs to another user.
+pub(crate) fn try_environ(pid: Pid) -> io::Result<Vec<u8>> {
+    std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()))
 }
 
 /// The arguments that a process was started with, separated by zero bytes. Empty if it has ended.

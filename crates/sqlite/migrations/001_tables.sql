@@ -288,8 +288,8 @@ CREATE TABLE longshore_provider_key (
 -- At most one version of a key is active.
 CREATE UNIQUE INDEX longshore_provider_key_active ON longshore_provider_key (tenant, name) WHERE status = 'active';
 
--- The journal of model calls: one row per call, inserted before the call is made and updated when it ends. Never
--- pruned, because invoices are computed from it.
+-- The journal of model calls: one row per call, inserted before the call is made and updated when it ends.
+-- Pruned after the retention of calls (`[keep] calls`), which is long because invoices are computed from it.
 -- status: 0 open, 1 success, 2 error, 3 maybe billed (the outcome is not known).
 -- mode: 0 a call of its own, 1 part of a provider's batch. NULL counts as 0.
 CREATE TABLE longshore_call (

@@ -268,6 +268,7 @@ fn prune_leftovers(tx: &Tx<'_>, retention: Retention) -> Result<()> {
     let buckets = "DELETE FROM longshore_token_bucket WHERE updated_at <= ?1";
     let unused_since = (tx.now - UNUSED_BUCKET_TTL).as_micros();
     tx.db.prepare_cached(buckets).or_translate()?.execute([unused_since]).or_translate()?;
+    prune_tokens(tx.db, (tx.now - retention.audit_log).as_micros())?;
     let alerts = "DELETE FROM longshore_pool_alert WHERE muted_until <= ?1";
     tx.db.prepare_cached(alerts).or_translate()?.execute([boot_clock::now().as_micros()]).or_translate()?;
     prune_pools(tx)
@@ -362,6 +363,18 @@ fn delete_ended(
     }
     let stored = units.iter().map(|(_, bytes)| bytes + ROW_BYTES.cast_signed()).sum();
     Ok((units.len() as u64, stored))
+}
+
+/// Removes tokens that expired or were revoked so long ago that no entry of the audit log names them.
+fn prune_tokens(db: &Connection, before: i64) -> Result<()> {
+    for sql in [
+        "DELETE FROM longshore_browser_session WHERE token IN
+         (SELECT id FROM longshore_api_token WHERE revoked_at <= ?1 OR expires_at <= ?1)",
+        "DELETE FROM longshore_api_token WHERE revoked_at <= ?1 OR expires_at <= ?1",
+    ] {
+        db.prepare_cached(sql).or_translate()?.execute([before]).or_translate()?;
+    }
+    Ok(())
 }
 
 /// Removes the oldest entries of the audit log. They have the smallest numbers, so no index by time

@@ -18,6 +18,9 @@ const MIGRATIONS: Migrations = Migrations(&[Migration {
     min_compatible: 1,
 }]);
 
+/// Begins a migration's transaction: only one process migrates at a time.
+const BEGIN: &str = "BEGIN IMMEDIATE";
+
 /// Reads and migrates the schema of a file.
 #[derive(Debug, Clone)]
 pub struct SqliteMigrator {
@@ -46,7 +49,7 @@ impl SqliteMigrator {
 
     /// The SQL that [`Self::migrate`] would run.
     pub async fn plan(&self) -> Result<String> {
-        self.run(|this| this.migrations.plan(&this.applied()?)).await
+        self.run(|this| this.migrations.plan(&this.applied()?, BEGIN)).await
     }
 
     /// Applies the missing migrations, and returns the schema's version. It waits for the write lock as long as
@@ -90,7 +93,7 @@ fn has_sessions(db: &Connection) -> Result<bool> {
 
 fn migrate(db: &Connection, migrations: Migrations) -> Result<u32> {
     if !migrations.missing(&applied(db)?)?.is_empty() {
-        db.execute_batch("BEGIN IMMEDIATE").or_translate()?;
+        db.execute_batch(BEGIN).or_translate()?;
         let done = apply_missing(db, migrations);
         db.execute_batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).or_translate()?;
         done?;

@@ -1,5 +1,6 @@
-//! A year of operation at speed: every day new queues and batches are filled, emptied and pruned. Neither the store nor
-//! the time of a claim may grow with the days that have passed.
+//! A year of operation at speed: every day a tenant comes and goes, and new queues and batches are filled, emptied and
+//! pruned, with failures, calls of models, audit entries and changes. Neither the store nor the time of a claim may grow
+//! with the days that have passed.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,15 +10,25 @@
 
 use std::time::{Duration, Instant};
 
-use longshore_core::store::{BatchChunk, ClaimRequest, FinishRequest, Retention};
+use longshore_accounts::NewAuditEntry;
+use longshore_core::call::{CallEnd, CallRecord, CallStatus, NewCall};
+use longshore_core::store::{BatchChunk, ClaimRequest, FinishRequest, Retention, TenantChange};
 use longshore_core::worker_session::NewSession;
 use longshore_core::{
-    BatchId, Kind, NewBatch, NewUnit, Outcome, Payload, Policy, QueueName, Scope, SessionId,
+    BatchId, Failure, Kind, NewBatch, NewUnit, Outcome, Payload, Policy, ProfileName, QueueName, Scope,
+    SessionId, TenantId,
 };
 
 use crate::StoreFixture;
 
 const ALL: Scope = Scope::All;
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Every so many units, one fails.
+const FAILURE_INTERVAL: usize = 10;
+/// Units per call of a model.
+const UNITS_PER_CALL: u64 = 5;
+/// Units per audit entry, which is a transaction of its own.
+const UNITS_PER_AUDIT_ENTRY: u64 = 100;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 const UNITS_PER_BATCH: u64 = 5;
 /// Units that one call sends, claims or finishes.
@@ -57,10 +68,15 @@ impl Year {
         fixture.store.open_session(new).await.unwrap();
         let mut days = Vec::new();
         for day in 0..self.days {
-            self.fill_queues(fixture, day).await;
+            let tenant = TenantId::new(format!("tenant-{day}")).unwrap();
+            fixture.store.put_tenant(&ALL, &tenant, TenantChange::default()).await.unwrap();
+            self.fill_queues(fixture, day, &tenant).await;
             self.fill_batches(fixture, day).await;
             let claim = work_off(fixture, session).await;
-            fixture.clock.advance(DAY);
+            self.record(fixture, &tenant).await;
+            fixture.store.remove_tenant(&ALL, &tenant).await.unwrap();
+            // Fewer days are longer, so that all that is kept for a month is pruned.
+            fixture.clock.advance(YEAR / u32::try_from(self.days).unwrap());
             prune(fixture).await;
             days.push(DayReport { claim, bytes: bytes() });
         }
@@ -68,13 +84,39 @@ impl Year {
         days
     }
 
-    async fn fill_queues(&self, fixture: &StoreFixture, day: u64) {
+    /// Records the day's calls of models and audit entries.
+    async fn record(&self, fixture: &StoreFixture, tenant: &TenantId) {
+        let count = self.units.div_ceil(self.days * UNITS_PER_CALL);
+        let profile = ProfileName::new("main").unwrap();
+        let call = || CallRecord {
+            call: NewCall::new(tenant.clone(), profile.clone(), "echo", "small"),
+            end: Some(CallEnd::new(CallStatus::Success, "small")),
+        };
+        let calls: Vec<_> = (0..count).map(|_| call()).collect();
+        for chunk in calls.chunks(CHUNK as usize) {
+            fixture.ledger.record_calls(chunk.to_vec()).await.unwrap();
+        }
+        for number in 0..self.units.div_ceil(self.days * UNITS_PER_AUDIT_ENTRY) {
+            let entry = NewAuditEntry {
+                token: None,
+                by: "127.0.0.1".into(),
+                tenant: Some(tenant.clone()),
+                action: "queue.pause".into(),
+                target: format!("q-{number}"),
+                detail: String::new(),
+            };
+            fixture.ledger.append(entry).await.unwrap();
+        }
+    }
+
+    async fn fill_queues(&self, fixture: &StoreFixture, day: u64, tenant: &TenantId) {
         let queues = self.queues.div_ceil(self.days);
         let per_queue = self.units.div_ceil(queues * self.days);
         for number in 0..queues {
             let queue = QueueName::new(format!("day-{day}-{number}")).unwrap();
-            let units: Vec<NewUnit> =
-                (0..per_queue).map(|_| NewUnit { queue: queue.clone(), ..unit() }).collect();
+            let units: Vec<NewUnit> = (0..per_queue)
+                .map(|_| NewUnit { queue: queue.clone(), tenant: tenant.clone(), ..unit() })
+                .collect();
             for chunk in units.chunks(CHUNK as usize) {
                 fixture.store.send(&ALL, chunk.to_vec()).await.unwrap();
             }
@@ -113,13 +155,19 @@ async fn work_off(fixture: &StoreFixture, session: SessionId) -> Duration {
         }
         spent += begun.elapsed();
         claims += 1;
-        let ends = held.iter().map(|held| FinishRequest::new(held.lease, Outcome::Done(None))).collect();
+        let outcome = |at: usize| match at.is_multiple_of(FAILURE_INTERVAL) {
+            true => Outcome::Fail(Failure::new("error", "as one of ten")),
+            false => Outcome::Done(None),
+        };
+        let ends =
+            held.iter().enumerate().map(|(at, held)| FinishRequest::new(held.lease, outcome(at))).collect();
         fixture.store.finish(session, ends).await.unwrap();
     }
 }
 
 async fn prune(fixture: &StoreFixture) {
-    let retention = Retention { done: DAY, failed: DAY, batches: 7 * DAY, ..Retention::default() };
+    let retention =
+        Retention { done: DAY, failed: DAY, batches: 7 * DAY, audit_log: 7 * DAY, calls: 31 * DAY };
     while fixture.store.prune(retention, 1_000).await.unwrap().more {}
 }
 

@@ -26,8 +26,8 @@ use tokio::time::timeout;
 
 use connect::Connector;
 pub use options::{HttpOptions, HttpOptionsError};
-pub use rate_limit_headers::retry_after;
 pub(crate) use rate_limit_headers::{duration, headroom};
+pub use rate_limit_headers::{http_date, retry_after};
 pub use tls_error::tls_error;
 
 use crate::model_api::SentFlag;

@@ -98,7 +98,8 @@ fn until(then: Timestamp, headers: &HeaderMap) -> Duration {
     Duration::try_from(then.duration_since(now)).unwrap_or_default()
 }
 
-fn http_date(text: &str) -> Option<Timestamp> {
+/// Parses the time of an HTTP header.
+pub fn http_date(text: &str) -> Option<Timestamp> {
     Some(jiff::fmt::rfc2822::parse(text).ok()?.timestamp())
 }
 

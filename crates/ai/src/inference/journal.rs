@@ -5,12 +5,14 @@
 //! is killed, the calls that were written as started become "maybe billed" with its session, and at
 //! most the calls buffered during that time and one write are lost.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use foldhash::HashMap;
 use longshore::CallId;
 use longshore::accounts::{CallRecord, Calls};
+use longshore::batch_write::{AfterError, BatchTries};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -18,6 +20,9 @@ use super::billing::recordable;
 
 /// Buffered calls above which callers wait for the writer.
 const MAX_BUFFERED: usize = 100_000;
+
+/// Maximum records per write.
+const MAX_BATCH: usize = 2_000;
 
 /// How long calls are buffered before they are written. Short compared with a model's answer, so
 /// that hardly any call is in flight without a record; long compared with a commit, so that many
@@ -44,6 +49,9 @@ struct Buffer {
     /// Records of the write in progress. Kept until it succeeds, because the writer's future may be
     /// dropped before that.
     writing: Vec<CallRecord>,
+    /// Records that the ledger does not accept alone, and does not reject for good. Retried while nothing else is to be
+    /// written.
+    stuck: VecDeque<CallRecord>,
 }
 
 impl Buffer {
@@ -58,7 +66,7 @@ impl Buffer {
 
     /// Whether everything is written.
     fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.writing.is_empty()
+        self.records.is_empty() && self.writing.is_empty() && self.stuck.is_empty()
     }
 }
 
@@ -96,32 +104,75 @@ impl Journal {
             tokio::time::sleep(FLUSH_DELAY).await;
             self.begin_write();
             self.write().await;
+            self.retry_stuck().await;
         }
     }
 
-    /// Writes the records of the write in progress. If the ledger rejects several records for good,
-    /// they are written in halves, so that only the records that it rejects by themselves are
-    /// dropped. All other errors are retried: what was paid for must be recorded.
+    /// Writes the records of the write in progress. A write that fails repeatedly, takes too long or is rejected is
+    /// halved, so that one record does not block the others: a record that the ledger rejects by itself is dropped, and
+    /// one that fails otherwise is retried later, because what was paid for must be recorded.
     async fn write(&self) {
-        let mut max = usize::MAX;
+        let (mut max, mut tries) = (MAX_BATCH, BatchTries::default());
         loop {
-            let records: Vec<_> = self.buffer().writing.iter().take(max).cloned().collect();
+            let len = self.buffer().writing.len().min(max);
+            let call_len = tries.call_len(len);
+            let records: Vec<_> = self.buffer().writing.iter().take(call_len).cloned().collect();
             let Some(call) = records.first().map(|record| record.call.id) else { return };
-            let calls = records.len();
-            match self.ledger.record_calls(records).await {
-                Ok(()) => self.end_write(calls),
-                Err(error) if !error.is_final() => {
-                    tracing::warn!(%error, calls, "writing calls to the ledger failed");
+            let Err(error) = self.ledger.record_calls(records).await else {
+                self.end_write(call_len);
+                // After a probe the ledger is available: the other records are written in halves.
+                max = if call_len < len { (len / 2).max(1) } else { (max * 2).min(MAX_BATCH) };
+                tries = BatchTries::default();
+                continue;
+            };
+            if tries.is_probe(len) {
+                self.buffer().writing[..len].rotate_left(1);
+            }
+            match tries.on_error(&error, len) {
+                AfterError::Retry => {
+                    tracing::warn!(%error, calls = len, "writing calls to the ledger failed");
                     tokio::time::sleep(RETRY_DELAY).await;
+                    continue;
                 }
-                Err(error) if calls == 1 => {
+                AfterError::Reject if len == 1 => {
                     tracing::error!(%error, %call, "a call was dropped: the ledger rejected it");
-                    self.end_write(calls);
-                    max = usize::MAX;
+                    self.end_write(1);
+                    max = MAX_BATCH;
                 }
-                Err(_) => max = calls / 2,
+                AfterError::Halve if len == 1 => {
+                    tracing::error!(%error, %call, "the ledger cannot record a call; retrying after others");
+                    self.set_aside();
+                    max = MAX_BATCH;
+                }
+                AfterError::Halve | AfterError::Reject => max = len / 2,
+            }
+            tries = BatchTries::default();
+        }
+    }
+
+    /// Writes one record that the ledger did not accept before. The ledger keeps an end that was written meanwhile.
+    async fn retry_stuck(&self) {
+        let Some(record) = self.buffer().stuck.front().cloned() else { return };
+        match self.ledger.record_calls(vec![record]).await {
+            Err(error) if !error.is_final() => {
+                tracing::debug!(%error, "the ledger still cannot record a call");
+                self.buffer().stuck.rotate_left(1);
+                tokio::time::sleep(RETRY_DELAY).await;
+            }
+            result => {
+                if let Err(error) = result {
+                    tracing::error!(%error, "a call was dropped: the ledger rejected it");
+                }
+                self.buffer().stuck.pop_front();
+                self.written.notify_waiters();
             }
         }
+    }
+
+    /// Moves the first record of the write in progress behind all others.
+    fn set_aside(&self) {
+        let Buffer { writing, stuck, .. } = &mut *self.buffer();
+        stuck.extend(writing.drain(..1));
     }
 
     /// Waits for a write from now on, which may release reservations.
@@ -144,7 +195,7 @@ impl Journal {
 
     /// Starts to write all buffered records, unless an interrupted write comes first.
     fn begin_write(&self) {
-        let Buffer { records, positions, writing } = &mut *self.buffer();
+        let Buffer { records, positions, writing, .. } = &mut *self.buffer();
         if writing.is_empty() {
             positions.clear();
             std::mem::swap(records, writing);
@@ -173,11 +224,13 @@ mod tests {
 
     use super::*;
 
-    /// A ledger that fails its first writes with these errors, and rejects calls of tenant `rejected`.
+    /// A ledger that fails its first writes with these errors, and rejects calls of tenant `rejected`. Writes with a call
+    /// of tenant `locked` take too long so many times.
     #[derive(Default)]
     struct FaultyLedger {
         inner: MemoryStore,
         errors: Mutex<Vec<Error>>,
+        locked: Mutex<u32>,
     }
 
     #[async_trait]
@@ -185,8 +238,10 @@ mod tests {
         async fn record_calls(&self, records: Vec<CallRecord>) -> Result<()> {
             let error = self.errors.lock().unwrap().pop();
             let rejected = records.iter().any(|record| record.call.tenant.as_str() == "rejected");
+            let locked = records.iter().any(|record| record.call.tenant.as_str() == "locked");
             match error {
                 Some(error) => Err(error),
+                None if locked && self.is_locked() => Err(Error::timed_out("a row is locked")),
                 None if rejected => Err(Error::Rejected { message: "22021".to_owned(), source: None }),
                 None => self.inner.record_calls(records).await,
             }
@@ -212,6 +267,14 @@ mod tests {
 
         async fn correct_costs(&self, scope: &Scope, recosts: Vec<CostCorrection>) -> Result<()> {
             self.inner.correct_costs(scope, recosts).await
+        }
+    }
+
+    impl FaultyLedger {
+        fn is_locked(&self) -> bool {
+            let mut left = self.locked.lock().unwrap();
+            *left = left.saturating_sub(1);
+            *left > 0
         }
     }
 
@@ -253,6 +316,34 @@ mod tests {
         let mut stored: Vec<&str> = calls.iter().map(|call| call.call.tenant.as_str()).collect();
         stored.sort_unstable();
         assert_eq!(stored, ["a", "b", "c", "d", "e"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_record_that_the_ledger_cannot_write_now_blocks_no_other() {
+        let ledger = Arc::new(FaultyLedger { locked: Mutex::new(u32::MAX), ..FaultyLedger::default() });
+        let journal = Journal::new(Arc::clone(&ledger) as _);
+        let count =
+            async || ledger.calls(&Scope::All, &UsageFilter::default(), None, 100).await.unwrap().items.len();
+        let written = async |expected: usize| {
+            while count().await < expected {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        };
+        let driver = async {
+            for tenant in ["a", "b", "locked", "c", "d"] {
+                journal.append(record(tenant, 1));
+            }
+            written(4).await;
+            journal.append(record("e", 1));
+            written(5).await;
+            *ledger.locked.lock().unwrap() = 0;
+            journal.flush().await;
+            assert_eq!(count().await, 6);
+        };
+        tokio::select! {
+            () = journal.run() => {}
+            result = tokio::time::timeout(Duration::from_secs(600), driver) => result.unwrap(),
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,16 +5,17 @@ use std::io::Read;
 use anyhow::Context;
 use longshore::store::SendResult;
 use longshore::unit::{ConcurrencyCap, Dependencies, MAX_PAYLOAD, Weight};
-use longshore::{NewUnit, Policy, RetryPolicy, Unit, UnitId, UnitState};
+use longshore::{Client, NewUnit, Policy, RetryPolicy, Timestamp, Unit, UnitId, UnitState};
 use longshore_dispatch::system::JobRole;
 use serde::Serialize;
 
-use super::{connect, now, submit_direct, submit_http, submit_job, submit_lines, submit_script, wait};
+use super::{connect, submit_direct, submit_http, submit_job, submit_lines, submit_script, wait};
 use crate::args::resource;
 use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
+use crate::time_arg::TimeArg;
 use crate::{exec, ndjson_reader};
 
 /// Runs the command.
@@ -36,9 +37,9 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
         Some(url) => submit_http::payload(url, &typed)?,
         None => payload(typed.payload.as_deref().unwrap_or("-"))?,
     };
-    let mut unit = SubmitTemplate::new(&typed, settings)?.unit(payload);
-    unit.awaited = typed.wait;
     let (_store, client) = connect(settings).await?;
+    let mut unit = SubmitTemplate::new(&typed, settings, &client).await?.unit(payload);
+    unit.awaited = typed.wait;
     let (id, status) = match client.send_many(vec![unit], typed.when_full()).await?.pop() {
         Some(SendResult::Created(id)) => (id, "created"),
         Some(SendResult::Existing(id)) => (id, "existing"),
@@ -125,8 +126,12 @@ pub struct SubmitTemplate(NewUnit);
 
 impl SubmitTemplate {
     /// The unit that the arguments describe, still without payload.
-    pub fn new(typed: &SubmitArgs, settings: &Settings) -> anyhow::Result<Self> {
-        let now = now();
+    /// Distances from now count by the store's clock.
+    pub async fn new(typed: &SubmitArgs, settings: &Settings, client: &Client) -> anyhow::Result<Self> {
+        let now = match typed.delay.is_some() || matches!(typed.deadline, Some(TimeArg::Distance(_))) {
+            true => client.store_time().await?,
+            false => Timestamp::ZERO,
+        };
         let mut unit = NewUnit::new(typed.kind()?.clone(), Vec::new());
         unit.tenant = settings.tenant.clone().unwrap_or_default();
         unit.queue = typed.queue.clone().unwrap_or_else(|| settings.queue.clone());

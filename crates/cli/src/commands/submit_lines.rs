@@ -100,7 +100,7 @@ impl LineSubmitter<'_> {
             let name = &writer.batch().id;
             self.settings.output.note(format!("resuming batch `{name}` after line {from}"));
         }
-        let template = SubmitTemplate::new(self.typed, self.settings)?;
+        let template = SubmitTemplate::new(self.typed, self.settings, self.client).await?;
         let mut chunks = self.read(from)?;
         let (mut new, mut at) = (0, from);
         while let Some(chunk) = chunks.recv().await {
@@ -128,7 +128,7 @@ impl LineSubmitter<'_> {
     }
 
     async fn as_units(&self) -> anyhow::Result<ExitCode> {
-        let template = SubmitTemplate::new(self.typed, self.settings)?;
+        let template = SubmitTemplate::new(self.typed, self.settings, self.client).await?;
         let mut chunks = self.read(0)?;
         let (mut sent, mut at) = (0, 0);
         let mut known = 0;

@@ -10,12 +10,12 @@ use longshore::{BatchId, Policy, Priority, RetryPolicy, UnitId, UnitState};
 use longshore_dispatch::client::DispatchClient;
 use longshore_dispatch::request::{
     ArrayItems, ArrayView, ClientRequest, Items, ScriptView, ServerReply, Submission, SubmitConditions,
+    TimePoint,
 };
 use longshore_dispatch::script::{Script, ScriptOutput, default_policy as script_policy};
 use serde::Serialize;
 
 use super::dispatch::{connect, unexpected_reply};
-use super::now;
 use super::wait::unit_code;
 use crate::args::resource;
 use crate::args::script::{OutputTarget, ScriptArgs};
@@ -23,6 +23,7 @@ use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
+use crate::time_arg::TimeArg;
 
 /// How long the server may wait before it answers.
 const LONG_POLL: Duration = Duration::from_secs(2);
@@ -107,10 +108,13 @@ fn check(typed: &SubmitArgs) -> anyhow::Result<()> {
 
 /// When the script is accepted, and when it runs.
 fn conditions(typed: &SubmitArgs) -> SubmitConditions {
-    let now = now();
+    let delay = typed.delay.map(|delay| TimePoint::After(delay.0));
     SubmitConditions {
-        not_before: typed.not_before(now),
-        deadline: typed.deadline.map(|time| time.after(now)),
+        not_before: typed.at.map(TimePoint::At).or(delay),
+        deadline: typed.deadline.map(|time| match time {
+            TimeArg::Distance(distance) => TimePoint::After(distance),
+            TimeArg::At(time) => TimePoint::At(time),
+        }),
         key: typed.dedup(),
         full_timeout: match typed.no_wait {
             true => Some(Duration::ZERO),

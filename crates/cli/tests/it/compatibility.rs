@@ -147,18 +147,29 @@ fn older_program() -> PathBuf {
 /// Builds the baseline's commit.
 fn build_baseline() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap();
-    let commit = shell(&root, "git log -1 --format=%H -- compatibility/baseline.toml");
-    let source = root.join("target/baseline").join(commit.trim());
+    let baseline = std::fs::read_to_string(root.join("compatibility/baseline.toml")).unwrap();
+    let commit = baseline_value(&baseline, "commit");
+    let then = shell(&root, &format!("git show {commit}:compatibility/baseline.toml"));
+    for key in ["version", "postgres_1", "sqlite_1"] {
+        assert_eq!(baseline_value(&then, key), baseline_value(&baseline, key), "{key} at commit {commit}");
+    }
+    let source = root.join("target/baseline").join(commit);
     if !source.exists() {
         // Two tests may do this at once: one of them renames.
         let own = root.join(format!("target/baseline/{}", std::process::id()));
         std::fs::create_dir_all(&own).unwrap();
-        shell(&root, &format!("git archive {} | tar -x -C {}", commit.trim(), own.display()));
+        shell(&root, &format!("git archive {commit} | tar -x -C {}", own.display()));
         let _ = std::fs::rename(&own, &source);
     }
     let target = root.join("target/baseline/build");
     shell(&source, &format!("cargo build --quiet -p longshore-cli --target-dir {}", target.display()));
     target.join("debug/longshore")
+}
+
+/// The value of a key of the baseline's file.
+fn baseline_value<'a>(file: &'a str, key: &str) -> &'a str {
+    let line = file.lines().find_map(|line| line.strip_prefix(key)?.trim_start().strip_prefix('='));
+    line.unwrap_or_else(|| panic!("no {key}")).trim().trim_matches('"')
 }
 
 fn shell(dir: &Path, script: &str) -> String {

@@ -51,7 +51,7 @@ pub struct Retention {
     /// Ended batches, and the change feed.
     #[serde(with = "duration")]
     pub batches: Duration,
-    /// Entries of the audit log.
+    /// Entries of the audit log, and tokens that expired or were revoked.
     #[serde(rename = "audit", with = "duration")]
     pub audit_log: Duration,
     /// Calls to providers that have ended; at least 31 days.

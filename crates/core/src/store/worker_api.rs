@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use crate::Result;
 use crate::batch::Sums;
+use crate::batch_write::finish_bytes;
 use crate::call::CallRecord;
 use crate::name::{BatchId, Kind, QueueName, Scope, SessionId, TenantId, UnitId};
 use crate::outcome::{Effect, Failure, Outcome};
@@ -159,6 +160,11 @@ impl FinishRequest {
     /// An outcome without effects, checkpoint and calls.
     pub fn new(lease: Lease, outcome: Outcome) -> Self {
         Self { lease, outcome, effects: Vec::new(), checkpoint: None, calls: Vec::new() }
+    }
+
+    /// The bytes that it sends to the store, about.
+    pub fn byte_size(&self) -> usize {
+        finish_bytes(&self.outcome, &self.effects, self.checkpoint.as_ref(), &self.calls)
     }
 
     /// Rejects a result or checkpoint that is too large.

@@ -126,6 +126,7 @@ impl State {
         }
         done.lanes = self.prune_lanes();
         done.audit_entries = self.ledger.prune_audit_log(now - retention.audit_log, limit);
+        self.ledger.prune_tokens(now - retention.audit_log);
         done.calls = self.ledger.prune_calls(retention.calls_until(now), limit);
         done.more |= done.audit_entries.max(done.calls) == limit as u64;
         done

@@ -11,6 +11,7 @@ mod pruner;
 mod rescuer;
 mod scheduler;
 mod takeover;
+mod trouble_alerts;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -30,9 +31,13 @@ pub use pruner::Pruner;
 pub use rescuer::Rescuer;
 pub use scheduler::Scheduler;
 use takeover::Takeover;
+use trouble_alerts::TroubleAlerts;
 
 /// The role that all services share: one process runs all of them and requests one role only.
 pub const MAINTENANCE_ROLE: &str = "upkeep";
+
+/// A service that fails for longer raises an alert.
+const ALERT_DELAY: Duration = Duration::from_secs(60);
 
 /// How long the first takeover may delay the other services.
 const FIRST_TAKEOVER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -69,7 +74,7 @@ pub trait Service: Send {
     /// Does a bounded amount of work at `now`, on the monotonic clock.
     fn run_once(&mut self, now: Instant) -> impl Future<Output = Result<ServiceReport>> + Send;
 
-    /// Discards observations of earlier rounds after a failed round or a long time without leadership.
+    /// Discards observations of earlier rounds after a long time without leadership.
     fn reset(&mut self) {}
 
     /// Returns when the next round should run before the interval has passed.
@@ -94,19 +99,21 @@ pub async fn run_all(
     let (elector, leads) = Elector::new(Arc::clone(&store), MAINTENANCE_ROLE);
     let promoter = Promoter::new(Arc::clone(&store), scheduled);
     let pruner = Pruner::new(Arc::clone(&store), retention);
+    let rescuer = Rescuer::new(Arc::clone(&store)).alert_sink(Arc::clone(&alerts));
     tokio::join!(
         takeover.run(),
-        elector.campaign(session),
-        run_service(Rescuer::new(Arc::clone(&store)).alert_sink(alerts), leads.clone()),
-        run_service(promoter, leads.clone()),
-        run_service(Scheduler::new(store), leads.clone()),
-        run_service(pruner, leads),
+        elector.alert_sink(Arc::clone(&alerts)).campaign(session),
+        run_service(rescuer, leads.clone(), Arc::clone(&alerts)),
+        run_service(promoter, leads.clone(), Arc::clone(&alerts)),
+        run_service(Scheduler::new(store), leads.clone(), Arc::clone(&alerts)),
+        run_service(pruner, leads, alerts),
     );
 }
 
-/// Runs a service until the future is dropped; it is active while its process leads.
-pub async fn run_service<S: Service>(mut service: S, mut leadership: Leadership) {
-    let mut backoff = Backoff::store();
+/// Runs a service until the future is dropped; it is active while its process leads. `alerts` hears of a service that
+/// fails for a minute.
+pub async fn run_service<S: Service>(mut service: S, mut leadership: Leadership, alerts: Arc<dyn AlertSink>) {
+    let (mut backoff, mut alerts) = (Backoff::store(), TroubleAlerts::new(alerts, S::NAME, ALERT_DELAY));
     loop {
         if !leadership.is_leader() {
             let lost_at = Instant::now();
@@ -116,17 +123,19 @@ pub async fn run_service<S: Service>(mut service: S, mut leadership: Leadership)
                 service.reset();
             }
         }
-        let wait = match service.run_once(Instant::now()).await {
+        let began = Instant::now();
+        let wait = match service.run_once(began).await {
             Ok(report) if report.more => Duration::ZERO,
             Ok(report) => report.next.unwrap_or_else(|| jitter(service.interval())),
             Err(error) => {
                 tracing::debug!(%error, service = S::NAME, "a maintenance round failed");
-                service.reset();
+                alerts.raise(began, format!("rounds of the {} fail: {error}", S::NAME));
                 tokio::time::sleep(backoff.next_wait().max(service.interval() / 4)).await;
                 continue;
             }
         };
         backoff.reset();
+        alerts.clear();
         tokio::select! {
             biased;
             () = tokio::time::sleep(wait) => {}

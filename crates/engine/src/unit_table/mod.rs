@@ -11,6 +11,7 @@ mod state;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use longshore_core::batch_write::{batch_len, finish_bytes};
 use longshore_core::store::LeasedUnit;
 use longshore_core::worker_session::Lease;
 use longshore_core::{Outcome, SessionId};
@@ -52,6 +53,13 @@ pub(crate) struct Completion {
     /// Closes when the outcome is recorded or lost.
     #[expect(dead_code, reason = "closes the span on drop")]
     pub(crate) finish_span: Span,
+}
+
+impl Completion {
+    fn byte_size(&self) -> usize {
+        let Commit { effects, checkpoint, calls } = &self.commit;
+        finish_bytes(&self.outcome, effects, checkpoint.as_ref(), calls)
+    }
 }
 
 impl UnitTable {
@@ -132,10 +140,10 @@ impl UnitTable {
         self.state().entry(lease).is_some()
     }
 
-    /// Takes the oldest completions, up to `most`.
+    /// Takes the oldest completions for one call, up to `most`.
     pub(crate) fn take_completions(&self, most: usize) -> Vec<Completion> {
         let mut state = self.state();
-        let count = state.completions.len().min(most);
+        let count = batch_len(state.completions.iter().map(Completion::byte_size), most);
         state.completions.drain(..count).collect()
     }
 
@@ -219,6 +227,24 @@ mod tests {
         let claimed = store.claim(request).await.unwrap();
         assert!(table.add_claimed(reservation, claimed));
         (free, ahead)
+    }
+
+    #[test]
+    fn a_call_takes_completions_up_to_a_number_of_bytes() {
+        let table = UnitTable::new(9, BTreeMap::new());
+        let result = longshore_core::Payload::from(vec![b'1'; 15 << 20]);
+        for fence in 0..7 {
+            let lease = Lease { unit: longshore_core::UnitId::new(), fence };
+            table.defer_completion(Completion {
+                lease,
+                outcome: Outcome::Done(Some(result.clone())),
+                commit: Commit::default(),
+                is_replacement: false,
+                finish_span: Span::none(),
+            });
+        }
+        let calls = [(); 4].map(|()| table.take_completions(2_000).len());
+        assert_eq!(calls, [3, 3, 1, 0]);
     }
 
     #[tokio::test]

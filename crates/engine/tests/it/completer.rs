@@ -28,6 +28,30 @@ async fn what_gathered_during_a_flush_goes_out_as_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outage_costs_no_outcome_however_long_it_lasts() {
+    let (harness, log) = (Harness::new(), Arc::new(AlertLog::default()));
+    let ids = harness.send_all(7, Script::Sleep(10)).await;
+    // Heartbeats succeed meanwhile, and outcomes are alone or many.
+    harness.store.set_default_fault("finish", Some(Fault::FailBefore));
+    let worker = harness.worker(3).alert_sink(log.clone()).build().unwrap();
+    let control = worker.control();
+    let driver = async {
+        tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
+        let outages = log.take().into_iter().filter(|alert| alert.contains("a call to the store failed"));
+        assert_eq!(outages.count(), 1, "heartbeats do not end the outage of finishes");
+        harness.store.set_default_fault("finish", None);
+        for id in ids {
+            harness.until(async || harness.unit(id).await.state == UnitState::Done).await;
+        }
+        control.drain();
+    };
+    let (report, ()) = tokio::join!(worker.run(), driver);
+    let report = report.unwrap();
+    assert_eq!((report.done, report.lost, harness.log.runs()), (7, 0, 7));
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_single_end_is_recorded_at_once() {
     let harness = Harness::new();
     let id = harness.send(Script::Ok(json!(1))).await;

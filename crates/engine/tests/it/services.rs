@@ -46,8 +46,7 @@ async fn an_error_makes_the_reclaimer_watch_anew() {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     harness.store.set_default_fault("session_beats", Some(Fault::FailBefore));
-    reclaimer.run_once(Instant::now()).await.unwrap_err();
-    reclaimer.reset();
+    reclaimer.run_once(Instant::now()).await.unwrap();
     harness.store.set_default_fault("session_beats", None);
     tokio::time::sleep(Duration::from_secs(2)).await;
     reclaimer.run_once(Instant::now()).await.unwrap();
@@ -58,13 +57,8 @@ async fn an_error_makes_the_reclaimer_watch_anew() {
 async fn run_rounds(rescuer: &mut Rescuer, time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until {
-        match rescuer.run_once(Instant::now()).await {
-            Ok(report) => tokio::time::sleep(report.next.unwrap()).await,
-            Err(_) => {
-                rescuer.reset();
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        }
+        let report = rescuer.run_once(Instant::now()).await.unwrap();
+        tokio::time::sleep(report.next.unwrap()).await;
     }
 }
 
@@ -115,7 +109,7 @@ async fn an_alert_tells_that_dead_workers_are_not_detected_or_late() {
         let alerts = log.take();
         assert!(alerts.len() == 1 && alerts[0].contains(words), "{alerts:?}");
         harness.store.set_default_fault("session_beats", None);
-        run_rounds(&mut rescuer, Duration::from_secs(1)).await;
+        run_rounds(&mut rescuer, Duration::from_secs(40)).await;
     }
     silent_session(&harness).await;
     harness.store.set_default_fault("reclaim", Some(Fault::FailBefore));
@@ -124,6 +118,57 @@ async fn an_alert_tells_that_dead_workers_are_not_detected_or_late() {
     harness.store.set_default_fault("reclaim", None);
     run_rounds(&mut rescuer, Duration::from_secs(5)).await;
     assert!(harness.store.sessions().await.unwrap().is_empty(), "the next round tries again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn polls_of_which_some_fail_find_dead_sessions_or_raise_an_alert() {
+    for (every, found) in [(5, true), (2, false)] {
+        let (harness, log) = (Harness::new(), Arc::new(AlertLog::default()));
+        silent_session(&harness).await;
+        let calls = std::sync::atomic::AtomicU32::new(0);
+        harness.store.set_fault_source(Some(Box::new(move |method| {
+            let fails = method == "session_beats"
+                && calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(every);
+            fails.then_some(Fault::FailBefore)
+        })));
+        let mut rescuer = Rescuer::new(harness.store.clone()).alert_sink(log.clone());
+        run_rounds(&mut rescuer, Duration::from_secs(90)).await;
+        assert_eq!(harness.store.sessions().await.unwrap().is_empty(), found);
+        assert!(!log.take().is_empty(), "a success in between does not end the trouble");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alert_tells_that_maintenance_does_not_run() {
+    let slow = Fault::Delay(Duration::from_secs(5));
+    for (method, fault, words) in [
+        ("promote", Fault::FailBefore, "rounds of the promoter fail"),
+        ("prune", Fault::BrokenStream, "rounds of the pruner fail"),
+        ("schedules", Fault::FailBefore, "rounds of the scheduler fail"),
+        ("acquire_leadership", Fault::FailBefore, "maintenance does not run"),
+        ("acquire_leadership", slow, "its answer takes 5.0s"),
+    ] {
+        let (harness, log) = (Harness::new(), Arc::new(AlertLog::default()));
+        let session =
+            NewSession { ttl: Duration::from_secs(3600), ..NewSession::new(SessionId::new(), "leader") };
+        let id = session.id;
+        harness.store.open_session(session).await.unwrap();
+        let services =
+            run_all(harness.store.clone(), || Some(id), Arc::default(), Retention::default(), log.clone());
+        let driver = async {
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            assert_eq!(log.take(), Vec::<String>::new());
+            harness.store.set_default_fault(method, Some(fault));
+            tokio::time::sleep(Duration::from_secs(300)).await;
+            let alerts = log.take();
+            assert!(alerts.iter().any(|alert| alert.contains(words)), "{method}: {alerts:?}");
+            assert!(alerts.len() <= 6, "{alerts:?}");
+        };
+        tokio::select! {
+            () = services => {}
+            () = driver => {}
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use longshore_core::failure_detector::{SessionBeats, StalledSession};
 use longshore_core::store::{Maintenance, PromoteResult, PruneResult, ReclaimResult, Retention};
 use longshore_core::{Result, SessionId};
+use tokio::time::timeout;
 
 use super::{PostgresStore, operation, operation_without_timeout, operations};
 use crate::connect::ClockSource;
@@ -16,6 +17,9 @@ use crate::{maintenance, prune, session};
 /// maintenance asks the server and finds changes that a killed process did not announce. So an idle
 /// store is not queried every second.
 const MAX_IDLE_AGE: Duration = Duration::from_secs(5);
+
+/// How long a leader's renewal waits for the check whether there is anything to promote.
+const MAX_PROBE_TIME: Duration = Duration::from_secs(1);
 
 operations! { Maintenance {
     Read session_beats[]() -> Vec<SessionBeats> = session::beats();
@@ -59,16 +63,10 @@ operations! { Maintenance {
 
         async fn acquire_leadership(&self, role: &str, session: SessionId, ttl: Duration) -> Result<bool> {
             let (seq, listening) = (self.change_seq(), self.inner.notifier.is_listening());
-            let (leads, idle) = operation!(self, Relaxed, tx => async {
-                let leads = maintenance::lead(&mut tx, role, session, ttl).await?;
-                // The leader runs the maintenance: it also checks whether there is any.
-                let idle = match leads && listening {
-                    true => maintenance::probe_idle(&mut tx).await?,
-                    false => None,
-                };
-                Ok((leads, idle))
-            })?;
-            if idle.is_some() {
+            let leads = operation!(self, Relaxed, tx => maintenance::lead(&mut tx, role, session, ttl))?;
+            // The leader runs the maintenance: it also checks whether there is any. Not in the same transaction: where
+            // this is slow or fails, the role is granted nevertheless.
+            if leads && listening && let Ok(Ok(idle @ Some(_))) = timeout(MAX_PROBE_TIME, self.probe_idle()).await {
                 self.inner.maintenance.record(idle, seq);
             }
             Ok(leads)
@@ -87,6 +85,10 @@ impl PostgresStore {
     fn change_seq(&self) -> ChangeSeq {
         let commits = self.inner.commits.load(Ordering::Relaxed);
         ChangeSeq { commits, notifications: *self.inner.notifier.subscribe_changes().borrow() }
+    }
+
+    async fn probe_idle(&self) -> Result<Option<IdleUntil>> {
+        operation!(self, Read, tx => maintenance::probe_idle(&mut tx))
     }
 
     async fn promote_once(&self, limit: u32) -> Result<(PromoteResult, Option<IdleUntil>)> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use longshore::store::{ClaimRequest, FinishRequest, Retention};
 use longshore::worker_session::NewSession;
 use longshore::{
-    Clock, Enqueue as _, Maintenance as _, NewUnit, Outcome, Policy, Queries as _, Scope, SessionId,
+    Client, Clock, Enqueue as _, Maintenance as _, NewUnit, Outcome, Policy, Queries as _, Scope, SessionId,
     SystemClock, Timestamp, UnitState, WorkerApi as _,
 };
 use longshore_postgres::{PostgresOptions, PostgresStore};
@@ -47,6 +47,14 @@ async fn send_three(store: &PostgresStore) -> [NewUnit; 3] {
     let expiring = NewUnit { deadline: Some(now + HOUR), ..unit() };
     store.send(&ALL, vec![due.clone(), expiring.clone()]).await.unwrap();
     [done, due, expiring]
+}
+
+#[tokio::test]
+async fn a_client_counts_from_the_servers_time() {
+    let database = Server::start().await.database().await;
+    let (store, _) = store_at(&database, SystemClock.now() - HOUR).await;
+    let now = Client::new(Arc::new(store)).store_time().await.unwrap();
+    assert!(SystemClock.now().since(now) < HOUR / 60 && now.since(SystemClock.now()) < HOUR / 60, "{now}");
 }
 
 /// Maintains the store as a leader does, and checks that nothing was pruned, promoted or expired early.

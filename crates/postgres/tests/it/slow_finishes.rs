@@ -96,6 +96,70 @@ async fn effects_that_exceed_their_time_limit_fail_and_the_others_are_recorded_f
     assert_eq!(database.run("SELECT text, count(*) FROM note GROUP BY 1").trim(), "quick\t17");
 }
 
+/// What effects defer to the commit runs in their time limit, and a failure is blamed on their own unit.
+#[tokio::test]
+async fn deferred_triggers_and_constraints_cost_their_own_unit_only() {
+    let (database, store) = open(Duration::from_secs(1)).await;
+    database.run(
+        "CREATE FUNCTION check_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+           IF NEW.text = 'slow' THEN PERFORM pg_sleep(60); END IF;
+           IF NEW.text = 'bad' THEN RAISE 'not this one'; END IF;
+           RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER check_note AFTER INSERT ON note
+         DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION check_note()",
+    );
+    let ids = send(&store, 9).await;
+    let text = |index| match index {
+        3 => "slow",
+        5 => "bad",
+        _ => "good",
+    };
+    let began = Instant::now();
+    let report = run(worker(&store, ids.len(), |index| format!("SELECT '{}'", text(index)))).await;
+    assert_eq!((report.done, report.failed, report.lost), (7, 2, 0));
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    let units = units(&store, &ids).await;
+    assert_eq!(units[3].failure.as_ref().unwrap().code, EFFECT_TIMEOUT);
+    assert!(units[5].failure.as_ref().unwrap().message.contains("not this one"), "{:?}", units[5].failure);
+    assert_eq!(database.run("SELECT text, count(*) FROM note GROUP BY 1").trim(), "good\t7");
+}
+
+/// PostgreSQL closes the connection at a message over 1 GB; here a trigger fails with an error that tells nothing.
+#[tokio::test]
+async fn an_outcome_that_makes_calls_fail_delays_only_its_own_record() {
+    let (database, store) = open(Duration::from_secs(1)).await;
+    database.run(
+        "CREATE SEQUENCE failures;
+         CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+           IF NEW.result = convert_to('\"poison\"', 'UTF8') AND nextval('failures') < 30 THEN
+             RAISE 'damaged' USING ERRCODE = 'XX001'; END IF;
+           RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON longshore_unit
+         FOR EACH ROW EXECUTE FUNCTION refuse()",
+    );
+    let ids = send(&store, 8).await;
+    let barrier = Arc::new(Barrier::new(ids.len()));
+    let worker = Worker::builder(store.clone())
+        .slots(8)
+        .handle_fn(kind(), Policy::default(), move |_: Context, index: usize| {
+            let barrier = Arc::clone(&barrier);
+            async move {
+                barrier.wait().await;
+                Ok::<_, String>(if index == 6 { "poison" } else { "good" })
+            }
+        })
+        .until_idle(true)
+        .build()
+        .unwrap();
+    let running = timeout(TEST_TIMEOUT, worker.run());
+    let report = running.await.unwrap().unwrap();
+    assert_eq!((report.done, report.lost), (8, 0));
+    let units = units(&store, &ids).await;
+    let last_good =
+        units.iter().enumerate().filter(|(index, _)| *index != 6).map(|(_, unit)| unit.since).max();
+    assert!(Some(units[6].since) > last_good, "the others do not wait for it");
+}
+
 #[tokio::test]
 async fn an_effect_that_waits_for_a_lock_uses_no_attempt() {
     let (database, store) = open(Duration::from_millis(500)).await;

@@ -398,6 +398,7 @@ macro_rules! __with_cases {
                 another_tenants_token_does_not_exist
                 deeds_are_listed_newest_first_to_whom_they_concern
                 deeds_are_pruned_when_they_were_kept_long_enough
+                ended_tokens_are_pruned_with_the_audit_log
             }
             ledger_calls {
                 an_admitted_call_is_open_and_reserved

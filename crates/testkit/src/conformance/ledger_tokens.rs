@@ -181,6 +181,31 @@ pub(super) async fn deeds_are_listed_newest_first_to_whom_they_concern(fixture: 
     assert!(matches!(odd, Err(Error::Invalid(_))), "{odd:?}");
 }
 
+pub(super) async fn ended_tokens_are_pruned_with_the_audit_log(fixture: &StoreFixture) {
+    let expires_at = Some(fixture.now() + secs(5));
+    let (valid, revoked) = (token(&acme(), Role::Read, 1), token(&acme(), Role::Read, 2));
+    let expiring = NewToken { expires_at, ..token(&acme(), Role::Read, 3) };
+    for new in [&valid, &revoked, &expiring] {
+        fixture.ledger.add_token(&ALL, new.clone()).await.unwrap();
+        let session = BrowserSession {
+            hash: TokenHash([new.hash.0[0] + 100; 32]),
+            token: new.id,
+            expires_at: fixture.now() + secs(3600),
+        };
+        fixture.ledger.change_token(&ALL, TokenChange::BeginSession(session)).await.unwrap();
+    }
+    fixture.ledger.revoke_token(&ALL, revoked.id).await.unwrap();
+    let retention = Retention { audit_log: secs(20), ..Retention::default() };
+    fixture.clock.advance(secs(19));
+    fixture.store.prune(retention, 100).await.unwrap();
+    assert_eq!(fixture.ledger.tokens(&ALL, None, 9).await.unwrap().len(), 3);
+    fixture.clock.advance(secs(60));
+    fixture.store.prune(retention, 100).await.unwrap();
+    let left: Vec<TokenId> =
+        fixture.ledger.tokens(&ALL, None, 9).await.unwrap().into_iter().map(|record| record.id).collect();
+    assert_eq!(left, [valid.id]);
+}
+
 pub(super) async fn deeds_are_pruned_when_they_were_kept_long_enough(fixture: &StoreFixture) {
     for target in ["a", "b", "c"] {
         fixture.ledger.append(audit_entry(Some(acme()), target)).await.unwrap();

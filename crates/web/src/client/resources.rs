@@ -4,9 +4,11 @@ use longshore::accounts::{UsageBy, UsageFilter};
 use longshore::store::{Page, QueueInfo, Tenant};
 use longshore::worker_session::{Session, WorkerCommand};
 use longshore::{PoolName, QueueName, Schedule, SessionId, TenantId, Timestamp};
+use reqwest::header::DATE;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::config::RESPONSE_TIMEOUT;
 use super::request::{ApiRequest, not_longshore, to_json};
 use super::{ApiClient, ApiError, Identity, PoolView, UsageView, WorkerView};
 use crate::api::pools::PoolSize;
@@ -16,6 +18,16 @@ impl ApiClient {
     /// The token's identity and scope.
     pub async fn whoami(&self) -> Result<Identity, ApiError> {
         self.send(ApiRequest::new("whoami").idempotent()).await
+    }
+
+    /// The server's time, to the second.
+    pub async fn server_time(&self) -> Result<Timestamp, ApiError> {
+        let request = self.build(&ApiRequest::new("whoami"))?.timeout(RESPONSE_TIMEOUT);
+        let response = self.send_checked(request).await?;
+        let date = response.headers().get(DATE).and_then(|date| date.to_str().ok());
+        let time =
+            date.and_then(longshore_ai::http_date).map(|time| Timestamp::from_micros(time.as_microsecond()));
+        time.ok_or_else(|| not_longshore(&self.url, "its responses have no date".to_owned()))
     }
 
     /// Queues, one entry per lane.

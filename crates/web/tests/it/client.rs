@@ -12,7 +12,8 @@ use longshore::store::{
 use longshore::unit::{Dedup, DedupWindow, OnDuplicate};
 use longshore::worker_session::WorkerCommand;
 use longshore::{
-    BatchStatus, Client, Error, NewUnit, Permits, QueueName, RetryPolicy, Scope, Store, UnitState, WhenFull,
+    BatchStatus, Client, Clock, Error, NewUnit, Permits, QueueName, RetryPolicy, Scope, Store, SystemClock,
+    UnitState, WhenFull,
 };
 use longshore_web::AuthMode;
 use longshore_web::client::{ApiClient, ApiError, ApiServer, ROUTES, RemotePermits, RemoteStore};
@@ -225,6 +226,9 @@ async fn a_full_queue_refuses_at_once_and_who_waits_gets_in_when_there_is_room()
     let response = client.send_many(units.clone(), WhenFull::Reject).await.unwrap();
     let full = |sent: &&SendResult| matches!(sent, SendResult::Rejected(SendRejection::Full { .. }));
     assert_eq!(response.iter().filter(full).count(), 2, "{response:?}");
+    let now = SystemClock.now();
+    let time = client.store_time().await.unwrap();
+    assert!(time.since(now).max(now.since(time)) < Duration::from_secs(60), "{time}");
     let lone = client.send_many(vec![unit(6, None)], WhenFull::Reject).await.unwrap();
     assert_eq!(lone.iter().filter(full).count(), 1, "{lone:?}");
     let make_room = site.store.change_queue(&Scope::All, &queue, bound(10));

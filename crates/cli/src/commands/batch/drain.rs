@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore::batch::BatchAction;
 use longshore::services::{Elector, Rescuer, run_service};
-use longshore::{Batch, BatchId, BatchStatus, Client, SessionId};
+use longshore::{Batch, BatchId, BatchStatus, Client, LogAlertSink, SessionId};
 use longshore_dispatch::request::ArrayAction;
 use tokio::time::Instant;
 
@@ -101,8 +101,9 @@ async fn with_reclaimer<T>(client: &Client, waiting: impl Future<Output = T>) ->
     // A role of its own: the leader of the workers' role does all maintenance, this process only
     // one part.
     let (elector, leads) = Elector::new(Arc::clone(store), "drain");
+    let rescuer = Rescuer::new(Arc::clone(store));
     let never = async {
-        tokio::join!(elector.campaign(|| Some(me)), run_service(Rescuer::new(Arc::clone(store)), leads));
+        tokio::join!(elector.campaign(|| Some(me)), run_service(rescuer, leads, Arc::new(LogAlertSink)));
         std::future::pending::<Infallible>().await
     };
     tokio::select! {

@@ -86,7 +86,7 @@ pub fn provider(fault: Fault) -> CellReport {
     assert!(recovery < Duration::from_secs(60), "{recovery:?}: {notes}");
     server.stop();
     dir.run(&["verify"]).ok();
-    CellReport { recovery, notes }
+    CellReport { recovery, notes, skipped: None }
 }
 
 /// A question to the gateway, repeated until it is answered.
@@ -168,7 +168,7 @@ pub fn gateway_client(fault: Fault) -> CellReport {
     dir.run(&["verify"]).ok();
     let notes = format!("other clients answered within {:.1} s", slowest.as_secs_f64());
     assert!(slowest < Duration::from_secs(10), "{notes}");
-    CellReport { recovery, notes }
+    CellReport { recovery, notes, skipped: None }
 }
 
 /// Sends a question of this many bytes, to be answered as a stream.

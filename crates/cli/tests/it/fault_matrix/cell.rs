@@ -65,6 +65,11 @@ impl Fault {
         pick_size(Duration::from_secs(4), Duration::from_secs(20))
     }
 
+    /// How long one unit takes if a slot runs `units` of them: the work must outlast jumps of the clock.
+    pub fn unit_time(self, units: u32, usual: Duration) -> Duration {
+        if self == Self::Clock { usual.max(Self::duration() * 2 / units) } else { usual }
+    }
+
     /// The delay of [`Fault::Latency`].
     pub fn latency() -> Duration {
         pick_size(Duration::from_millis(500), Duration::from_secs(3))
@@ -96,18 +101,23 @@ pub struct CellReport {
     pub recovery: Duration,
     /// What else is worth reading, such as a log line.
     pub notes: String,
+    /// Why this machine cannot run the cell.
+    pub skipped: Option<String>,
 }
 
 impl CellReport {
     /// A cell that this machine cannot run.
     pub fn skipped(reason: impl fmt::Display) -> Self {
-        Self { recovery: Duration::ZERO, notes: format!("skipped: {reason}") }
+        Self { skipped: Some(reason.to_string()), ..Self::default() }
     }
 }
 
 impl fmt::Display for CellReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "recovered in {:.1} s. {}", self.recovery.as_secs_f64(), self.notes)
+        match &self.skipped {
+            Some(reason) => write!(f, "SKIPPED: {reason}"),
+            None => write!(f, "recovered in {:.1} s. {}", self.recovery.as_secs_f64(), self.notes),
+        }
     }
 }
 

@@ -36,7 +36,7 @@ pub fn link(fault: Fault) -> CellReport {
     pool.run(&["dispatch", "stop"]).ok();
     assert_eq!(worker.ends_within(TIMEOUT), 0);
     pool.assert_nothing_left();
-    CellReport { recovery, notes: String::new() }
+    CellReport { recovery, notes: String::new(), skipped: None }
 }
 
 /// Writes the workers' access file again, with the proxy's address, into a folder of its own.
@@ -137,5 +137,5 @@ pub fn scheduler_commands(fault: Fault) -> CellReport {
     assert!(workers.iter().all(|worker| now.contains(worker)), "healthy workers were replaced");
     assert_exact(&pool);
     pool.stop();
-    CellReport { recovery, notes: String::new() }
+    CellReport { recovery, notes: String::new(), skipped: None }
 }

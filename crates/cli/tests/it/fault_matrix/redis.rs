@@ -11,7 +11,7 @@ use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually, stretch};
 
 const UNITS: usize = 60;
 /// Fails if two run at once: `mkdir` succeeds for one at a time.
-const EXCLUSIVE: &str = "mkdir busy && sleep 0.1 && rmdir busy && echo >> done";
+const EXCLUSIVE: &str = "mkdir busy && sleep SECONDS && rmdir busy && echo >> done";
 /// Longer than a fault, so that holders keep their permits.
 const LEASE: &str = "30s";
 
@@ -28,7 +28,9 @@ pub fn run(fault: Fault) -> CellReport {
         receiver.config(),
     );
     dir.write("longshore.toml", config);
-    let lines = format!("{}\n", serde_json::json!({ "argv": ["sh", "-c", EXCLUSIVE] })).repeat(UNITS);
+    let seconds = fault.unit_time(u32::try_from(UNITS).unwrap(), Duration::from_millis(100)).as_secs_f64();
+    let script = EXCLUSIVE.replace("SECONDS", &seconds.to_string());
+    let lines = format!("{}\n", serde_json::json!({ "argv": ["sh", "-c", script] })).repeat(UNITS);
     dir.run_with(&["submit", "exec", "--lines", "-", "--batch", "b", "--max-attempts", "1"], lines).ok();
     let shim = (fault == Fault::Clock).then(|| Shim::build(&dir, "none"));
     let args = ["worker", "--slots", "2"];
@@ -58,7 +60,7 @@ pub fn run(fault: Fault) -> CellReport {
             replicate("NO", "ONE");
         }
         _ => match &shim {
-            Some(shim) => shim.jump(Fault::duration()),
+            Some(shim) => shim.jump(Fault::duration(), done),
             None => fault.inject(&proxy),
         },
     }
@@ -72,7 +74,7 @@ pub fn run(fault: Fault) -> CellReport {
     assert_eq!(done(), UNITS, "each unit ran once");
     assert!(dir.units("done").iter().all(|unit| unit["attempt"] == 1 && unit["lost"] == 0));
     dir.run(&["verify"]).ok();
-    CellReport { recovery, notes: check_alerts(fault, &dir, &receiver) }
+    CellReport { recovery, notes: check_alerts(fault, &dir, &receiver), skipped: None }
 }
 
 /// The processes cannot agree on one alert while the back end is away: each raises its own, once.

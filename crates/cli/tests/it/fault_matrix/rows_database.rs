@@ -42,5 +42,5 @@ pub fn run(fault: Fault) -> CellReport {
     assert_eq!(run.ends_within(stretch(Duration::from_secs(120))), 0, "{}", job.dir.read("stderr"));
     assert_eq!((effects(), job.count("failures")), (ROWS, 0));
     job.assert_exact();
-    CellReport { recovery, notes: String::new() }
+    CellReport { recovery, notes: String::new(), skipped: None }
 }

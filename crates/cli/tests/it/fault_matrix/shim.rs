@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::TestDir;
+use crate::support::{TIMEOUT, TestDir, eventually};
 
 /// `EIO`: the disk fails.
 pub const IO_ERROR: i64 = 5;
@@ -50,13 +50,22 @@ impl Shim {
         self.set(8, 0);
     }
 
-    /// Sets the clock ahead, then back, then right.
-    pub fn jump(&self, duration: Duration) {
+    /// Sets the clock ahead, then back, then right. `progress` must grow under each of them: the work must outlast the
+    /// fault, and must not wait for a clock.
+    pub fn jump(&self, duration: Duration, mut progress: impl FnMut() -> usize) {
         for offset in [JUMP, -JUMP] {
             self.set(0, offset);
+            let before = progress();
             std::thread::sleep(duration / 2);
+            // A machine that is busy may need longer.
+            eventually(TIMEOUT, || (progress() > before).then_some(()));
         }
         self.set(0, 0);
+    }
+
+    /// Sets the clock this many seconds ahead.
+    pub fn set_clock(&self, offset: i64) {
+        self.set(0, offset);
     }
 
     fn set(&self, at: u64, value: i64) {

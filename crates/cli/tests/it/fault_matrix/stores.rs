@@ -14,6 +14,7 @@ use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually};
 
 const UNITS: usize = 800;
 const WORKERS: usize = 2;
+const SLOTS: usize = 4;
 /// The most that the rest of the batch takes after a fault.
 const RUN_LIMIT: Duration = Duration::from_secs(240);
 
@@ -26,7 +27,7 @@ pub fn sqlite(fault: Fault) -> CellReport {
             Err(error) => return CellReport::skipped(error),
         };
         let store = "sqlite:disk/longshore.db";
-        return StoreCell::start(&dir, store, store, None).run(fault, || {
+        return StoreCell::start(&dir, store, store, None, fault).run(fault, || {
             disk.fill().unwrap();
             std::thread::sleep(Fault::duration());
             disk.free().unwrap();
@@ -35,13 +36,13 @@ pub fn sqlite(fault: Fault) -> CellReport {
     let store = "sqlite:longshore.db";
     if matches!(fault, Fault::ReadOnly | Fault::IoError | Fault::Clock) {
         let shim = Shim::build(&dir, "longshore.db");
-        return StoreCell::start(&dir, store, store, Some(&shim)).run(fault, || match fault {
+        return StoreCell::start(&dir, store, store, Some(&shim), fault).run(fault, || match fault {
             Fault::ReadOnly => shim.fail_writes(READ_ONLY, Fault::duration()),
             Fault::IoError => shim.fail_writes(IO_ERROR, Fault::duration()),
-            _ => shim.jump(Fault::duration()),
+            _ => shim.jump(Fault::duration(), || runs(&dir)),
         });
     }
-    let cell = StoreCell::start(&dir, store, store, None);
+    let cell = StoreCell::start(&dir, store, store, None, fault);
     let other = Connection::open(dir.path("longshore.db")).unwrap();
     other.busy_timeout(TIMEOUT).unwrap();
     // How long the other program holds the lock, and how long it leaves the store to others.
@@ -78,9 +79,9 @@ pub fn postgres(fault: Fault) -> CellReport {
     let shim = (fault == Fault::Clock).then(|| Shim::build(&dir, "none"));
     // Checks connect to the server, workers to the proxy.
     let workers = server.url_at_port(proxy.address().port());
-    let cell = StoreCell::start(&dir, &server.url(), &workers, shim.as_ref());
+    let cell = StoreCell::start(&dir, &server.url(), &workers, shim.as_ref(), fault);
     cell.run(fault, || match (fault, &disk) {
-        (Fault::Clock, _) => shim.iter().for_each(|shim| shim.jump(Fault::duration())),
+        (Fault::Clock, _) => shim.iter().for_each(|shim| shim.jump(Fault::duration(), || runs(&dir))),
         (Fault::ReadOnly, _) => {
             let set = |value| {
                 let sql = format!("ALTER SYSTEM SET default_transaction_read_only = {value}");
@@ -103,6 +104,24 @@ pub fn postgres(fault: Fault) -> CellReport {
     })
 }
 
+/// The clock of a client is 200 s behind, and the server's decides.
+#[test]
+fn delays_and_deadlines_of_a_client_count_by_the_clock_of_the_server() {
+    let (dir, server) = (TestDir::new(), PrivatePostgres::start().unwrap());
+    dir.write("longshore.toml", format!("store = \"{}\"\n", server.url()));
+    let shim = Shim::build(&dir, "none");
+    shim.set_clock(-200);
+    for option in ["--deadline", "--delay"] {
+        let mut command = dir.command(&["submit", "chaos", "{}", option, "2m"]);
+        shim.load(&mut command);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let later = "coalesce(deadline, sort_key) - longshore_now_micros() BETWEEN 60000000 AND 130000000";
+    let found = server.run(&format!("SELECT count(*) FROM longshore_unit WHERE {later}")).unwrap();
+    assert_eq!(found.trim(), "2", "{}", server.run("TABLE longshore_unit").unwrap());
+}
+
 /// A disk that the server's user can reach.
 fn small_disk() -> std::io::Result<(tempfile::TempDir, SmallDisk)> {
     use std::os::unix::fs::PermissionsExt;
@@ -121,10 +140,12 @@ struct StoreCell<'a> {
 
 impl<'a> StoreCell<'a> {
     /// Submits the batch, starts workers that reach the store at `link`, and waits until they are at work.
-    fn start(dir: &'a TestDir, store: &str, link: &str, shim: Option<&Shim>) -> Self {
+    fn start(dir: &'a TestDir, store: &str, link: &str, shim: Option<&Shim>, fault: Fault) -> Self {
         let alerts = AlertReceiver::start();
         dir.write("longshore.toml", format!("store = \"{store}\"\n{}", alerts.config()));
-        let lines: String = (0..UNITS).map(|n| format!("{{\"n\":{n},\"ms\":25}}\n")).collect();
+        let per_slot = u32::try_from(UNITS / WORKERS / SLOTS).unwrap();
+        let ms = fault.unit_time(per_slot, Duration::from_millis(25)).as_millis();
+        let lines: String = (0..UNITS).map(|n| format!("{{\"n\":{n},\"ms\":{ms}}}\n")).collect();
         // A used attempt fails its unit.
         let args = ["submit", "chaos", "--lines", "-", "--batch", "b", "--max-attempts", "1"];
         dir.run_with(&args, lines).ok();
@@ -134,9 +155,8 @@ impl<'a> StoreCell<'a> {
         cell
     }
 
-    /// How many runs have left a line.
     fn runs(&self) -> usize {
-        self.dir.read("runs").lines().count()
+        runs(self.dir)
     }
 
     fn done(&self) -> usize {
@@ -155,7 +175,7 @@ impl<'a> StoreCell<'a> {
             assert_eq!(worker.ends_within(TIMEOUT), 0);
         }
         self.assert_exact(fault);
-        CellReport { recovery, notes: self.check_log(fault) }
+        CellReport { recovery, notes: self.check_log(fault), skipped: None }
     }
 
     fn assert_exact(&self, fault: Fault) {
@@ -209,8 +229,13 @@ impl Drop for StoreCell<'_> {
     }
 }
 
+/// How many runs have left a line.
+fn runs(dir: &TestDir) -> usize {
+    dir.read("runs").lines().count()
+}
+
 fn start_worker(dir: &TestDir, store: &str, n: usize, shim: Option<&Shim>) -> ChildGuard {
-    let mut command = dir.command(&["worker", "--slots", "4", "--chaos-log", "runs"]);
+    let mut command = dir.command(&["worker", "--slots", &SLOTS.to_string(), "--chaos-log", "runs"]);
     let log = File::create(dir.path(&format!("stderr-{n}"))).unwrap();
     command.env("LONGSHORE_STORE", store).stdout(Stdio::null()).stderr(log);
     shim.iter().for_each(|shim| shim.load(&mut command));

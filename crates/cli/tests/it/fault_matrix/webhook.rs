@@ -70,6 +70,7 @@ pub fn run(fault: Fault) -> CellReport {
     CellReport {
         recovery: healed.elapsed(),
         notes: format!("slowest command {:.1} s", slowest.as_secs_f64()),
+        skipped: None,
     }
 }
 

@@ -18,7 +18,7 @@ worker = Worker()
 
 @worker.operation("note")
 def note(number: int):
-    time.sleep(0.02)
+    time.sleep(SECONDS)
     with open("notes", "a") as notes:
         notes.write(f"{number}\n")
 
@@ -29,7 +29,10 @@ const CONFIG: &str = "[workers.notes]\ncommand = [\"python3\", \"worker.py\"]\nm
 pub fn run(fault: Fault) -> CellReport {
     let dir = TestDir::new();
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
-    dir.write("worker.py", PROGRAM.replace("SDK", &format!("{:?}", sdk.display().to_string())));
+    let seconds = fault.unit_time(u32::try_from(UNITS).unwrap(), Duration::from_millis(20)).as_secs_f64();
+    let program = PROGRAM.replace("SDK", &format!("{:?}", sdk.display().to_string()));
+    let program = program.replace("SECONDS", &seconds.to_string());
+    dir.write("worker.py", program);
     let alerts = AlertReceiver::start();
     dir.write("longshore.toml", alerts.config() + CONFIG);
     let lines: String = (0..UNITS).map(|n| format!("{n}\n")).collect();
@@ -44,7 +47,7 @@ pub fn run(fault: Fault) -> CellReport {
     assert!(dir.is_running("worker.py", &pid.to_string()));
     let bystanders = Bystanders::new([&worker]);
     match &shim {
-        Some(shim) => shim.jump(Fault::duration()),
+        Some(shim) => shim.jump(Fault::duration(), notes),
         None => inject(fault, pid),
     }
     let recovery = recovery(notes, UNITS);
@@ -56,7 +59,11 @@ pub fn run(fault: Fault) -> CellReport {
     let died = usize::from(fault == Fault::Restart);
     let raised = alerts.count("[workers.notes]", died);
     assert_eq!(raised, died, "alerts: {}", dir.read("stderr"));
-    CellReport { recovery, notes: format!("{} processes, {raised} alerts", dir.read("pids").lines().count()) }
+    CellReport {
+        recovery,
+        notes: format!("{} processes, {raised} alerts", dir.read("pids").lines().count()),
+        skipped: None,
+    }
 }
 
 fn inject(fault: Fault, pid: u32) {

@@ -3,10 +3,10 @@
 use longshore::batch::{FailureLimit, FailureThreshold, NewBatch, OnThreshold};
 use longshore::store::SendResult;
 use longshore::unit::{ConcurrencyCap, Dependencies, Weight};
-use longshore::{Kind, NewUnit, Payload, SendError, UnitId, WhenFull};
+use longshore::{Kind, NewUnit, Payload, SendError, Timestamp, UnitId, WhenFull};
 
 use super::ClientApi;
-use crate::request::{ArrayItems, Items, ServerReply, Submission, nth_unit_id};
+use crate::request::{ArrayItems, Items, ServerReply, Submission, SubmitConditions, TimePoint, nth_unit_id};
 use crate::script::{self, ArrayItem, KIND};
 
 /// Units of an array per write.
@@ -35,7 +35,7 @@ impl ClientApi {
         submission: &Submission,
     ) -> Result<ServerReply, SubmitError> {
         let key = submission.conditions.key.clone();
-        let unit = NewUnit { id, dedup: key, ..unit_template(submission, script)? };
+        let unit = NewUnit { id, dedup: key, ..self.unit_template(submission, script).await? };
         let when_full = submission.conditions.full_timeout.map_or(WhenFull::Reject, WhenFull::WaitFor);
         match self.client.send_many(vec![unit], when_full).await?.pop() {
             Some(SendResult::Created(_)) => Ok(ServerReply::Submitted { units: 1, existing: None }),
@@ -71,7 +71,7 @@ impl ClientApi {
         let done: u64 = writer.cursor().parse().unwrap_or(0);
         let mut items = unit_items(items).skip(usize::try_from(done).unwrap_or(usize::MAX)).peekable();
         let mut sent = done;
-        let template = unit_template(submission, Payload::from(Vec::new()))?;
+        let template = self.unit_template(submission, Payload::from(Vec::new())).await?;
         while items.peek().is_some() {
             let mut units = Vec::with_capacity(CHUNK);
             for item in items.by_ref().take(CHUNK) {
@@ -85,6 +85,29 @@ impl ClientApi {
         }
         writer.seal().await?;
         Ok(ServerReply::Submitted { units: sent, existing: None })
+    }
+
+    async fn unit_template(&self, submission: &Submission, payload: Payload) -> Result<NewUnit, SubmitError> {
+        let kind = Kind::new(KIND).map_err(|error| error.to_string())?;
+        let after = Dependencies { units: submission.after.clone(), ..Dependencies::default() };
+        let SubmitConditions { not_before, deadline, .. } = &submission.conditions;
+        let now = match [not_before, deadline].iter().any(|time| matches!(time, Some(TimePoint::After(_)))) {
+            true => self.client.store_time().await.map_err(SendError::from)?,
+            false => Timestamp::ZERO,
+        };
+        Ok(NewUnit {
+            tenant: submission.tenant.clone(),
+            priority: submission.priority,
+            weight: Weight { slots: submission.threads.max(1), resources: submission.resources.clone() },
+            dependencies: after,
+            not_before: not_before.map(|time| time.resolve(now)),
+            deadline: deadline.map(|time| time.resolve(now)),
+            // The kind's default policy need not be stored with every unit.
+            policy: Some(submission.policy.clone()).filter(|policy| *policy != script::default_policy()),
+            // Clients wait for an array's counts, not for each unit.
+            awaited: submission.awaited && matches!(submission.items, Items::Once(_)),
+            ..NewUnit::new(kind, payload)
+        })
     }
 }
 
@@ -117,22 +140,4 @@ fn unit_items(items: &ArrayItems) -> Box<dyn Iterator<Item = ArrayItem> + Send +
             Box::new(numbered.map(|(number, line)| ArrayItem(number, Some(line.clone()))))
         }
     }
-}
-
-fn unit_template(submission: &Submission, payload: Payload) -> Result<NewUnit, String> {
-    let kind = Kind::new(KIND).map_err(|error| error.to_string())?;
-    let after = Dependencies { units: submission.after.clone(), ..Dependencies::default() };
-    Ok(NewUnit {
-        tenant: submission.tenant.clone(),
-        priority: submission.priority,
-        weight: Weight { slots: submission.threads.max(1), resources: submission.resources.clone() },
-        dependencies: after,
-        not_before: submission.conditions.not_before,
-        deadline: submission.conditions.deadline,
-        // The kind's default policy need not be stored with every unit.
-        policy: Some(submission.policy.clone()).filter(|policy| *policy != script::default_policy()),
-        // Clients wait for an array's counts, not for each unit.
-        awaited: submission.awaited && matches!(submission.items, Items::Once(_)),
-        ..NewUnit::new(kind, payload)
-    })
 }

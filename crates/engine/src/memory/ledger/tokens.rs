@@ -72,6 +72,13 @@ fn begin_session(sessions: &mut Vec<BrowserSession>, session: BrowserSession, no
 }
 
 impl LedgerState {
+    /// Prunes tokens that ended up to `before`.
+    pub(in crate::memory) fn prune_tokens(&mut self, before: Timestamp) {
+        let ended = |at: Option<Timestamp>| at.is_some_and(|at| at <= before);
+        self.tokens.retain(|_, (_, record)| !ended(record.revoked_at) && !ended(record.expires_at));
+        self.browser_sessions.retain(|session| self.tokens.contains_key(&session.token));
+    }
+
     /// Prunes the oldest entries up to `before`.
     pub(in crate::memory) fn prune_audit_log(&mut self, before: Timestamp, limit: usize) -> u64 {
         let old = |entry: &&AuditEntry| entry.at <= before;

@@ -9,14 +9,12 @@ use longshore::failure_detector::{SessionBeats, StalledSession};
 use longshore::schedule::NewSchedule;
 use longshore::store::{
     CheckpointRequest, ClaimRequest, ClaimResult, FinishRequest, FinishResult, FireResult, Firing, Heartbeat,
-    HeartbeatReply, IfExists, LeasedUnit, Maintenance, PromoteResult, PruneResult, PutScheduleResult,
+    HeartbeatReply, IfExists, LeasedUnit, Maintenance, Page, PromoteResult, PruneResult, PutScheduleResult,
     ReclaimResult, Retention, ScheduleFilter, ScheduleList, ScheduleSwitch, Schedules, Tenant, TenantChange,
     Tenants, WorkerApi,
 };
 use longshore::worker_session::{Lease, NewSession};
-use longshore::{
-    Clock, Error, Result, Schedule, ScheduleName, Scope, SessionId, SystemClock, TenantId, Timestamp,
-};
+use longshore::{Error, Result, Schedule, ScheduleName, Scope, SessionId, TenantId, Timestamp};
 
 use super::{RemoteStore, tenant_of};
 
@@ -94,11 +92,15 @@ unsupported! { Schedules, NO_SCHEDULE_CHANGES {
             if *filter != ScheduleFilter::All {
                 return unsupported(NO_SCHEDULE_CHANGES);
             }
+            let now = self.api.server_time().await.map_err(|error| error.into_store_error("server", ""))?;
+            if limit == 0 {
+                return Ok(ScheduleList { page: Page { items: Vec::new(), next: None }, now, next_due: None });
+            }
             let tenant = tenant_of(scope);
             let listed = self.api.schedules(tenant, after, limit).await;
             let name = tenant.map(ToString::to_string).unwrap_or_default();
             let page = listed.map_err(|error| error.into_store_error("tenant", name))?;
-            Ok(ScheduleList { page, now: SystemClock.now(), next_due: None })
+            Ok(ScheduleList { page, now, next_due: None })
         }
     }
 }}
