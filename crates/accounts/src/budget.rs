@@ -67,7 +67,7 @@ pub struct BudgetState {
 pub enum BudgetDecision {
     /// It fits.
     Within,
-    /// It fits; with it, this share of the budget is used.
+    /// It fits; ended calls have used this share of the budget.
     NearLimit(f64),
     /// It does not fit.
     Exceeded,
@@ -120,16 +120,28 @@ impl BudgetState {
         settled.admit(tokens, picos) != BudgetDecision::Exceeded
     }
 
+    /// The share of the budget that ended calls have used. Reservations do not count: most of what a call
+    /// reserves is free again when it ends.
+    fn used_share(&self) -> f64 {
+        let Some(budget) = &self.budget else { return 0.0 };
+        let part = |used: f64, most: Option<f64>| most.map_or(0.0, |most| used / most.max(1.0));
+        part(self.spent_tokens as f64, budget.tokens.map(|most| most as f64))
+            .max(part(self.spent_picos as f64, budget.cost_picos.map(|most| most as f64)))
+    }
+
+    /// Whether ended calls have used the budget up.
+    pub fn is_used_up(&self) -> bool {
+        self.budget.is_some() && self.used_share() >= 1.0
+    }
+
     /// Whether a call that may use so much fits, beside what is spent and reserved.
     pub fn admit(&self, tokens: u64, picos: i64) -> BudgetDecision {
         let Some(budget) = &self.budget else { return BudgetDecision::Within };
+        let used = self.used_share();
         let tokens = self.spent_tokens.saturating_add(self.reserved_tokens).saturating_add(tokens);
         let picos = self.spent_picos.saturating_add(self.reserved_picos).saturating_add(picos);
         let over = budget.tokens.is_some_and(|most| tokens > most)
             || budget.cost_picos.is_some_and(|most| picos > most);
-        let part = |used: f64, most: Option<f64>| most.map_or(0.0, |most| used / most.max(1.0));
-        let used = part(tokens as f64, budget.tokens.map(|most| most as f64))
-            .max(part(picos as f64, budget.cost_picos.map(|most| most as f64)));
         match used {
             _ if over => BudgetDecision::Exceeded,
             used if used >= budget.warn_at => BudgetDecision::NearLimit(used),
@@ -151,9 +163,11 @@ mod tests {
         let budget = Budget { tokens: Some(100), cost_picos: None, warn_at: 0.8 };
         let month = BudgetState { spent_tokens: 50, reserved_tokens: 20, ..state(budget) };
         assert_eq!(month.admit(9, i64::MAX), BudgetDecision::Within);
-        assert_eq!(month.admit(10, 0), BudgetDecision::NearLimit(0.8));
-        assert_eq!(month.admit(30, 0), BudgetDecision::NearLimit(1.0));
+        assert_eq!(month.admit(30, 0), BudgetDecision::Within, "reservations do not count as used");
         assert_eq!(month.admit(31, 0), BudgetDecision::Exceeded);
+        let month = BudgetState { spent_tokens: 80, ..month };
+        assert_eq!(month.admit(0, 0), BudgetDecision::NearLimit(0.8));
+        assert!(!month.is_used_up() && BudgetState { spent_tokens: 100, ..month }.is_used_up());
         let money = Budget { tokens: None, cost_picos: Some(0), warn_at: 0.8 };
         assert_eq!(state(money).admit(1, 1), BudgetDecision::Exceeded);
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::usage::{Usage, UsageBy, UsageFilter};
 
-pub use longshore_core::call::{CallEnd, CallMode, CallRecord, CallStatus, NewCall};
+pub use longshore_core::call::{CallEnd, CallMode, CallRecord, CallStatus, MAX_CALL_COST, NewCall};
 
 /// A call as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,7 +48,7 @@ impl Call {
 pub enum CallAdmission {
     /// The intent is written, and its usage reserved.
     Admitted,
-    /// Admitted; with it, this share of the tenant's budget is used.
+    /// Admitted; ended calls have used this share of the tenant's budget.
     NearBudget(f64),
     /// It does not fit into the tenant's budget. Nothing was written.
     OverBudget(super::BudgetState),

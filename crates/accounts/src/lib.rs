@@ -32,7 +32,8 @@ mod usage;
 pub use audit_log::{AuditEntry, AuditLog, NewAuditEntry};
 pub use budget::{Budget, BudgetDecision, BudgetState};
 pub use calls::{
-    Call, CallAdmission, CallEnd, CallMode, CallRecord, CallStatus, Calls, CostCorrection, NewCall,
+    Call, CallAdmission, CallEnd, CallMode, CallRecord, CallStatus, Calls, CostCorrection, MAX_CALL_COST,
+    NewCall,
 };
 pub use keys::{KeyChange, KeyRecord, KeyStatus, Keys, NewKey};
 pub use profiles::{MAX_PROFILE, ProfileChange, ProfileRecord, Profiles, PutProfile};
@@ -44,7 +45,7 @@ pub use token_bucket::{BucketRequest, DrawResult};
 pub use tokens::{
     BrowserSession, MAX_LABEL, MAX_SESSIONS, NewToken, Role, TokenChange, TokenHash, TokenRecord, Tokens,
 };
-pub use usage::{Usage, UsageBy, UsageFilter, total_cost};
+pub use usage::{Usage, UsageBy, UsageFilter};
 
 use async_trait::async_trait;
 use longshore_core::store::{ReplyQueues, Tenants};

@@ -1,6 +1,6 @@
 //! Usage: calls summed by group.
 
-use longshore_core::{BatchId, Error, ProfileName, Result, TenantId, Timestamp};
+use longshore_core::{BatchId, ProfileName, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::calls::{Call, CallStatus};
@@ -93,24 +93,17 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds a call. [`Error::Invalid`] if the cost overflows.
-    pub fn add(&mut self, call: &Call) -> Result<()> {
+    /// Adds a call. Sums saturate.
+    pub fn add(&mut self, call: &Call) {
         self.calls += 1;
         self.open += u64::from(call.status == CallStatus::Open);
         self.errors += u64::from(call.status == CallStatus::Error);
         self.maybe_billed += u64::from(call.status == CallStatus::MaybeBilled);
-        let Some(end) = &call.end else { return Ok(()) };
+        let Some(end) = &call.end else { return };
         self.estimated += u64::from(end.estimated);
-        self.tokens_in += end.tokens_in;
-        self.tokens_out += end.tokens_out;
-        self.tokens_cached += end.tokens_cached;
-        self.cost_picos = total_cost(i128::from(self.cost_picos) + i128::from(end.cost_picos))?;
-        Ok(())
+        self.tokens_in = self.tokens_in.saturating_add(end.tokens_in);
+        self.tokens_out = self.tokens_out.saturating_add(end.tokens_out);
+        self.tokens_cached = self.tokens_cached.saturating_add(end.tokens_cached);
+        self.cost_picos = self.cost_picos.saturating_add(end.cost_picos);
     }
-}
-
-/// Converts a sum of costs. [`Error::Invalid`] if it overflows.
-pub fn total_cost(picos: i128) -> Result<i64> {
-    i64::try_from(picos)
-        .map_err(|_| Error::Invalid("the total cost of these calls overflows: select fewer calls".to_owned()))
 }

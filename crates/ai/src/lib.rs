@@ -32,7 +32,7 @@ mod vault;
 pub mod worker;
 
 pub use chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
-pub use http::{Http, HttpOptions, HttpOptionsError, http_date, retry_after, tls_error};
+pub use http::{Http, HttpOptions, HttpOptionsError, http_date, retry_after, tls_error, trust_certificates};
 pub use inference::{
     BatchProfile, Deferral, HealthCheck, Inference, InferenceOutcome, InferenceRequest, ProfileDocument,
     ProfileDocumentError, TENANT_SETTINGS, TenantSettings,

@@ -179,6 +179,9 @@ fn known_hint(cause: &(dyn StdError + 'static)) -> Option<String> {
         Error::NotFound { what: "tenant", .. } => "`longshore tenant list` shows the tenants",
         Error::NotFound { what: "batch", .. } => "`longshore batch list` shows the batches",
         Error::NotFound { what: "profile", .. } => "`longshore profile list` shows the profiles",
+        Error::ReplyQueueOpen(_) => {
+            "`longshore ai replies read QUEUE`, or `longshore ai replies close QUEUE`"
+        }
         Error::NotFound { what: "open reply queue", .. } => {
             "`longshore ai replies list` shows the open ones; one that is not read is closed after its --ttl"
         }

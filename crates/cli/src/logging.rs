@@ -21,9 +21,10 @@ use crate::telemetry::Telemetry;
 pub struct Logging(#[expect(dead_code, reason = "held for its drop")] Option<WorkerGuard>);
 
 /// Default filters. The PostgreSQL driver logs every closed connection and every notice; the store
-/// logs what matters of it, once. Spans of traces go to collectors only. A level that names these
+/// logs what matters of it, once. The verifier of TLS certificates logs every rejected one, which the error
+/// of the connection says in words. Spans of traces go to collectors only. A level that names these
 /// targets overrides the filters.
-const DEFAULT_FILTERS: &str = "tokio_postgres=error,longshore::trace=off";
+const DEFAULT_FILTERS: &str = "tokio_postgres=error,rustls_platform_verifier=off,longshore::trace=off";
 
 /// Starts logging, at level `by_default` unless the settings name one.
 pub fn start(settings: &LogConfig, default_level: &str, telemetry: &Telemetry) -> anyhow::Result<Logging> {

@@ -43,6 +43,9 @@ const MAX_CALL_TEXT: usize = 1024;
 /// Above the usage of any call, and small enough that sums of many calls are exact.
 const MAX_TOKENS: u64 = 1 << 40;
 
+/// Above the cost of any call, in picodollars: $10,000.
+pub const MAX_CALL_COST: i64 = 10_000_000_000_000_000;
+
 impl NewCall {
     /// A call of no unit, with a new id and without a reservation.
     pub fn new(tenant: TenantId, profile: ProfileName, provider: &str, model: &str) -> Self {
@@ -216,6 +219,17 @@ impl CallEnd {
         self.tokens_in.saturating_add(self.tokens_out)
     }
 
+    fn token_counts(&self) -> [u64; 5] {
+        let Self { tokens_in, tokens_out, tokens_cached, tokens_cache_write, .. } = *self;
+        [tokens_in, tokens_out, tokens_cached, tokens_cache_write, self.tokens_cache_write_long]
+    }
+
+    /// Whether its tokens or its cost are not those of any call.
+    pub fn is_beyond_limits(&self) -> bool {
+        let is_plausible = (0..=MAX_CALL_COST).contains(&self.cost_picos);
+        !is_plausible || self.token_counts().into_iter().any(|tokens| tokens > MAX_TOKENS)
+    }
+
     /// Rejects the status `Open`, numbers that stores could not add up, and long texts.
     pub fn check(&self) -> Result<()> {
         if self.status == CallStatus::Open {
@@ -224,10 +238,7 @@ impl CallEnd {
         check_text("error code of the call", self.code.as_deref().unwrap_or_default(), MAX_CALL_TEXT)?;
         check_text("answering model", &self.model, MAX_CALL_TEXT)?;
         check_text("service tier", self.tier.as_deref().unwrap_or_default(), MAX_CALL_TEXT)?;
-        let asked = [self.tokens_in, self.tokens_cached, self.tokens_cache_write];
-        for tokens in asked.into_iter().chain([self.tokens_cache_write_long, self.tokens_out]) {
-            check_tokens(tokens)?;
-        }
+        self.token_counts().into_iter().try_for_each(check_tokens)?;
         if i64::try_from(self.latency_ms).is_err() {
             return Err(Error::Invalid(format!(
                 "a call's latency of {} ms is out of range",
@@ -250,9 +261,9 @@ pub struct CallRecord {
 }
 
 impl CallRecord {
-    /// The record with numbers and texts that stores accept: what exceeds a limit becomes the limit.
-    /// The numbers of a record come from clients and providers, and a store would reject the other
-    /// records of the same write with it.
+    /// The record with numbers and texts that stores accept, and a plausible cost: what exceeds a limit
+    /// becomes the limit, and is marked as estimated. The numbers of a record come from clients and
+    /// providers, and a store would reject the other records of the same write with it.
     #[must_use]
     pub fn clamped(self) -> Self {
         // The truncated text ends with an ellipsis.
@@ -270,6 +281,7 @@ impl CallRecord {
             ..call
         };
         let end = end.filter(|end| end.status != CallStatus::Open).map(|end| CallEnd {
+            estimated: end.estimated || end.is_beyond_limits(),
             code: end.code.map(text),
             model: text(end.model),
             tier: end.tier.map(text),
@@ -279,7 +291,7 @@ impl CallRecord {
             tokens_cache_write: end.tokens_cache_write.min(MAX_TOKENS),
             tokens_cache_write_long: end.tokens_cache_write_long.min(MAX_TOKENS),
             latency_ms: end.latency_ms.min(i64::MAX.unsigned_abs()),
-            cost_picos: end.cost_picos.max(0),
+            cost_picos: end.cost_picos.clamp(0, MAX_CALL_COST),
             ..end
         });
         Self { call, end }

@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 
 use crate::batch::InvalidBatchAction;
-use crate::name::SessionId;
+use crate::name::{QueueName, SessionId};
 use crate::unit_state::InvalidTransition;
 
 /// A store's result.
@@ -62,6 +62,9 @@ pub enum Error {
     /// The request is invalid. Retrying does not help.
     #[error("{0}")]
     Invalid(String),
+    /// Another session reads this reply queue.
+    #[error("reply queue `{0}` is open: read it, or close it first")]
+    ReplyQueueOpen(QueueName),
     /// The value exceeds a size limit.
     #[error("the {what} has {bytes} bytes, the limit is {limit}")]
     TooLarge {
@@ -123,6 +126,7 @@ impl Error {
             | Self::PermissionDenied { .. }
             | Self::NotFound { .. }
             | Self::Invalid(_)
+            | Self::ReplyQueueOpen(_)
             | Self::TooLarge { .. }
             | Self::UnitState(_)
             | Self::BatchStatus(_)
@@ -140,6 +144,7 @@ impl Error {
         match self {
             Self::NotFound { .. }
             | Self::Invalid(_)
+            | Self::ReplyQueueOpen(_)
             | Self::TooLarge { .. }
             | Self::UnitState(_)
             | Self::BatchStatus(_)
@@ -184,6 +189,7 @@ impl Error {
             }
             Self::NotFound { what, name } => Self::NotFound { what, name: name.clone() },
             Self::Invalid(message) => Self::Invalid(message.clone()),
+            Self::ReplyQueueOpen(queue) => Self::ReplyQueueOpen(queue.clone()),
             Self::TooLarge { what, bytes, limit } => {
                 Self::TooLarge { what: what.clone(), bytes: *bytes, limit: *limit }
             }

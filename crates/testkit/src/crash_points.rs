@@ -152,7 +152,9 @@ delegate!(CrashPointLedger: Profiles {
     reply_queues(
         scope: &Scope, tenant: &TenantId, queue: Option<QueueName>
     ) -> Vec<OpenReplyQueue>;
-    send_reply(scope: &Scope, unit: NewUnit) -> Option<SendResult>;
+    send_reply(
+        scope: &Scope, unit: NewUnit, reader: Option<SessionId>
+    ) -> Option<SendResult>;
 } PendingRequests {
     change_pending(batch: &BatchId, change: PendingChange) -> Vec<UnitId>;
     pending_requests(batch: &BatchId, filter: &PendingFilter, limit: u32) -> Vec<PendingRequest>;

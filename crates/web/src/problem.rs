@@ -166,7 +166,10 @@ impl From<Error> for Problem {
                 Self::bad_request("the store rejected the data")
             }
             Error::TooLarge { .. } => Self::too_large(detail),
-            Error::UnitState(_) | Error::BatchStatus(_) | Error::SessionGone(_) => Self::conflict(detail),
+            Error::UnitState(_)
+            | Error::BatchStatus(_)
+            | Error::ReplyQueueOpen(_)
+            | Error::SessionGone(_) => Self::conflict(detail),
             Error::Unsupported(_) => Self::new(StatusCode::NOT_IMPLEMENTED, "unsupported", detail),
             // Details of a broken store are for the log, not for the caller.
             _ => {

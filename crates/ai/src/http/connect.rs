@@ -60,13 +60,12 @@ pub(super) fn connector(options: &HttpOptions) -> (Connector, Option<Arc<str>>) 
 }
 
 fn verifying_config(options: &HttpOptions) -> Result<ClientConfig, Failure> {
+    if let Some(config) = options.tls_config()? {
+        return Ok(config);
+    }
     let ring = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(ring).with_safe_default_protocol_versions()?;
-    let builder = match options.roots()? {
-        Some(roots) => builder.with_root_certificates(roots),
-        None => builder.try_with_platform_verifier()?,
-    };
-    Ok(builder.with_no_client_auth())
+    Ok(builder.try_with_platform_verifier()?.with_no_client_auth())
 }
 
 /// Never used for a handshake: `Http` rejects the request before.

@@ -5,6 +5,7 @@
 //! only timeouts are for connecting and for a body that stops arriving: the caller has a deadline
 //! and drops the future when it has passed.
 
+mod ca_verifier;
 mod connect;
 mod options;
 mod rate_limit_headers;
@@ -24,6 +25,7 @@ use hyper_util::client::legacy::{self, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::timeout;
 
+pub use ca_verifier::trust_certificates;
 use connect::Connector;
 pub use options::{HttpOptions, HttpOptionsError};
 pub(crate) use rate_limit_headers::{duration, headroom};

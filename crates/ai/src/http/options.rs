@@ -6,10 +6,12 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use hyper::Uri;
 use hyper::header::HeaderValue;
-use rustls::RootCertStore;
+use rustls::ClientConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use secrecy::{ExposeSecret, SecretString};
+
+use super::trust_certificates;
 
 /// How a client reaches its servers: directly, or through a proxy, and which certificate
 /// authorities it trusts. The default is directly, with those of the machine.
@@ -57,7 +59,7 @@ impl HttpOptions {
         }
         let options =
             Self { proxy: proxy.map(parse_proxy).transpose()?, proxy_key, ca: ca.map(str::to_owned) };
-        options.roots()?;
+        options.tls_config()?;
         Ok(options)
     }
 
@@ -66,18 +68,16 @@ impl HttpOptions {
         self.proxy.is_none() && self.ca.is_none()
     }
 
-    /// The certificate authorities to trust, if not those of the machine.
-    pub(super) fn roots(&self) -> Result<Option<RootCertStore>, HttpOptionsError> {
+    /// A TLS configuration that trusts `ca`, if the authorities of the machine are not trusted.
+    pub(super) fn tls_config(&self) -> Result<Option<ClientConfig>, HttpOptionsError> {
         let Some(pem) = &self.ca else { return Ok(None) };
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-            let certificate = certificate.map_err(|error| HttpOptionsError::Ca(error.to_string()))?;
-            roots.add(certificate).map_err(|error| HttpOptionsError::Ca(error.to_string()))?;
+        let invalid = |error: &dyn fmt::Display| HttpOptionsError::Ca(error.to_string());
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+        let certificates = certificates.map_err(|error| invalid(&error))?;
+        if certificates.is_empty() {
+            return Err(invalid(&"the text has none"));
         }
-        match roots.is_empty() {
-            true => Err(HttpOptionsError::Ca("the text has none".to_owned())),
-            false => Ok(Some(roots)),
-        }
+        trust_certificates(certificates).map(Some).map_err(|error| invalid(&error))
     }
 
     /// The `Proxy-Authorization` header.

@@ -44,6 +44,9 @@ fn describe(error: &rustls::Error) -> String {
             "it is for another host".to_owned()
         }
         CertificateError::Revoked => "it was revoked".to_owned(),
+        other if format!("{other:?}").contains("CaUsedAsEndEntity") => {
+            "it is self-signed: `--ca-file` with this certificate trusts it".to_owned()
+        }
         other => other.to_string(),
     };
     format!("the server's TLS certificate is rejected: {why}")
@@ -51,6 +54,8 @@ fn describe(error: &rustls::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -63,5 +68,8 @@ mod tests {
         }
         assert_eq!(tls_error(&unknown()).as_deref(), Some(words));
         assert_eq!(tls_error(&io::Error::other("refused")), None);
+        let self_signed = rustls::OtherError(Arc::new(io::Error::other("CaUsedAsEndEntity")));
+        let self_signed = rustls::Error::InvalidCertificate(CertificateError::Other(self_signed));
+        assert!(tls_error(&self_signed).is_some_and(|words| words.contains("it is self-signed: ")));
     }
 }

@@ -248,9 +248,14 @@ impl Drop for OpenCall<'_> {
 /// A record that every ledger accepts. Its numbers come from clients and providers: those above a
 /// limit are recorded as the limit, and the write's other records are not rejected with them.
 pub(super) fn recordable(record: CallRecord) -> CallRecord {
-    let Err(error) = record.check() else { return record };
+    let is_beyond_limits = record.end.as_ref().is_some_and(CallEnd::is_beyond_limits);
+    let error = record.check().err();
+    if error.is_none() && !is_beyond_limits {
+        return record;
+    }
     let NewCall { id, tenant, .. } = &record.call;
-    tracing::error!(call = %id, %tenant, %error, "a call exceeds a limit and is recorded with the limit");
+    let error = error.map_or_else(|| "its cost is not plausible".to_owned(), |error| error.to_string());
+    tracing::error!(call = %id, %tenant, error, "a call exceeds a limit and is recorded with the limit");
     record.clamped()
 }
 

@@ -363,6 +363,8 @@ enum Delta {
     Text { text: String },
     #[serde(rename = "input_json_delta")]
     Input { partial_json: String },
+    #[serde(rename = "thinking_delta")]
+    Thinking { thinking: String },
     #[serde(other)]
     Other,
 }
@@ -411,9 +413,13 @@ impl StreamParser for EventParser {
                 self.open_call = Some((ToolCall { id, name, input }, String::new()));
             }
             StreamEvent::ContentBlockDelta { delta: Delta::Input { partial_json } } => {
+                draft.open_input.push_str(&partial_json);
                 if let Some((_, input)) = &mut self.open_call {
                     input.push_str(&partial_json);
                 }
+            }
+            StreamEvent::ContentBlockDelta { delta: Delta::Thinking { thinking } } => {
+                draft.hidden.push_str(&thinking);
             }
             StreamEvent::ContentBlockStop => {
                 if let Some((mut call, input)) = self.open_call.take() {

@@ -259,7 +259,10 @@ fn add(response: GenerateResponse, draft: &mut Draft, pieces: &mut Vec<AnswerPie
     if response.prompt_feedback.is_some_and(|feedback| feedback.block_reason.is_some()) {
         draft.finish = Some(FinishReason::ContentFilter);
     }
-    let Some(candidate) = response.candidates.into_iter().next() else { return };
+    let mut candidates = response.candidates.into_iter();
+    let Some(candidate) = candidates.next() else { return };
+    let further = candidates.filter_map(|candidate| candidate.content).flat_map(|content| content.parts);
+    further.filter_map(|part| part.text).for_each(|text| draft.hidden.push_str(&text));
     for part in candidate.content.map(|content| content.parts).unwrap_or_default() {
         if let Some(Call { id, name, args }) = part.function_call {
             let mut id = id.unwrap_or_else(|| draft.next_call_id());
@@ -268,7 +271,9 @@ fn add(response: GenerateResponse, draft: &mut Draft, pieces: &mut Vec<AnswerPie
                 id.push_str(&thought);
             }
             draft.add_call(ToolCall { id, name, input: args }, pieces);
-        } else if !part.thought {
+        } else if part.thought {
+            draft.hidden.push_str(&part.text.unwrap_or_default());
+        } else {
             draft.add_text(part.text.unwrap_or_default(), pieces);
         }
     }

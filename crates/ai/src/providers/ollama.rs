@@ -182,6 +182,7 @@ struct ChatResponse {
     #[serde(default)]
     model: Option<String>,
     response: Option<String>,
+    thinking: Option<String>,
     message: Option<ResponseMessage>,
     #[serde(default)]
     done: bool,
@@ -194,6 +195,7 @@ struct ChatResponse {
 #[derive(Deserialize)]
 struct ResponseMessage {
     content: Option<String>,
+    thinking: Option<String>,
     tool_calls: Option<Vec<Call>>,
 }
 
@@ -237,8 +239,11 @@ fn parse_answer(body: &[u8]) -> Result<Draft, String> {
 
 /// Adds an answer, or a line of one.
 fn add(response: ChatResponse, draft: &mut Draft, pieces: &mut Vec<AnswerPiece>) {
-    let (content, calls) =
-        response.message.map(|message| (message.content, message.tool_calls)).unwrap_or_default();
+    let (content, thoughts, calls) = response
+        .message
+        .map(|message| (message.content, message.thinking, message.tool_calls))
+        .unwrap_or_default();
+    draft.hidden.push_str(&response.thinking.or(thoughts).unwrap_or_default());
     draft.add_text(response.response.or(content).unwrap_or_default(), pieces);
     for Call { id, function: Function { name, arguments } } in calls.unwrap_or_default() {
         let id = id.filter(|id| !id.is_empty()).unwrap_or_else(|| draft.next_call_id());

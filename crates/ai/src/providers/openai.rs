@@ -229,6 +229,7 @@ struct Completion<'a> {
 
 #[derive(Deserialize)]
 struct Choice<'a> {
+    index: Option<u64>,
     #[serde(alias = "delta")]
     message: Option<ResponseMessage>,
     #[serde(borrow)]
@@ -244,6 +245,27 @@ struct ResponseMessage {
     content: Option<String>,
     refusal: Option<String>,
     tool_calls: Option<Vec<Call>>,
+    /// Thoughts, by the names of vLLM and DeepSeek and of OpenRouter. Other servers may use the names
+    /// for other types.
+    reasoning_content: Option<Value>,
+    reasoning: Option<Value>,
+}
+
+impl ResponseMessage {
+    fn take_thoughts(&mut self) -> String {
+        let thoughts = self.reasoning_content.take().or(self.reasoning.take());
+        thoughts.and_then(|thoughts| thoughts.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// All of its texts, for a message that is not the answer.
+    fn into_hidden(mut self) -> String {
+        let mut text = self.take_thoughts();
+        let inputs = self.tool_calls.into_iter().flatten().filter_map(|call| call.function?.arguments);
+        for part in self.content.into_iter().chain(self.refusal).chain(inputs) {
+            text.push_str(&part);
+        }
+        text
+    }
 }
 
 /// A tool call, or a part of one: only the first part has a name.
@@ -307,9 +329,11 @@ fn parse_answer(body: &[u8]) -> Result<Draft, String> {
     // Validated once: otherwise serde would validate each string by itself.
     let text = std::str::from_utf8(body).map_err(|error| error.to_string())?;
     let completion: Completion<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    let choice = completion.choices.unwrap_or_default().into_iter().next();
-    let choice = choice.ok_or("it has no choice")?;
-    let message = choice.message.ok_or("it has no message")?;
+    let mut choices = completion.choices.unwrap_or_default().into_iter();
+    let choice = choices.next().ok_or("it has no choice")?;
+    let mut message = choice.message.ok_or("it has no message")?;
+    let mut hidden = message.take_thoughts();
+    choices.filter_map(|choice| choice.message).for_each(|message| hidden.push_str(&message.into_hidden()));
     let reason = choice.finish_reason.map_or(FinishReason::Other, |BorrowedStr(reason)| finish(&reason));
     let refused = message.refusal.is_some();
     let calls = message.tool_calls.unwrap_or_default();
@@ -320,6 +344,8 @@ fn parse_answer(body: &[u8]) -> Result<Draft, String> {
         finish: Some(if refused { FinishReason::ContentFilter } else { reason }),
         tier: tier(completion.service_tier),
         usage: completion.usage.map(Usage::from).unwrap_or_default(),
+        hidden,
+        open_input: String::new(),
     })
 }
 
@@ -363,10 +389,13 @@ struct ChunkParser {
 
 impl ChunkParser {
     fn choice(&mut self, choice: Choice<'_>, draft: &mut Draft, pieces: &mut Vec<AnswerPiece>) {
-        if let Some(message) = choice.message {
+        if let Some(mut message) = choice.message {
+            draft.hidden.push_str(&message.take_thoughts());
             self.refused |= message.refusal.is_some();
             draft.add_text(message.content.or(message.refusal).unwrap_or_default(), pieces);
             for part in message.tool_calls.unwrap_or_default() {
+                let input = part.function.as_ref().and_then(|function| function.arguments.as_deref());
+                draft.open_input.push_str(input.unwrap_or_default());
                 self.part(part);
             }
         }
@@ -408,8 +437,11 @@ impl StreamParser for ChunkParser {
         if let Some(counts) = chunk.usage {
             draft.usage = counts.into();
         }
-        if let Some(choice) = chunk.choices.unwrap_or_default().into_iter().next() {
-            self.choice(choice, draft, pieces);
+        for (at, choice) in chunk.choices.unwrap_or_default().into_iter().enumerate() {
+            match at > 0 || choice.index.is_some_and(|index| index > 0) {
+                true => choice.message.into_iter().for_each(|one| draft.hidden.push_str(&one.into_hidden())),
+                false => self.choice(choice, draft, pieces),
+            }
         }
         Ok(Flow::More)
     }

@@ -145,6 +145,10 @@ pub(crate) struct Draft {
     pub(crate) finish: Option<FinishReason>,
     pub(crate) tier: Option<String>,
     pub(crate) usage: Usage,
+    /// Output that is billed and not part of the answer: thoughts, and further choices.
+    pub(crate) hidden: String,
+    /// The input of tool calls that are still arriving.
+    pub(crate) open_input: String,
 }
 
 /// Token counts, as far as the provider reported them.
@@ -169,6 +173,7 @@ impl Draft {
 
     /// Adds a tool call, and its piece.
     pub(crate) fn add_call(&mut self, call: ToolCall, pieces: &mut Vec<AnswerPiece>) {
+        self.open_input.clear();
         self.tool_calls.push(call.clone());
         pieces.push(AnswerPiece::ToolCall(call));
     }
@@ -191,9 +196,14 @@ impl Draft {
         let input = input.filter(|tokens| *tokens > 0);
         let output = output.filter(|tokens| *tokens > 0 || self.is_empty());
         let call_tokens = || self.tool_calls.iter().map(|call| estimate_tokens(&call.input.to_string()));
+        let estimate = || {
+            let further = [&self.open_input, &self.hidden].into_iter().filter(|text| !text.is_empty());
+            let further = further.map(|text| estimate_tokens(text)).chain(call_tokens());
+            estimate_tokens(&self.text) + further.sum::<u64>()
+        };
         Answer {
             tokens_in: input.unwrap_or_else(|| question.estimate()),
-            tokens_out: output.unwrap_or_else(|| estimate_tokens(&self.text) + call_tokens().sum::<u64>()),
+            tokens_out: output.unwrap_or_else(estimate),
             tokens_cached: cached,
             tokens_cache_write: cache_write,
             tokens_cache_write_long: cache_write_long,
@@ -212,7 +222,8 @@ impl Draft {
 
     /// Whether no part of the answer arrived.
     pub(crate) fn is_empty(&self) -> bool {
-        self.text.is_empty() && self.tool_calls.is_empty()
+        let texts = [&self.text, &self.open_input, &self.hidden];
+        texts.into_iter().all(String::is_empty) && self.tool_calls.is_empty()
     }
 
     /// The part of an answer that arrived before it was interrupted.

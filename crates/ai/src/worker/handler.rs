@@ -61,16 +61,17 @@ impl RequestHandler {
     async fn run(&self, context: &Context) -> Result<RunOutcome, Verdict> {
         let unit = context.unit();
         let request = Request::parse(unit.payload.as_bytes());
-        if let Some(reply) = reply_checkpoint::recall(unit)? {
+        if let Some((reply, reader)) = reply_checkpoint::recall(unit)? {
             let to = parse_partial(unit.payload.as_bytes()).reply_queue;
             let to = to.and_then(|to| ReplyQueue::of(&unit.tenant, &to, &self.libraries).ok());
+            let to = to.map(|to| ReplyQueue { reader, ..to });
             return self.deliver(context, to, &reply, Vec::new()).await;
         }
         let request = match request {
             Ok(request) => request,
             Err(error) => return self.reject(context, error.to_string()).await,
         };
-        let to = match self.reply_queue(context, &request) {
+        let mut to = match self.reply_queue(context, &request) {
             Ok(to) => to,
             Err(why) => return self.reject(context, why).await,
         };
@@ -78,7 +79,7 @@ impl RequestHandler {
             Ok(call) => call,
             Err(why) => return self.reject(context, why).await,
         };
-        if let Some(to) = &to {
+        if let Some(to) = &mut to {
             to.require_open(&*self.ledger).await?;
         }
         if let Err(error) = self.complete(context, &request, &mut call).await {
@@ -196,13 +197,17 @@ impl RequestHandler {
         let payload = reply_checkpoint::payload(reply)?;
         let Some(to) = to else { return Ok(done(payload, calls)) };
         if context.unit().checkpoint.is_none() {
-            let checkpoint = CheckpointRequest { calls, ..CheckpointRequest::new(payload.clone()) };
+            let checkpoint = CheckpointRequest::new(reply_checkpoint::checkpoint(&payload, to.reader)?);
+            let checkpoint = CheckpointRequest { calls, ..checkpoint };
             context.save_checkpoint_with(checkpoint).await.map_err(checkpoint_failed)?;
         }
-        let sent = to.send(&*self.ledger, context.unit(), payload.clone()).await;
-        // If the queue's reader comes back, the reply is still in the checkpoint.
-        sent.map_err(|verdict| verdict.with_checkpoint(payload.clone()))?;
-        Ok(done(payload, Vec::new()))
+        let Err(verdict) = to.send(&*self.ledger, context.unit(), payload.clone()).await else {
+            return Ok(done(payload, Vec::new()));
+        };
+        // A failed unit is retried by hand, after the queue was opened again: then for its new reader.
+        let reader = to.reader.filter(|_| !matches!(verdict, Verdict::Fail(_)));
+        let checkpoint = reply_checkpoint::checkpoint(&payload, reader)?;
+        Err(verdict.with_checkpoint(checkpoint))
     }
 }
 

@@ -26,8 +26,9 @@ pub const MAX_REPLIES: u32 = 100;
 /// A read takes no further replies after this many bytes.
 const MAX_READ_BYTES: usize = 4 << 20;
 
-/// Names that other clients may take while a queue is opened without one.
-const MAX_NAME_CONFLICTS: usize = 10;
+/// The names of queues that are opened without one. They are used again, because the number of a tenant's
+/// queues is limited.
+const UNNAMED_QUEUES: u16 = 500;
 
 /// Interval of heartbeats during a read that waits; shorter than every TTL.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(3);
@@ -80,8 +81,8 @@ impl Inbox {
         Ok(inbox)
     }
 
-    /// Opens a reply queue by the first free name of `replies-1`, `replies-2` and so on. Names are
-    /// used again, because the number of a tenant's queues is limited.
+    /// Opens a reply queue by a free name of `replies-1` to `replies-500`. The name is random, so that
+    /// concurrent clients rarely meet, and a name that was just closed is rarely used again.
     pub async fn open_unnamed(
         store: Arc<dyn Store>,
         ledger: Arc<dyn Ledger>,
@@ -89,20 +90,23 @@ impl Inbox {
         ttl: Duration,
     ) -> longshore::Result<Self> {
         let open = ledger.reply_queues(&Scope::Tenant(tenant.clone()), &tenant, None).await?;
-        let mut last = Err(Error::Invalid("other clients took all free names".to_owned()));
-        for n in 1..=open.len() + MAX_NAME_CONFLICTS {
-            let name = format!("replies-{n}");
+        let id = *SessionId::new().as_bytes();
+        let first = u16::from_be_bytes([id[14], id[15]]) % UNNAMED_QUEUES;
+        for n in (first..UNNAMED_QUEUES).chain(0..first) {
+            let name = format!("replies-{}", n + 1);
             let full = format!("{tenant}/{name}");
             if open.iter().any(|open| open.queue.as_str() == full) {
                 continue;
             }
-            last = Self::open(Arc::clone(&store), Arc::clone(&ledger), tenant.clone(), &name, ttl).await;
-            // If another client was faster, the next name is tried.
-            if !matches!(last, Err(Error::Invalid(_))) {
-                break;
+            match Self::open(Arc::clone(&store), Arc::clone(&ledger), tenant.clone(), &name, ttl).await {
+                // Another client was faster.
+                Err(Error::ReplyQueueOpen(_)) => {}
+                opened => return opened,
             }
         }
-        last
+        let message =
+            format!("all {UNNAMED_QUEUES} names of reply queues are in use: close some, or give a name");
+        Err(Error::Invalid(message))
     }
 
     /// Finds `tenant`'s reply queue `name`; [`Error::NotFound`] if it is not open.

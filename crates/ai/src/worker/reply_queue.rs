@@ -2,7 +2,7 @@
 
 use longshore::accounts::Ledger;
 use longshore::store::{SendRejection, SendResult};
-use longshore::{Kind, NewUnit, Payload, QueueName, Scope, TenantId, Unit, UnitId, Verdict};
+use longshore::{Kind, NewUnit, Payload, QueueName, Scope, SessionId, TenantId, Unit, UnitId, Verdict};
 
 use super::REPLY_KIND;
 use crate::contract::{ContractError, Libraries, ReplyTo};
@@ -12,26 +12,28 @@ use crate::contract::{ContractError, Libraries, ReplyTo};
 pub(super) struct ReplyQueue {
     pub(super) tenant: TenantId,
     pub(super) queue: QueueName,
+    /// The session that had the queue open when the request was accepted. Another session that opens a
+    /// queue of the same name gets no reply to it.
+    pub(super) reader: Option<SessionId>,
 }
 
 impl ReplyQueue {
     /// A tenant's reply queue; fails if it belongs to another tenant.
     pub(super) fn of(tenant: &TenantId, to: &ReplyTo, libraries: &Libraries) -> Result<Self, ContractError> {
-        Ok(Self { tenant: tenant.clone(), queue: to.queue(tenant, libraries)? })
+        Ok(Self { tenant: tenant.clone(), queue: to.queue(tenant, libraries)?, reader: None })
     }
 
     fn scope(&self) -> Scope {
         Scope::Tenant(self.tenant.clone())
     }
 
-    /// Fails if the queue is closed. Called before a question is paid for; [`Self::send`] checks it
-    /// again.
-    pub(super) async fn require_open(&self, ledger: &dyn Ledger) -> Result<(), Verdict> {
-        match ledger.reply_queues(&self.scope(), &self.tenant, Some(self.queue.clone())).await {
-            Ok(open) if open.is_empty() => Err(self.gone()),
-            Ok(_) => Ok(()),
-            Err(error) => Err(Verdict::retry("store", error)),
-        }
+    /// Fails if the queue is closed, else remembers its reader. Called before a question is paid for;
+    /// [`Self::send`] checks it again.
+    pub(super) async fn require_open(&mut self, ledger: &dyn Ledger) -> Result<(), Verdict> {
+        let open = ledger.reply_queues(&self.scope(), &self.tenant, Some(self.queue.clone())).await;
+        let open = open.map_err(|error| Verdict::retry("store", error))?;
+        self.reader = Some(open.first().ok_or_else(|| self.gone())?.session);
+        Ok(())
     }
 
     fn gone(&self) -> Verdict {
@@ -58,7 +60,7 @@ impl ReplyQueue {
             queue: self.queue.clone(),
             ..NewUnit::new(kind, payload)
         };
-        match ledger.send_reply(&self.scope(), unit).await {
+        match ledger.send_reply(&self.scope(), unit, self.reader).await {
             Ok(Some(SendResult::Rejected(refusal))) => Err(queue_full(&refusal)),
             Ok(Some(_)) => Ok(()),
             Ok(None) => Err(self.gone()),

@@ -2,6 +2,7 @@
 //! update` stores a newer one for all tenants.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 use longshore::accounts::{Ledger, PutProfile};
@@ -84,6 +85,13 @@ async fn update(ledger: &dyn Ledger, file: &Path, settings: &Settings) -> anyhow
     let text = text.hint("FILE is a price table as TOML: `longshore price update --help` shows one")?;
     let new = PriceTable::parse(&text).map_err(|error| usage(format!("{}: {error}", file.display())));
     let new = new.hint("`longshore price update --help` shows what a price table has")?;
+    // Tomorrow: the day has begun there where the file was made.
+    let tomorrow = (now() + Duration::from_secs(24 * 3600)).to_string();
+    if new.date.as_str() > &tomorrow[..10] {
+        let message = format!("{} is of {}, which is in the future", file.display(), new.date);
+        return Err(usage(message))
+            .hint("`date` is the day of its prices; later tables would be refused as older ones");
+    }
     let current = PriceTable::load(ledger).await?;
     if new.date < current.date {
         let message = format!("{} is of {}, the table in use of {}", file.display(), new.date, current.date);

@@ -30,7 +30,10 @@ fn a_reply_queue_is_opened_read_acknowledged_and_closed() {
     let dir = dir_with_profile("default");
     assert_eq!(dir.run(&["ai", "replies", "open"]).ok().out, "replies-1\n");
     dir.run(&["ai", "replies", "open", "r"]).ok();
-    dir.run(&["ai", "replies", "open", "r"]).ends(1).says("another session");
+    dir.run(&["ai", "replies", "open", "r"])
+        .ends(1)
+        .says("is open: read it, or close it first")
+        .says("hint: ");
     dir.run(&["ai", "replies", "open", "x", "--ttl", "1s"]).ends(2).says("hint: as --ttl 5m");
     let open = dir.run(&["ai", "replies", "list", "--json"]).ok().json();
     assert_eq!((&open[0]["queue"], &open[1]["queue"]), (&json!("default/r"), &json!("default/replies-1")));

@@ -213,7 +213,11 @@ fn prices_are_known_shown_and_replaced_by_a_newer_table() {
     let model = "[models.openai]\n\"gpt-99\" = { input = 3, output = 4 }\n";
     dir.write("old.toml", format!("date = '2020-01-01'\n{model}"));
     dir.write("bad.toml", "date = 'soon'\n[models]\n");
-    dir.write("new.toml", format!("date = '2999-01-01'\n{model}"));
+    dir.write("future.toml", format!("date = '2999-01-01'\n{model}"));
+    let shipped = dir.run(&["price", "list", "--json"]).ok().json()[0]["date"].clone();
+    dir.write("new.toml", format!("date = {shipped}\n{model}"));
+    let future = "is of 2999-01-01, which is in the future";
+    dir.run(&["price", "update", "future.toml"]).ends(2).says(future).says("hint:");
     dir.run(&["price", "update", "old.toml"]).ends(2).says("is of 2020-01-01").says("hint:");
     dir.run(&["price", "update", "bad.toml"]).ends(2).says("`date` is `soon`").says("hint:");
     dir.run(&["price", "update", "none.toml"]).ends(1).says("cannot read none.toml").says("hint:");

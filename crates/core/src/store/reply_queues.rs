@@ -19,7 +19,7 @@ pub struct OpenReplyQueue {
 /// Reply queues.
 #[async_trait]
 pub trait ReplyQueues: Send + Sync + 'static {
-    /// Opens a reply queue for a session's lifetime. [`crate::Error::Invalid`] if another session
+    /// Opens a reply queue for a session's lifetime. [`crate::Error::ReplyQueueOpen`] if another session
     /// has it open: two readers of one queue would take each other's replies.
     /// [`crate::Error::SessionGone`] if the session has ended. A session that adopts another's
     /// leases also gets its reply queues.
@@ -43,8 +43,14 @@ pub trait ReplyQueues: Send + Sync + 'static {
         queue: Option<QueueName>,
     ) -> Result<Vec<OpenReplyQueue>>;
 
-    /// Sends a unit into a reply queue, if it is open; returns `None` and sends nothing if not. A
-    /// concurrent close either comes first, or cancels the unit: no reply is left in a closed
-    /// queue.
-    async fn send_reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<SendResult>>;
+    /// Sends a unit into a reply queue, if it is open, and if `reader`, where given, is the session that
+    /// has it open: a queue of the same name may be another program's by now. Returns `None` and sends
+    /// nothing if not. A concurrent close either comes first, or cancels the unit: no reply is left in a
+    /// closed queue.
+    async fn send_reply(
+        &self,
+        scope: &Scope,
+        unit: NewUnit,
+        reader: Option<SessionId>,
+    ) -> Result<Option<SendResult>>;
 }

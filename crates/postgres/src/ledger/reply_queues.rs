@@ -40,7 +40,7 @@ pub(crate) async fn assign(
         .await?;
     match value::<Uuid>(&row, 0)? == session_uuid(holder) {
         true => Ok(()),
-        false => Err(Error::Invalid(format!("reply queue `{queue}` is another session's"))),
+        false => Err(Error::ReplyQueueOpen(queue.clone())),
     }
 }
 
@@ -83,11 +83,18 @@ pub(crate) async fn list(
     open.collect()
 }
 
-/// Sends a unit to a reply queue, if it is open. Closing the queue waits for this commit, and then
-/// cancels the unit.
-pub(crate) async fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<SendResult>> {
-    let sql = "SELECT 1 FROM longshore_reply_queue WHERE tenant = $1 AND name = $2 FOR KEY SHARE";
-    if tx.query_opt(sql, &[&unit.tenant.as_str(), &unit.queue.as_str()]).await?.is_none() {
+/// Sends a unit to a reply queue, if it is open for `reader`, or for any session without one. Closing the
+/// queue waits for this commit, and then cancels the unit.
+pub(crate) async fn reply(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    unit: &NewUnit,
+    reader: Option<SessionId>,
+) -> Result<Option<SendResult>> {
+    let sql = "SELECT 1 FROM longshore_reply_queue WHERE tenant = $1 AND name = $2
+               AND session = COALESCE($3, session) FOR KEY SHARE";
+    let reader = reader.map(session_uuid);
+    if tx.query_opt(sql, &[&unit.tenant.as_str(), &unit.queue.as_str(), &reader]).await?.is_none() {
         return Ok(None);
     }
     let sent = send::send(tx, scope, std::slice::from_ref(unit), 0, LimitPolicy::Enforce).await?;

@@ -1,14 +1,13 @@
 //! Reading calls, one by one and summed up.
 
 use longshore_accounts::rows::{CALL_COLUMNS, read_call};
-use longshore_accounts::{Call, Usage, UsageBy, UsageFilter, page_cursor, total_cost};
+use longshore_accounts::{Call, Usage, UsageBy, UsageFilter, page_cursor};
 use longshore_core::store::Page;
 use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
 use super::call_row::{OwnedParams, borrow_params};
 use super::page;
-use crate::error::damaged;
 use crate::queries;
 use crate::row::{Columns, count, value};
 use crate::tx::Tx;
@@ -95,7 +94,7 @@ pub(crate) async fn usage(
          count(*) FILTER (WHERE c.status = 2), count(*) FILTER (WHERE c.status = 3),
          count(*) FILTER (WHERE c.estimated), longshore_clamp_bigint(sum(c.tokens_in)),
          longshore_clamp_bigint(sum(c.tokens_out)), longshore_clamp_bigint(sum(c.tokens_cached)),
-         coalesce(sum(c.cost_picos), 0)::text
+         longshore_clamp_bigint(sum(c.cost_picos))
          FROM longshore_call c WHERE {} GROUP BY 1) g ORDER BY g.name COLLATE \"C\"",
         group(by),
         conditions.sql
@@ -126,7 +125,6 @@ fn read_usage(row: &Row) -> Result<Usage> {
         tokens_in: count(row, 6)?,
         tokens_out: count(row, 7)?,
         tokens_cached: count(row, 8)?,
-        // A sum may exceed PostgreSQL's integer types.
-        cost_picos: total_cost(value::<&str>(row, 9)?.parse().map_err(damaged)?)?,
+        cost_picos: value(row, 9)?,
     })
 }

@@ -80,7 +80,8 @@ operations! { ReplyQueues {
     ) -> () = reply_queues::assign(session);
     Read reply_queues[scope: Scope, tenant: TenantId](queue: Option<QueueName>) -> Vec<OpenReplyQueue>
         = reply_queues::list(queue.as_ref());
-    Durable send_reply[scope: Scope](unit: NewUnit) -> Option<SendResult> = reply_queues::reply(&unit);
+    Durable send_reply[scope: Scope](unit: NewUnit, reader: Option<SessionId>) -> Option<SendResult>
+        = reply_queues::reply(&unit, reader);
 }}
 
 operations! { PendingRequests {

@@ -22,10 +22,7 @@ pub(crate) fn assign(
     let num = session::number(tx.db, session)?;
     match owner(tx.db, tenant, queue)? {
         Some(owner) if owner == num => return Ok(()),
-        Some(_) => {
-            let message = format!("another session reads the replies of queue `{queue}`");
-            return Err(Error::Invalid(message));
-        }
+        Some(_) => return Err(Error::ReplyQueueOpen(queue.clone())),
         None => {}
     }
     tx.db
@@ -81,9 +78,15 @@ pub(crate) fn list(
     open.collect()
 }
 
-/// Sends a unit into it, if it is open.
-pub(crate) fn reply(tx: &mut Tx<'_>, scope: &Scope, unit: &NewUnit) -> Result<Option<SendResult>> {
-    if owner(tx.db, &unit.tenant, &unit.queue)?.is_none() {
+/// Sends a unit into it, if it is open for `reader`, or for any session without one.
+pub(crate) fn reply(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    unit: &NewUnit,
+    reader: Option<SessionId>,
+) -> Result<Option<SendResult>> {
+    let open = list(tx.db, &Scope::All, &unit.tenant, Some(&unit.queue))?;
+    if !open.iter().any(|open| reader.is_none_or(|reader| reader == open.session)) {
         return Ok(None);
     }
     let sent = send::send(tx, scope, std::slice::from_ref(unit), 0, Admission::Bounded)?;

@@ -1,6 +1,6 @@
 //! Usage: lists and sums of calls.
 
-use longshore_accounts::{Call, Usage, UsageBy, UsageFilter, page_cursor, total_cost};
+use longshore_accounts::{Call, Usage, UsageBy, UsageFilter, page_cursor};
 use longshore_core::store::Page;
 use longshore_core::{BatchId, ProfileName, Result, Scope, TenantId, Timestamp};
 use rusqlite::types::Value;
@@ -100,7 +100,8 @@ pub(crate) fn sums(db: &Connection, scope: &Scope, filter: &UsageFilter, by: Usa
     let mut sums = Vec::new();
     while let Some(row) = rows.next().or_translate()? {
         let part = |at| row.get::<_, i64>(at).map(i128::from).or_translate();
-        let cost_picos = total_cost(part(9)? * COST_SPLIT + part(10)?)?;
+        let total = part(9)? * COST_SPLIT + part(10)?;
+        let cost_picos = i64::try_from(total).unwrap_or(i64::MAX);
         sums.push(Usage { cost_picos, ..counts(row).or_translate()? });
     }
     Ok(sums)

@@ -468,7 +468,7 @@ macro_rules! __with_cases {
             ledger_usage {
                 usage_is_summed_by_each_group
                 usage_and_calls_are_filtered_alike
-                a_sum_that_cannot_be_told_is_an_error
+                sums_of_costs_saturate
             }
         }
     };

@@ -68,7 +68,10 @@ pub(super) async fn money_is_a_budget_too(fixture: &StoreFixture) {
 
 pub(super) async fn callers_are_warned_near_the_end_of_a_budget(fixture: &StoreFixture) {
     fixture.set_budget(Some(Budget { warn_at: 0.5, ..token_budget(400) })).await;
-    fixture.admit(&call()).await;
+    fixture.record(finished_call(&call(), successful_end(50, 1))).await;
+    let large = NewCall { reserve_tokens: 200, ..call() };
+    assert_eq!(fixture.try_admit(&large).await, CallAdmission::Admitted, "reservations are not used");
+    fixture.record(finished_call(&large, successful_end(50, 1))).await;
     assert_eq!(fixture.try_admit(&call()).await, CallAdmission::NearBudget(0.5));
     let month = fixture.ledger.budget(&tenant_scope("acme"), &acme()).await.unwrap();
     assert_eq!(month.budget.unwrap().warn_at, 0.5);

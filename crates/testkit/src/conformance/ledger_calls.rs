@@ -1,7 +1,7 @@
 //! Calls: admitted before the request, recorded after it, one row each.
 
 use longshore_accounts::{
-    CallAdmission, CallEnd, CallRecord, CallStatus, CostCorrection, NewCall, UsageFilter,
+    CallAdmission, CallEnd, CallRecord, CallStatus, CostCorrection, MAX_CALL_COST, NewCall, UsageFilter,
 };
 use longshore_core::store::Retention;
 use longshore_core::{Error, SessionId, UnitId};
@@ -212,7 +212,7 @@ pub(super) async fn a_clamped_record_is_stored_with_the_others_of_its_write(fixt
         tokens_cache_write: u64::MAX,
         tokens_cache_write_long: u64::MAX,
         latency_ms: u64::MAX,
-        cost_picos: -1,
+        cost_picos: i64::MAX,
         ..successful_end(1, 1)
     };
     let others = [call(), call()];
@@ -221,7 +221,8 @@ pub(super) async fn a_clamped_record_is_stored_with_the_others_of_its_write(fixt
     fixture.ledger.record_calls(records).await.unwrap();
     assert_eq!(fixture.calls().await.len(), 3);
     let stored = fixture.stored_call(beyond.id).await.end.unwrap();
-    assert_eq!((stored.tokens_in, stored.tokens_out, stored.cost_picos), (1 << 40, 1 << 40, 0));
+    assert_eq!((stored.tokens_in, stored.tokens_out, stored.cost_picos), (1 << 40, 1 << 40, MAX_CALL_COST));
+    assert!(stored.estimated);
     assert_eq!((stored.model.len(), stored.status), (1024, CallStatus::Success));
 }
 

@@ -127,10 +127,6 @@ pub(super) async fn open(mut ctx: RequestContext) -> ApiResult {
         return Err(Problem::too_many(detail, Duration::from_secs(60)));
     }
     let inbox = match name {
-        Some(name) if open.iter().any(|open| own_name(&open.queue) == name) => {
-            let detail = format!("reply queue `{name}` is open: read it, or close it first");
-            return Err(Problem::conflict(detail));
-        }
         Some(name) => Inbox::open(store, ledger, tenant, name, ttl).await?,
         None => Inbox::open_unnamed(store, ledger, tenant, ttl).await?,
     };

@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use longshore_ai::trust_certificates;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Url};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::ca_verifier::tls_config;
 use super::error::ApiError;
 
 /// Timeout for connecting.
@@ -62,7 +64,9 @@ impl ApiClient {
             .redirect(Policy::none())
             .connect_timeout(CONNECT_TIMEOUT);
         if let Some(pem) = roots {
-            http = http.tls_backend_preconfigured(tls_config(&pem).ok_or(ApiError::NoCertificate)?);
+            let certificates = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect();
+            let config = trust_certificates(certificates).map_err(|_| ApiError::NoCertificate)?;
+            http = http.tls_backend_preconfigured(config);
         }
         if is_loopback(&url) {
             // A loopback request must not send the token to a proxy.

@@ -7,7 +7,6 @@
 
 mod batch_ingest;
 mod batches;
-mod ca_verifier;
 mod config;
 mod error;
 mod events;

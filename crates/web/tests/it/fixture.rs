@@ -239,7 +239,7 @@ impl TestSite {
             queue: QueueName::new(format!("{mark}/replies")).unwrap(),
             ..NewUnit::new(kind(REPLY_KIND), json!({ "response": text }))
         };
-        let sent = self.ledger.send_reply(&Scope::All, unit).await.unwrap();
+        let sent = self.ledger.send_reply(&Scope::All, unit, None).await.unwrap();
         assert!(sent.is_some(), "the queue is open");
     }
 

@@ -16,6 +16,7 @@ use crate::inference::billing::OpenCall;
 use crate::inference::call_bound::CallBound;
 use crate::inference::profile_cache::ledger_error;
 use crate::model_api::{AskError, Code, Question, Retryability};
+use crate::pricing::Cost;
 
 /// How long a call waits for the reservations of other calls.
 const MAX_RESERVED_WAIT: Duration = Duration::from_secs(30);
@@ -73,7 +74,10 @@ impl ProfileCall<'_> {
         // What is reserved may become free again.
         let spent = BudgetState { reserved_tokens: 0, reserved_picos: 0, ..month };
         match spent.admit(bound.tokens_in + bound.tokens_out, bound.cost_picos) {
-            BudgetDecision::Exceeded => Err(over_budget(&spent).into()),
+            BudgetDecision::Exceeded => {
+                let reserved = bound.reserve(self.new_call(&self.request.question));
+                Err(over_budget(&spent, &reserved).into())
+            }
             BudgetDecision::Within | BudgetDecision::NearLimit(_) => Ok(()),
         }
     }
@@ -173,16 +177,31 @@ impl Inner {
                         ..rate_limited(&message)
                     }));
                 }
-                Err(over_budget(&state).into())
+                Err(over_budget(&state, call).into())
             }
             None => Err(AskError::new(Code::Internal, "the ledger did not answer").into()),
         }
     }
 }
 
-fn over_budget(month: &BudgetState) -> AskError {
-    let BudgetState { tenant, month, .. } = month;
-    AskError::new(Code::OverBudget, format!("the budget of tenant `{tenant}` for {month} is used up"))
+/// Why a call does not fit beside what ended calls have used: nothing is left, or less than it may use.
+fn over_budget(state: &BudgetState, call: &NewCall) -> AskError {
+    let BudgetState { tenant, month, spent_tokens, spent_picos, .. } = state;
+    let of = format!("of the budget of tenant `{tenant}` for {month}");
+    let tokens_left = state.budget.and_then(|budget| Some(budget.tokens?.saturating_sub(*spent_tokens)));
+    let picos_left = state.budget.and_then(|budget| Some(budget.cost_picos?.saturating_sub(*spent_picos)));
+    let message = match (tokens_left, picos_left) {
+        _ if state.is_used_up() => format!("the budget of tenant `{tenant}` for {month} is used up"),
+        (_, Some(left)) if call.reserve_picos > left => {
+            let (most, left) = (Cost(call.reserve_picos), Cost(left));
+            format!("this call may cost {most}, and {left} {of} is left: lower max_tokens")
+        }
+        (left, _) => {
+            let (most, left) = (call.reserve_tokens, left.unwrap_or(0));
+            format!("this call may use {most} tokens, and {left} {of} are left: lower max_tokens")
+        }
+    };
+    AskError::new(Code::OverBudget, message)
 }
 
 /// Usage that has to be added before the next warning, in percent.
@@ -195,8 +214,9 @@ const MAX_PENDING_ALERTS: usize = 100;
 /// next step, not on every call.
 #[derive(Default)]
 pub(in crate::inference) struct BudgetWarnings {
-    /// The used share at a tenant's last call, if it was above the budget's `warn_at`.
-    shares: Mutex<HashMap<TenantId, f64>>,
+    /// The used share at a tenant's last call, if it was above the budget's `warn_at`, and the highest step
+    /// that was warned of.
+    shares: Mutex<HashMap<TenantId, (f64, u32)>>,
     /// Receives alerts; without it they are logged.
     sink: OnceLock<Arc<dyn AlertSink>>,
     pending: Mutex<VecDeque<ServiceAlert>>,
@@ -211,7 +231,7 @@ impl BudgetWarnings {
 
     /// The used share of a tenant's budget, if callers are to be warned of it.
     pub(in crate::inference) fn share(&self, tenant: &TenantId) -> Option<f64> {
-        lock(&self.shares).get(tenant).copied()
+        lock(&self.shares).get(tenant).map(|(share, _)| *share)
     }
 
     /// Delivers alerts, until dropped.
@@ -237,13 +257,13 @@ impl BudgetWarnings {
         lock(&self.shares).remove(tenant);
     }
 
-    /// Warns that this fraction of a tenant's monthly budget is used or reserved.
+    /// Warns that this fraction of a tenant's monthly budget is used.
     fn near_budget(&self, tenant: &TenantId, part: f64) {
         if !self.crosses_step(tenant, part) {
             return;
         }
         let percent = (part * 100.0).floor();
-        let message = format!("{percent} % of the month's budget of tenant `{tenant}` is used or reserved");
+        let message = format!("{percent} % of the month's budget of tenant `{tenant}` is used");
         let alert = ServiceAlert { service: "budget", message };
         let mut pending = lock(&self.pending);
         if self.sink.get().is_none() || pending.len() >= MAX_PENDING_ALERTS {
@@ -253,11 +273,17 @@ impl BudgetWarnings {
         self.added.notify_one();
     }
 
+    /// Whether a share is in a higher step than the tenant's calls before. A share that is two steps lower is
+    /// of another month, or of a raised budget; one step lower, of a concurrent call.
     fn crosses_step(&self, tenant: &TenantId, part: f64) -> bool {
         // A fraction of the budget: small, and never negative.
-        let step = |part: f64| (part * 100.0 / STEP_PERCENT).floor() as u32;
-        let last = lock(&self.shares).insert(tenant.clone(), part);
-        last.map(step) != Some(step(part))
+        let step = (part * 100.0 / STEP_PERCENT).floor() as u32;
+        let mut shares = lock(&self.shares);
+        let highest = shares.get(tenant).map(|(_, highest)| *highest);
+        let is_new = highest.is_none_or(|highest| step > highest || step + 1 < highest);
+        let highest = highest.filter(|_| !is_new).unwrap_or(step);
+        shares.insert(tenant.clone(), (part, highest));
+        is_new
     }
 }
 
@@ -272,9 +298,9 @@ mod tests {
     #[test]
     fn a_budget_is_warned_of_again_when_it_has_become_worse_and_in_the_next_month() {
         let (warnings, acme) = (BudgetWarnings::default(), TenantId::new("acme").unwrap());
-        let parts = [0.8, 0.81, 0.849, 0.85, 0.99, 1.0, 0.8, 0.801];
+        let parts = [0.8, 0.81, 0.849, 0.85, 0.849, 0.85, 0.99, 1.0, 0.8, 0.801];
         let warned = parts.map(|part| warnings.crosses_step(&acme, part));
-        assert_eq!(warned, [true, false, false, true, true, true, true, false]);
+        assert_eq!(warned, [true, false, false, true, false, false, true, true, true, false]);
         assert!(warnings.crosses_step(&TenantId::default(), 0.8), "each by itself");
     }
 }

@@ -9,6 +9,7 @@ use longshore::Scope;
 use longshore::accounts::{Budget, CallStatus, Limits};
 use longshore_testkit::fake_ai::{FakeAi, FakeBehaviour};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::{ANTHROPIC, GatewayFixture, OPENAI, TOKEN};
 use crate::inference::fixture::{InferenceFixture, tenant};
@@ -43,8 +44,11 @@ async fn from_its_warning_on_a_budgets_use_is_in_a_header() {
     let setup = InferenceFixture::new();
     setup.scripted("default", "fast", FINE, json!({})).await;
     let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
-    for (warn_at, is_warned) in [(0.9, false), (0.001, true), (0.9, false)] {
-        let budget = Budget { tokens: Some(10_000_000), cost_picos: None, warn_at };
+    fixture.post(OPENAI, hello("fast")).await;
+    setup.inference.flush_journal().await;
+    // Three tokens are used, and a call reserves most of the budget.
+    for (warn_at, is_warned) in [(0.9, false), (0.00001, true), (0.9, false)] {
+        let budget = Budget { tokens: Some(110_000), cost_picos: None, warn_at };
         setup.store.put_budget(&Scope::All, &tenant("default"), Some(budget)).await.unwrap();
         setup.inference.clear_cache();
         for stream in [false, true] {
@@ -53,7 +57,9 @@ async fn from_its_warning_on_a_budgets_use_is_in_a_header() {
             let reply = fixture.post(OPENAI, body).await;
             assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
             let used = reply.header("x-longshore-budget-used").map(|used| used.parse::<f64>().unwrap());
-            assert_eq!(used.is_some_and(|used| used > 0.001), is_warned, "{warn_at}: {used:?}");
+            assert_eq!(used.is_some(), is_warned, "{warn_at}: {used:?}");
+            assert!(used.is_none_or(|used| used < 0.01), "{used:?}");
+            setup.inference.flush_journal().await;
         }
     }
 }
@@ -235,6 +241,88 @@ async fn a_stream_that_its_client_leaves_is_booked_by_what_came() {
         let cost = (end.tokens_in + 10 * end.tokens_out) * 1_000_000;
         assert_eq!(end.cost_picos, i64::try_from(cost).unwrap());
     }
+}
+
+/// A provider that sends this body of a stream and no more. Returns its address.
+async fn stalled_provider(body: String) -> (String, tokio::task::JoinSet<()>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let mut serving = tokio::task::JoinSet::new();
+    serving.spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0; 4096];
+        let _ = stream.read(&mut head).await.unwrap();
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    (url, serving)
+}
+
+#[tokio::test]
+async fn a_stream_that_its_client_leaves_counts_thoughts_further_choices_and_the_input_of_tool_calls() {
+    let long = "word ".repeat(160);
+    let choice = |delta: Value, index: u64| json!({ "choices": [{ "index": index, "delta": delta }] });
+    let call = json!([{ "index": 0, "id": "c", "function": { "name": "f", "arguments": long } }]);
+    let thinking = json!({ "type": "thinking_delta", "thinking": long });
+    let input = json!({ "type": "input_json_delta", "partial_json": long });
+    let delta = |delta: &Value| json!({ "type": "content_block_delta", "index": 0, "delta": delta });
+    let usage = json!({ "input_tokens": 2, "output_tokens": 1 });
+    let start =
+        json!({ "type": "message_start", "message": { "model": "m", "content": [], "usage": usage } });
+    let tool = json!({ "type": "tool_use", "id": "c", "name": "f", "input": {} });
+    let tool = json!({ "type": "content_block_start", "index": 0, "content_block": tool });
+    let hi = delta(&json!({ "type": "text_delta", "text": "hi" }));
+    let part = |part: Value| json!({ "candidates": [{ "content": { "parts": [part] } }] });
+    let streams = [
+        ("openai", vec![choice(json!({ "tool_calls": call }), 0)]),
+        ("openai", vec![choice(json!({ "reasoning_content": long }), 0)]),
+        ("openai", vec![choice(json!({ "reasoning": long }), 0)]),
+        ("openai", vec![choice(json!({ "content": long }), 3)]),
+        ("anthropic", vec![start.clone(), tool, delta(&input)]),
+        ("anthropic", vec![start, delta(&thinking), hi]),
+        ("gemini", vec![part(json!({ "text": long, "thought": true })), part(json!({ "text": "hi" }))]),
+        (
+            "ollama",
+            vec![
+                json!({ "message": { "content": "", "thinking": long } }),
+                json!({ "message": { "content": "hi" } }),
+            ],
+        ),
+    ];
+    for (provider, events) in streams {
+        let line = |event: &Value| match provider {
+            "ollama" => format!("{event}\n"),
+            _ => format!("data: {event}\n\n"),
+        };
+        let (url, _serving) = stalled_provider(events.iter().map(line).collect()).await;
+        let setup = InferenceFixture::new();
+        let body = json!({ "provider": provider, "model": "m", "endpoint": url, "prices": { "input": 1, "output": 10 } });
+        setup.profile("default", "p", body).await;
+        let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+        let mut body = hello("p");
+        (body["stream"], body["max_tokens"]) = (json!(true), json!(4_096));
+        leave_after(&fixture, if provider == "anthropic" { ANTHROPIC } else { OPENAI }, &body, 1).await;
+        let end = setup.ended_calls(1).await.remove(0).end.unwrap();
+        assert!((150..=300).contains(&end.tokens_out), "{provider} {events:?}: {end:?}");
+    }
+}
+
+#[tokio::test]
+async fn all_choices_of_an_answer_without_token_counts_are_estimated() {
+    let (setup, fake) = (InferenceFixture::new(), FakeAi::start().await.unwrap());
+    let choice = json!({ "message": { "content": "word ".repeat(40) }, "finish_reason": "stop" });
+    let body = json!({ "model": "m", "choices": vec![choice; 4] }).to_string();
+    fake.set_default(FakeBehaviour::Error { status: 200, headers: Vec::new(), body: Some(body) });
+    let body = json!({ "provider": "openai", "model": "m", "endpoint": fake.url() });
+    setup.profile("default", "p", body).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    let mut body = hello("p");
+    body["n"] = json!(4);
+    let reply = fixture.post(OPENAI, body).await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.body);
+    let end = setup.ended_calls(1).await.remove(0).end.unwrap();
+    assert!(end.estimated && (180..=250).contains(&end.tokens_out), "{end:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,8 +28,15 @@ async fn a_budget_that_is_used_up_stops_the_next_question_before_it_is_asked() {
     fixture.inference.record_calls(outcome.records).await;
     fixture.inference.flush_journal().await;
     let outcome = fixture.ask("acme", "fast", "three").await;
-    assert_eq!(outcome.result.unwrap_err().code, Code::OverBudget);
+    let error = outcome.result.unwrap_err();
+    assert_eq!(error.code, Code::OverBudget);
+    let left = " tokens, and 90 of the budget of tenant `acme` for ";
+    assert!(error.message.starts_with("this call may use 10") && error.message.contains(left), "{error}");
+    assert!(error.message.ends_with(" are left: lower max_tokens"), "{error}");
     assert_eq!(outcome.attempts, 0);
+    allow(&fixture, 22).await;
+    let error = fixture.ask("acme", "fast", "four").await.result.unwrap_err();
+    assert!(error.message.ends_with(" is used up"), "{error}");
     assert_eq!(fixture.reserved("acme").await, (0, 0), "nothing stays reserved");
 }
 

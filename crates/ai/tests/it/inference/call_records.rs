@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use longshore::accounts::{CallStatus, Ledger, Limits};
+use longshore::accounts::{CallStatus, Ledger, Limits, MAX_CALL_COST};
 use longshore::{ProfileName, Scope, UnitId};
 use longshore_ai::{
     Answer, AnswerPiece, AskError, BillingStatus, Code, Http, Inference, Provider, Question, Vault,
@@ -205,6 +205,9 @@ async fn a_call_beyond_the_ledgers_limits_is_recorded_with_them_and_so_are_the_o
         if ["c", "g"].contains(&prompt) {
             record.end.as_mut().unwrap().tokens_out = 1 << 41;
         }
+        if prompt == "d" {
+            record.end.as_mut().unwrap().cost_picos = i64::MAX;
+        }
         records.push(record);
     }
     fixture.inference.flush_journal().await;
@@ -216,4 +219,6 @@ async fn a_call_beyond_the_ledgers_limits_is_recorded_with_them_and_so_are_the_o
     assert_eq!(stored, prompts);
     let tokens_out = calls.iter().filter_map(|call| Some(call.end.as_ref()?.tokens_out));
     assert_eq!(tokens_out.max(), Some(1 << 40));
+    let costs = calls.iter().filter_map(|call| Some(call.end.as_ref()?.cost_picos));
+    assert_eq!(costs.max(), Some(MAX_CALL_COST));
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use longshore_ai::Retryability;
 use longshore_testkit::fake_ai::FakeAi;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,13 +29,26 @@ struct PrivateServer {
 
 impl PrivateServer {
     async fn start() -> Self {
-        let fake = FakeAi::start().await.unwrap();
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
         let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
         let certificate = certificate.signed_by(&key, &authority).unwrap();
+        Self::serve(&certificate, &key, authority.pem()).await
+    }
+
+    /// A server with a certificate of itself that is an authority's, as `openssl req -x509` makes.
+    async fn self_signed() -> Self {
+        let mut certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        certificate.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = certificate.self_signed(&key).unwrap();
+        Self::serve(&certificate, &key, certificate.pem()).await
+    }
+
+    async fn serve(certificate: &Certificate, key: &KeyPair, ca: String) -> Self {
+        let fake = FakeAi::start().await.unwrap();
         let key = PrivateKeyDer::try_from(key.serialize_der()).unwrap();
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
@@ -59,7 +72,7 @@ impl PrivateServer {
                 });
             }
         });
-        Self { fake, endpoint, ca: authority.pem(), _serving: serving }
+        Self { fake, endpoint, ca, _serving: serving }
     }
 
     fn profile(&self, more: &Value) -> Value {
@@ -135,6 +148,17 @@ async fn a_private_authority_is_trusted_by_the_profile_that_names_it_and_by_no_o
         assert!(error.message.contains("certificate"), "{error}");
     }
     assert_eq!(server.fake.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_is_trusted_by_the_profile_that_names_it() {
+    let (fixture, server) = (InferenceFixture::new(), PrivateServer::self_signed().await);
+    fixture.profile("acme", "inside", server.profile(&json!({ "ca": server.ca }))).await;
+    let other = PrivateServer::start().await;
+    fixture.profile("acme", "wrong", server.profile(&json!({ "ca": other.ca }))).await;
+    assert_eq!(fixture.ask("acme", "inside", "hi").await.result.unwrap().text, "hi");
+    let error = fixture.ask("acme", "wrong", "hi").await.result.unwrap_err();
+    assert!(error.message.contains("it is self-signed: `--ca-file`"), "{error}");
 }
 
 #[tokio::test]

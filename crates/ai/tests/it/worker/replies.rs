@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use longshore::{NewUnit, QueueName, Scope, UnitId, UnitState};
 use longshore_ai::FinishReason;
 use longshore_ai::contract::{Reply, ReplyBody};
 use longshore_ai::worker::Inbox;
+use longshore_testkit::crash_points::{CrashPoint, CrashTiming};
 use serde_json::json;
 
 use super::fixture::{WorkerFixture, code_or_text, is_empty, next_reply, request, with_reply_queue};
@@ -162,6 +164,58 @@ async fn a_reply_whose_queue_is_gone_is_kept_and_delivered_when_a_reader_opens_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_reply_is_delivered_to_another_reader_of_a_queue_with_the_same_name() {
+    let fixture = WorkerFixture::new();
+    fixture.setup.scripted("acme", "fast", FINE, json!({ "delay": "2s" })).await;
+    let inbox = fixture.inbox("acme", "r").await;
+    let id = fixture.send("acme", with_reply_queue("r-1", "fast", &json!({ "stream": true }))).await;
+    let reopened = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        inbox.close().await.unwrap();
+        fixture.inbox("acme", "r").await
+    };
+    let ((), other) = tokio::join!(fixture.work(), reopened);
+    assert!(is_empty(&other).await);
+    assert_eq!(fixture.failure(id).await.0, "REPLY_QUEUE_GONE");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_opens_the_queue_of_a_dead_one_gets_no_reply_of_a_worker_that_died_too() {
+    let fixture = WorkerFixture::new();
+    fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
+    let inbox = fixture.inbox("acme", "r").await;
+    let id = fixture.send("acme", with_reply_queue("r-1", "fast", &json!({}))).await;
+    let wire = CrashPoint::at(0, CrashTiming::Before, &["send_reply"]);
+    let worker = fixture.worker_with(&wire).build().unwrap();
+    tokio::select! {
+        () = wire.reached.notified() => {}
+        ran = worker.run() => panic!("{ran:?}"),
+    }
+    inbox.close().await.unwrap();
+    let other = fixture.inbox("acme", "r").await;
+    let reading = async {
+        while fixture.unit(id).await.failure.is_none() {
+            assert!(other.receive(Duration::from_secs(1)).await.unwrap().is_none());
+        }
+    };
+    tokio::join!(fixture.work_until_done(id), reading);
+    assert_eq!(fixture.failure(id).await.0, "REPLY_QUEUE_GONE");
+}
+
+#[tokio::test(start_paused = true)]
+async fn any_number_of_queues_without_a_name_are_opened_at_once() {
+    let fixture = WorkerFixture::new();
+    let store = &fixture.setup.store;
+    let open = || {
+        let (store, ledger) = (Arc::clone(store) as _, Arc::clone(store) as _);
+        Inbox::open_unnamed(store, ledger, tenant("acme"), Duration::from_secs(60))
+    };
+    let opened = futures_util::future::join_all((0..100).map(|_| open())).await;
+    let names: HashSet<_> = opened.into_iter().map(|inbox| inbox.unwrap().queue().clone()).collect();
+    assert_eq!(names.len(), 100);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_reply_queue_is_gone_with_who_read_it() {
     let fixture = WorkerFixture::new();
     let inbox = fixture.inbox("acme", "r").await;
@@ -169,7 +223,8 @@ async fn a_reply_queue_is_gone_with_who_read_it() {
     let kind = longshore::Kind::new("reply").unwrap();
     let new = NewUnit::new(kind, b"{}".as_slice());
     let new = NewUnit { tenant: tenant("acme"), queue, ..new };
-    let reply = || fixture.setup.store.send_reply(&Scope::All, NewUnit { id: UnitId::new(), ..new.clone() });
+    let new = || NewUnit { id: UnitId::new(), ..new.clone() };
+    let reply = || fixture.setup.store.send_reply(&Scope::All, new(), None);
     assert!(reply().await.unwrap().is_some());
     inbox.close().await.unwrap();
     assert!(reply().await.unwrap().is_none());

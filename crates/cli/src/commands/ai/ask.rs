@@ -257,7 +257,9 @@ fn with_hint(error: AskError) -> anyhow::Error {
         Code::OverBudget if error.provider_status.is_some() => {
             "the provider's account has no credit: top it up there, or use another key (`longshore key add`)"
         }
-        Code::OverBudget => "`longshore tenant show` shows the month; `tenant set --budget-usd` changes it",
+        Code::OverBudget => {
+            "a lower --max-tokens reserves less; `longshore tenant show` shows the month, `tenant set` changes its budget"
+        }
         Code::Timeout if error.billing == BillingStatus::Nothing => "--timeout gives it more time",
         Code::Timeout => "it may have been billed; --timeout gives it more time",
         Code::InvalidRequest if error.provider_status == Some(404) => {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use longshore::accounts::{Call, CallEnd, CallMode, CallStatus, CostCorrection, Ledger};
+use longshore::accounts::{Call, CallEnd, CallMode, CallStatus, CostCorrection, Ledger, MAX_CALL_COST};
 use longshore::{Error, ProfileName, Scope, TenantId};
 use longshore_ai::{Answer, PriceMode, PriceTable, Prices, Profile};
 use serde::Serialize;
@@ -68,7 +68,7 @@ impl RecostReport {
             self.left += 1;
             return None;
         };
-        let cost = prices.cost(&answer(end), call.opened_at, mode(end)).0;
+        let cost = prices.cost(&answer(end), call.opened_at, mode(end)).0.min(MAX_CALL_COST);
         self.before_picos = self.before_picos.saturating_add(end.cost_picos);
         self.after_picos = self.after_picos.saturating_add(cost);
         if cost == end.cost_picos {

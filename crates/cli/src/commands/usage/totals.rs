@@ -54,9 +54,9 @@ fn total(sums: &[Usage]) -> Usage {
         errors: sum.errors + one.errors,
         maybe_billed: sum.maybe_billed + one.maybe_billed,
         estimated: sum.estimated + one.estimated,
-        tokens_in: sum.tokens_in + one.tokens_in,
-        tokens_out: sum.tokens_out + one.tokens_out,
-        tokens_cached: sum.tokens_cached + one.tokens_cached,
+        tokens_in: sum.tokens_in.saturating_add(one.tokens_in),
+        tokens_out: sum.tokens_out.saturating_add(one.tokens_out),
+        tokens_cached: sum.tokens_cached.saturating_add(one.tokens_cached),
         cost_picos: sum.cost_picos.saturating_add(one.cost_picos),
     })
 }

@@ -57,15 +57,15 @@ impl Calls for MemoryStore {
     }
 
     async fn usage(&self, scope: &Scope, filter: &UsageFilter, by: UsageBy) -> Result<Vec<Usage>> {
-        self.read(|state, _| {
+        Ok(self.read(|state, _| {
             let mut groups: BTreeMap<String, Usage> = BTreeMap::new();
             for call in state.ledger.matching(scope, filter) {
                 let name = by.group(call);
                 let fresh = || Usage { name: name.clone(), ..Usage::default() };
-                groups.entry(name.clone()).or_insert_with(fresh).add(call)?;
+                groups.entry(name.clone()).or_insert_with(fresh).add(call);
             }
-            Ok(groups.into_values().collect())
-        })
+            groups.into_values().collect()
+        }))
     }
 
     async fn correct_costs(&self, scope: &Scope, recosts: Vec<CostCorrection>) -> Result<()> {

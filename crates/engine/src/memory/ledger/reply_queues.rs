@@ -30,7 +30,7 @@ impl ReplyQueues for MemoryStore {
                 return Err(Error::SessionGone(session));
             }
             let holder = *state.ledger.replies.entry(key).or_insert(session);
-            if holder == session { Ok(()) } else { Err(Error::Invalid(taken_message(queue))) }
+            if holder == session { Ok(()) } else { Err(Error::ReplyQueueOpen(queue.clone())) }
         })
     }
 
@@ -50,11 +50,17 @@ impl ReplyQueues for MemoryStore {
         }))
     }
 
-    async fn send_reply(&self, scope: &Scope, unit: NewUnit) -> Result<Option<SendResult>> {
+    async fn send_reply(
+        &self,
+        scope: &Scope,
+        unit: NewUnit,
+        reader: Option<SessionId>,
+    ) -> Result<Option<SendResult>> {
         scope.check_units(std::slice::from_ref(&unit))?;
         Ok(self.write(|state, now| {
             let key = (unit.tenant.clone(), unit.queue.clone());
-            let open = state.ledger.replies.contains_key(&key);
+            let open = state.ledger.replies.get(&key);
+            let open = open.is_some_and(|session| reader.is_none_or(|reader| reader == *session));
             open.then(|| state.enqueue(&Scope::All, unit, None, now))
         }))
     }
@@ -63,10 +69,6 @@ impl ReplyQueues for MemoryStore {
 fn require_access(scope: &Scope, tenant: &TenantId, queue: &QueueName) -> Result<()> {
     let own = scope.covers(tenant) && queue.admits(tenant);
     own.then_some(()).ok_or_else(|| Error::not_found("queue", queue))
-}
-
-fn taken_message(queue: &QueueName) -> String {
-    format!("another session reads the replies of queue `{queue}`")
 }
 
 impl LedgerState {

@@ -1,4 +1,4 @@
-//! Verifies a server's certificate against given PEM certificates: it must be signed by one of them, or be
+//! Verifies a server's certificate against given certificates: it must be signed by one of them, or be
 //! one of them. The latter allows the self-signed CA certificates that `openssl req -x509` creates, which
 //! WebPKI rejects as a server certificate.
 
@@ -6,23 +6,21 @@ use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// A TLS configuration that trusts the certificates in `pem`; `None` if there are none.
-pub(super) fn tls_config(pem: &[u8]) -> Option<ClientConfig> {
-    let pinned: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
+/// A TLS configuration that trusts these certificates. Fails if none of them is valid.
+pub fn trust_certificates(pinned: Vec<CertificateDer<'static>>) -> Result<ClientConfig, Error> {
     let mut roots = RootCertStore::empty();
-    let (added, _) = roots.add_parsable_certificates(pinned.iter().cloned());
+    // Bundles of systems have certificates that WebPKI does not know.
+    roots.add_parsable_certificates(pinned.iter().cloned());
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let webpki = WebPkiServerVerifier::builder_with_provider(roots.into(), provider.clone());
-    let webpki = webpki.build().ok().filter(|_| added > 0)?;
-    let config = ClientConfig::builder_with_provider(provider);
-    let config = config.with_safe_default_protocol_versions().ok()?.dangerous();
+    let webpki = WebPkiServerVerifier::builder_with_provider(roots.into(), Arc::clone(&provider));
+    let webpki = webpki.build().map_err(|error| Error::General(error.to_string()))?;
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let verifier = Arc::new(PinnedCertVerifier { pinned, webpki });
-    Some(config.with_custom_certificate_verifier(verifier).with_no_client_auth())
+    Ok(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
 #[derive(Debug)]
