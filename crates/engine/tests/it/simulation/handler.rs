@@ -28,16 +28,6 @@ pub(super) enum SimEnding {
     Checkpoint,
 }
 
-impl SimEnding {
-    /// The attempts of a unit: a failed first one and a successful one. Faults use none.
-    pub(super) fn attempts(self) -> u32 {
-        match self {
-            Self::Retry | Self::Panic => 2,
-            Self::Done | Self::Snooze | Self::Checkpoint => 1,
-        }
-    }
-}
-
 /// Which run's result a unit has.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SimResult {
