@@ -40,7 +40,7 @@ pub(crate) async fn run(worker: Arc<WorkerInner>) {
 }
 
 async fn record_new(worker: &WorkerInner, slow: &SlowBatches) {
-    let mut max_batch = MAX_BATCH;
+    let (mut max_batch, mut backoff) = (MAX_BATCH, Backoff::store());
     loop {
         // Runs that are about to end on this thread end first and join the batch; with nothing else
         // to run the yield costs no time.
@@ -51,7 +51,7 @@ async fn record_new(worker: &WorkerInner, slow: &SlowBatches) {
             continue;
         }
         let count = batch.len();
-        let recorded = record(worker, batch, true).await;
+        let recorded = record(worker, batch, true, &mut backoff).await;
         // Without an answer, the outage goes on for the next batch.
         if !recorded.as_ref().is_err_and(|unrecorded| unrecorded.is_unanswered(count)) {
             worker.store_answered(StoreCall::Finish);
@@ -90,8 +90,8 @@ async fn retry_slow(
             Some(unrecorded) = slow_batches.recv() => unrecorded.batch,
             () = wait_to_retry => {
                 let Some(lone) = alone.pop_front() else { continue };
-                match record(worker, vec![lone.completion], false).await {
-                    Ok(()) => backoff.reset(),
+                match record(worker, vec![lone.completion], false, &mut backoff).await {
+                    Ok(()) => {}
                     Err(Unrecorded { batch, cause }) => alone.extend(
                         batch.into_iter().filter_map(|one| lone.history.retry_or_give_up(worker, &alerts, one, cause)),
                     ),
@@ -101,8 +101,8 @@ async fn retry_slow(
         };
         let second = first.split_off(first.len().div_ceil(2));
         for half in [first, second].into_iter().filter(|half| !half.is_empty()) {
-            match record(worker, half, false).await {
-                Ok(()) => backoff.reset(),
+            match record(worker, half, false, &mut backoff).await {
+                Ok(()) => {}
                 Err(unrecorded) if unrecorded.batch.len() == 1 => {
                     alone.extend(unrecorded.batch.into_iter().map(|one| LoneOutcome::new(worker, one)));
                 }
@@ -246,9 +246,15 @@ enum Cause {
     Failed,
 }
 
-/// Records a batch, retrying while the store is unavailable. A lone outcome that the store rejects is replaced.
-async fn record(worker: &WorkerInner, mut batch: Vec<Completion>, is_new: bool) -> Result<(), Unrecorded> {
-    let (mut backoff, mut tries) = (Backoff::store(), BatchTries::default());
+/// Records a batch, retrying while the store is unavailable. A lone outcome that the store rejects is replaced. The
+/// waits between tries grow until an outcome is recorded, over batches.
+async fn record(
+    worker: &WorkerInner,
+    mut batch: Vec<Completion>,
+    is_new: bool,
+    backoff: &mut Backoff,
+) -> Result<(), Unrecorded> {
+    let mut tries = BatchTries::default();
     loop {
         // Units of a voided session were counted as lost when it was voided.
         batch.retain(|completion| worker.table.contains(completion.lease));
@@ -258,6 +264,7 @@ async fn record(worker: &WorkerInner, mut batch: Vec<Completion>, is_new: bool) 
         let finishes = batch[..len].iter().map(FinishRequest::from).collect();
         let error = match worker.store().finish(session, finishes).await {
             Ok(answers) => {
+                backoff.reset();
                 let others = batch.split_off(len);
                 let locked = apply_results(worker, batch, answers);
                 return match (others.is_empty(), locked.is_empty()) {

@@ -87,14 +87,14 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         settings.retention,
         AlertSinks::open(&settings.alerts)?,
     );
-    let serving = async {
+    let serving = Box::pin(async {
         tokio::select! {
             () = web.serve(listener, tls, end) => {}
             () = inference::run_background(&inference, &*store) => {}
             () = inference.run_heartbeat(&*store) => {}
             () = maintenance => {}
         }
-    };
+    });
     // Both stop at the same signal; running scripts may take longer than requests.
     let ((), hosted) = match hosted {
         Poll::Ready(ended) => (serving.await, ended),
