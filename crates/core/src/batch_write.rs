@@ -17,7 +17,7 @@ const TRIES_WITH_ALL: usize = 5;
 /// Upper bound of a call record: most of its texts are short.
 const CALL_RECORD_BYTES: usize = 2_000;
 
-/// How many results go into one call: at least one, and no further one after [`MAX_CALL_BYTES`].
+/// How many results go into one call: at least one, and no further one after 32 MiB.
 pub fn batch_len(sizes: impl IntoIterator<Item = usize>, max_len: usize) -> usize {
     let mut bytes = 0_usize;
     let fits = |size: &usize| {
