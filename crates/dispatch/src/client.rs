@@ -43,6 +43,11 @@ impl DispatchClient {
         Ok(Self { connection: connect(&access, PeerRole::Client).await? })
     }
 
+    /// Whether the server runs on this machine.
+    pub fn is_local(&self) -> bool {
+        self.connection.address.is_none()
+    }
+
     /// Sends a request and waits for the reply.
     pub async fn request(&mut self, request: &ClientRequest) -> Result<ServerReply, ClientError> {
         let mut bytes = Vec::new();

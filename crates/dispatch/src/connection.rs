@@ -1,4 +1,4 @@
-//! Connects to a server by the addresses in its access file, one after the other. A client on the
+//! Connects to a server by the addresses in its access file, one shortly after the other. A client on the
 //! server's machine uses the local socket instead.
 
 use std::io;
@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use secrecy::ExposeSecret;
 use tokio::io::{AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::net::{TcpStream, UnixStream};
@@ -22,6 +24,9 @@ use crate::{local_socket, tls};
 
 /// Connect timeout per address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time between the starts of the attempts, one per address, so that an address that does not answer
+/// delays the next one little.
+const CONNECT_STAGGER: Duration = Duration::from_millis(250);
 /// The connection fails if sent data stays unacknowledged for this long. Without it, TCP would
 /// retry for a quarter of an hour when a network drops packets silently.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -72,16 +77,28 @@ pub async fn connect(access: &Access, role: PeerRole) -> Result<ServerConnection
     }
     let connector = TlsConnector::from(tls::client_config(&access.certificate)?);
     let (mut failures, mut wrong_identity) = (Vec::new(), false);
-    for address in &access.addresses {
-        match timeout(CONNECT_TIMEOUT, connect_to(&connector, *address, access, role)).await {
+    let attempts = (0..).zip(&access.addresses).map(|(nth, address)| {
+        let connector = &connector;
+        async move {
+            tokio::time::sleep(CONNECT_STAGGER * nth).await;
+            let attempt = timeout(CONNECT_TIMEOUT, connect_to(connector, *address, access, role));
+            (nth, *address, attempt.await)
+        }
+    });
+    let mut attempts: FuturesUnordered<_> = attempts.collect();
+    while let Some((nth, address, attempt)) = attempts.next().await {
+        let reason = match attempt {
             Ok(Ok(connection)) => return connection,
             Ok(Err(error)) => {
                 wrong_identity |= is_wrong_identity(&error);
-                failures.push(format!("{address}: {error}"));
+                error.to_string()
             }
-            Err(_) => failures.push(format!("{address}: no answer within {CONNECT_TIMEOUT:?}")),
-        }
+            Err(_) => format!("no answer within {CONNECT_TIMEOUT:?}"),
+        };
+        failures.push((nth, format!("{address}: {reason}")));
     }
+    failures.sort_unstable();
+    let failures: Vec<String> = failures.into_iter().map(|(_, failure)| failure).collect();
     Err(ConnectError::Unreachable { reasons: failures.join("; "), wrong_identity })
 }
 

@@ -51,6 +51,8 @@ pub enum ClientRequest {
         min: u32,
         /// Maximum.
         max: u32,
+        /// The scripts of workers that leave may run on for this long.
+        drain: Duration,
     },
     /// Shut the server down.
     Stop(ShutdownMode),

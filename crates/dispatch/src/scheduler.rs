@@ -26,7 +26,7 @@ use longshore::worker_session::Lease;
 
 pub use assignment::Assignment;
 pub use resource_request::ResourceRequest;
-pub use worker_entry::{WorkerEntry, WorkerKey, WorkerState};
+pub use worker_entry::{WorkerEntry, WorkerKey, WorkerRecord, WorkerState};
 
 /// A task that the server has claimed, with the caller's `data`.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ pub struct Task<C> {
     /// The caller's data.
     pub data: C,
     location: Location,
-    /// When the task was added or last requeued.
+    /// When the task was added, last requeued, or started.
     since: Duration,
 }
 
@@ -70,6 +70,8 @@ enum Stage {
 pub struct WorkerLoss {
     /// Tasks that had started, or may have. They count as lost and are removed from the scheduler.
     pub lost: Vec<Lease>,
+    /// The leases of these tasks that the worker knows.
+    pub worker_leases: Vec<Lease>,
     /// Number of tasks that had not started; they are queued again.
     pub requeued: usize,
 }

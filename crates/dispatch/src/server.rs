@@ -218,31 +218,40 @@ impl Server {
             options.retention,
             Arc::new(LogAlertSink),
         );
-        let report = {
-            let launcher = launcher.as_mut();
-            let mut scaling = pin!(scale_loop(&api, launcher, &send, &mut state, &options.state));
-            let report = tokio::select! {
-                report = core.run(events) => report,
-                _ = accept_loops => ServerReport::default(),
-                () = maintenance => ServerReport::default(),
-                () = &mut scaling => ServerReport::default(),
+        let serving = async {
+            let report = {
+                let launcher = launcher.as_mut();
+                let mut scaling = pin!(scale_loop(&api, launcher, &send, &mut state, &options.state));
+                let report = tokio::select! {
+                    report = core.run(events) => report,
+                    () = maintenance => ServerReport::default(),
+                    () = &mut scaling => ServerReport::default(),
+                };
+                let _ = tokio::time::timeout(FINAL_ROUND_TIMEOUT, scaling).await;
+                report
             };
-            Access::remove(&options.folder);
-            let _ = tokio::time::timeout(FINAL_ROUND_TIMEOUT, scaling).await;
+            if let Some(mut launcher) = launcher {
+                launcher.cancel_all().await;
+                state.jobs.clone_from(launcher.jobs());
+            }
+            if !report.session_lost {
+                state.sessions.clear();
+                state.workers.clear();
+                let _ = state.save(&options.state);
+            }
             report
         };
-        if let Some(mut launcher) = launcher {
-            launcher.cancel_all().await;
-            state.jobs.clone_from(launcher.jobs());
-        }
-        if report.session_lost {
-            return Err(ServerError::SessionGone);
-        }
-        state.sessions.clear();
-        state.workers.clear();
-        let _ = state.save(&options.state);
+        // Connections stay open until no worker and no job is left: clients wait for that.
+        let report = tokio::select! {
+            report = serving => report,
+            _ = accept_loops => ServerReport::default(),
+        };
+        Access::remove(&options.folder);
         drop(lock);
-        Ok(report)
+        match report.session_lost {
+            true => Err(ServerError::SessionGone),
+            false => Ok(report),
+        }
     }
 }
 
@@ -279,7 +288,8 @@ async fn scale_loop(
             };
             let round = launcher.run_round(input).await;
             if !round.released.is_empty() {
-                let _ = core.send(Event::Release(round.released)).await;
+                let limit = launcher.size().drain;
+                let _ = core.send(Event::Release(round.released, limit)).await;
             }
             if !round.exit_reasons.is_empty() {
                 let _ = core.send(Event::ExitReasons(round.exit_reasons)).await;

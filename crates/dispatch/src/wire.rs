@@ -185,8 +185,9 @@ pub enum ToWorker {
     Cancel(Vec<UnitId>),
     /// Acknowledges the ends of these tasks: they are recorded, or no longer needed.
     ResultsRecorded(Vec<Lease>),
-    /// Accept no more tasks, end the current ones and leave.
-    Drain,
+    /// Accept no more tasks, end the current ones and leave. Tasks that run longer than this are
+    /// interrupted.
+    Drain(Duration),
     /// Leave now and interrupt running scripts.
     Stop(String),
 }

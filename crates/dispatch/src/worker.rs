@@ -20,6 +20,7 @@ mod task_table;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -45,6 +46,8 @@ use crate::connection::{ConnectError, ServerConnection, connect};
 use crate::script::{RunEnd, RunReport};
 use crate::wire::{PeerRole, TaskEvent};
 
+/// Stands for a drain limit that is too long to add to a time.
+const MAX_DRAIN: Duration = Duration::from_secs(365 * 86_400);
 /// How long running scripts may take to end at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -73,16 +76,23 @@ async fn run_worker(
     let mut disconnected_at = Instant::now();
     let folder = worker.options.folder.clone();
     let ended = loop {
-        let connection = tokio::select! {
-            connection = find_server(folder.clone()) => connection,
-            command = commands.recv() => {
-                worker.on_command(command.unwrap_or(ProgramCommand::Stop));
-                if worker.tasks.is_idle() {
-                    break Ok(());
+        let mut connecting = pin!(find_server(folder.clone()));
+        let connection = loop {
+            worker.start_scripts();
+            let wakeup = worker.next_wakeup();
+            tokio::select! {
+                connection = &mut connecting => break Some(connection),
+                Some((lease, report)) = worker.running.next() => worker.on_end(lease, report),
+                command = commands.recv() => {
+                    worker.on_command(command.unwrap_or(ProgramCommand::Stop));
+                    if worker.tasks.is_idle() {
+                        break None;
+                    }
                 }
-                continue;
+                () = sleep_until(wakeup) => worker.check_deadlines(),
             }
         };
+        let Some(connection) = connection else { break Ok(()) };
         match connection {
             Ok(connection) => {
                 if let Some(address) = connection.address {
@@ -249,10 +259,7 @@ impl Worker {
 
     fn apply_command(&mut self, command: ProgramCommand) {
         match (command, self.phase) {
-            (ProgramCommand::Drain, Phase::Working) => {
-                self.phase = Phase::Draining(Instant::now() + self.options.drain);
-                self.events.extend(self.tasks.return_queued(None));
-            }
+            (ProgramCommand::Drain, Phase::Working) => self.drain(self.options.drain),
             (ProgramCommand::Drain, _) => {}
             (ProgramCommand::Stop, _) => {
                 self.phase = Phase::Leaving;
@@ -261,6 +268,17 @@ impl Worker {
                 self.cancel_all(running, StopReason::WorkerStopped);
             }
         }
+    }
+
+    /// Accepts no more tasks. Scripts that run longer than `limit` are interrupted; the limit of a
+    /// later call replaces an earlier one.
+    fn drain(&mut self, limit: Duration) {
+        if self.phase == Phase::Leaving {
+            return;
+        }
+        let far = Instant::now() + MAX_DRAIN;
+        self.phase = Phase::Draining(Instant::now().checked_add(limit).unwrap_or(far));
+        self.events.extend(self.tasks.return_queued(None));
     }
 
     fn is_finished(&self) -> bool {

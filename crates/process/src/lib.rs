@@ -49,6 +49,6 @@ pub use privileges::{forbid_inspection, forbid_new_privileges};
 pub use proc_fs::{resident_memory, this_program};
 pub use process_group::{GroupCommand, ProcessGroup};
 pub use rustix::process::{Pid, Signal};
-pub use signal::{is_alive, signal_group, signal_process};
+pub use signal::{is_alive, signal_group, signal_process, to_pid};
 #[cfg(target_os = "linux")]
 pub use subreaper::Subreaper;

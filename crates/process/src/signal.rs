@@ -27,6 +27,6 @@ pub(crate) fn kill_with_own_group(pid: Pid) -> bool {
 }
 
 /// The process id, if the system can have such a one.
-pub(crate) fn to_pid(id: u32) -> Option<Pid> {
+pub fn to_pid(id: u32) -> Option<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw)
 }

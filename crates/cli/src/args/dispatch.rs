@@ -94,6 +94,11 @@ pub struct DispatchStartArgs {
     /// Release a worker above --workers after this long without a script
     #[arg(long, value_name = "TIME", default_value = "5m")]
     pub idle: HumanDuration,
+    /// Let running scripts of a worker end for this long when its lifetime ends, a signal reaches it or
+    /// the pool becomes smaller; then they are interrupted and run again [default: 30s, for a smaller
+    /// pool 1h]
+    #[arg(long, value_name = "TIME")]
+    pub drain_timeout: Option<HumanDuration>,
     /// Script that each worker runs before its first
     #[arg(long, value_name = "FILE")]
     pub before: Option<PathBuf>,
@@ -184,6 +189,10 @@ pub struct DispatchScaleArgs {
     pub workers: u32,
     /// Maximum number of workers, launched on demand [default: the minimum]
     pub max_workers: Option<u32>,
+    /// Let running scripts of workers that leave end for this long; then they are interrupted and run
+    /// again
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub drain_timeout: HumanDuration,
 }
 
 /// Waits for a pool.

@@ -23,7 +23,7 @@ use longshore_trusted_path::PathError;
 use crate::args::dispatch::{
     DispatchCommand, DispatchPoolArg, DispatchScaleArgs, DispatchStopArgs, DispatchWaitArgs,
 };
-use crate::error::{WithHint, hinted};
+use crate::error::{WithHint, hinted, usage};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
@@ -98,9 +98,14 @@ pub fn unexpected_reply(reply: &ServerReply) -> anyhow::Error {
 }
 
 async fn scale(typed: DispatchScaleArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (min, max) = (typed.workers, typed.max_workers.unwrap_or(typed.workers).max(typed.workers));
+    let (min, max) = (typed.workers, typed.max_workers.unwrap_or(typed.workers));
+    if max < min {
+        return Err(usage(format!("the maximum of {max} workers is below the minimum of {min}")))
+            .hint("`dispatch scale MIN MAX`");
+    }
+    let drain = typed.drain_timeout.0;
     let mut client = connect(&typed.pool, settings).await?;
-    client.request(&ClientRequest::Scale { min, max }).await?;
+    client.request(&ClientRequest::Scale { min, max, drain }).await?;
     let words = || match min == max {
         true => format!("{min} workers are wanted"),
         false => format!("{min} to {max} workers are wanted"),
@@ -129,17 +134,26 @@ async fn wait(typed: DispatchWaitArgs, settings: &Settings) -> anyhow::Result<Ex
     Ok(if status.failed > 0 { ExitCode::Failures } else { ExitCode::Good })
 }
 
-async fn stop(typed: DispatchStopArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
-    let mut client = connect_in(&folder).await?;
-    let pid = ask_status(&mut client).await?.pid;
-    let ending = if typed.now { ShutdownMode::Now } else { ShutdownMode::Drain(typed.drain_timeout.0) };
-    client.request(&ClientRequest::Stop(ending)).await?;
-    // The server has stopped once it does not answer and its process, if it is on this machine, is
-    // gone.
-    while ask_status(&mut client).await.is_ok() || start::is_alive(&folder, pid) {
+/// Waits until a server that shuts down has ended. It keeps its connections until its workers, their
+/// jobs and its files are gone.
+async fn wait_for_end(client: &mut DispatchClient, pid: Option<u32>) {
+    let pid = pid.filter(|_| client.is_local()).and_then(longshore_process::to_pid);
+    let process = pid.map(longshore_process::ExitWatcher::new);
+    let is_gone = |error: &ClientError| matches!(error, ClientError::Broken(_) | ClientError::Connect(_));
+    while !client.request(&ClientRequest::Status).await.as_ref().is_err_and(is_gone) {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
+    if let Some(process) = process {
+        process.wait().await;
+    }
+}
+
+async fn stop(typed: DispatchStopArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let mut client = connect(&typed.pool, settings).await?;
+    let status = ask_status(&mut client).await?;
+    let ending = if typed.now { ShutdownMode::Now } else { ShutdownMode::Drain(typed.drain_timeout.0) };
+    client.request(&ClientRequest::Stop(ending)).await?;
+    wait_for_end(&mut client, Some(status.pid)).await;
     settings.output.answer(&serde_json::json!({ "stopped": true }), || "the pool has ended".into())?;
     Ok(ExitCode::Good)
 }

@@ -68,5 +68,8 @@ section! {
         max_age: Duration = Duration::ZERO,
         /// A `longshore worker` is replaced after about this number of units; 0 means never.
         max_units: u64 = 0,
+        /// How long a process may take to stop; zero means `worker.drain_timeout`.
+        #[serde(with = "duration")]
+        drain_timeout: Duration = Duration::ZERO,
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use longshore::{ByteSize, QueueName};
+use longshore::{ByteSize, HumanDuration, QueueName};
 
 use crate::args::GlobalArgs;
 use crate::config::{Config, SupervisedConfig, WorkerConfig};
@@ -114,6 +114,18 @@ pub enum SupervisedCommand {
     Longshore(Vec<String>),
 }
 
+impl SupervisedCommand {
+    /// The drain limit in the arguments of a `longshore` command.
+    fn drain_timeout(&self) -> Option<Duration> {
+        const FLAG: &str = "--drain-timeout";
+        let Self::Longshore(words) = self else { return None };
+        let at = words.iter().position(|word| word.starts_with(FLAG))?;
+        let inline = words[at].strip_prefix(FLAG)?.strip_prefix('=');
+        let value = inline.or_else(|| words.get(at + 1).map(String::as_str))?;
+        value.parse::<HumanDuration>().ok().map(|limit| limit.0)
+    }
+}
+
 /// Resolves `[supervise]`.
 pub fn supervise(typed: &GlobalArgs, config: &Config) -> anyhow::Result<SuperviseSettings> {
     let written = &config.supervise;
@@ -168,9 +180,11 @@ fn worker(name: &str, written: &SupervisedConfig, config: &Config) -> anyhow::Re
         return Err(usage(format!("`supervise.workers` has a section called `{name}`")))
             .hint("its lines of output begin with the name: use a word");
     }
+    let run = run(name, written)?;
+    let drain = run.drain_timeout().or(Some(written.drain_timeout).filter(|limit| !limit.is_zero()));
     Ok(SupervisedSection {
-        spec: spec(name, written)?,
-        run: run(name, written)?,
+        spec: SectionSpec { drain_timeout: drain.map(|limit| limit + DRAIN_SLACK), ..spec(name, written)? },
+        run,
         dir: written.dir.clone(),
         env: written.env.clone(),
         max_memory: written.max_memory.map(|ByteSize(bytes)| bytes),
@@ -196,12 +210,12 @@ fn spec(name: &str, written: &SupervisedConfig) -> anyhow::Result<SectionSpec> {
         return Err(usage(problem)).hint("write `count`, or `min` and `max`, or `count` between them");
     }
     let max_age = Some(max_age).filter(|age| !age.is_zero());
-    Ok(SectionSpec { name: name.to_owned(), begin, min, max, max_age })
+    Ok(SectionSpec { name: name.to_owned(), begin, min, max, max_age, drain_timeout: None })
 }
 
 fn run(name: &str, written: &SupervisedConfig) -> anyhow::Result<SupervisedCommand> {
     let key = |key: &str| format!("supervise.workers.{name}.{key}");
-    let SupervisedConfig { command, kinds, queues, slots, max_units, .. } = written;
+    let SupervisedConfig { command, kinds, queues, slots, max_units, drain_timeout, .. } = written;
     let of_ours = [
         ("kinds", !kinds.is_empty()),
         ("queues", !queues.is_empty()),
@@ -229,6 +243,9 @@ fn run(name: &str, written: &SupervisedConfig) -> anyhow::Result<SupervisedComma
     let mut words = vec!["worker".to_owned()];
     words.extend(kinds.iter().flat_map(|kind| ["--kind".to_owned(), kind.to_string()]));
     words.extend(queues.iter().flat_map(|queue| ["--queue".to_owned(), queue.to_string()]));
+    if !drain_timeout.is_zero() {
+        words.extend(["--drain-timeout".to_owned(), format!("{}ms", drain_timeout.as_millis())]);
+    }
     for (flag, number) in [("--slots", u64::from(*slots)), ("--max-units", *max_units)] {
         if number > 0 {
             words.extend([flag.to_owned(), number.to_string()]);

@@ -21,7 +21,7 @@ pub struct RestartRules {
     pub restart_base: Duration,
     /// The maximum delay.
     pub restart_max: Duration,
-    /// A process that was told to stop is killed after this long.
+    /// A process that was told to stop is killed after this long, unless its section says otherwise.
     pub drain_timeout: Duration,
 }
 
@@ -38,6 +38,8 @@ pub struct SectionSpec {
     pub max: u32,
     /// An older process is replaced.
     pub max_age: Option<Duration>,
+    /// A process that was told to stop is killed after this long.
+    pub drain_timeout: Option<Duration>,
 }
 
 impl SectionSpec {
@@ -129,8 +131,9 @@ impl Reconciler {
             section.update_ages(now, &self.rules);
             actions.extend(section.overdue(now));
             if self.is_over {
+                let limit = section.drain_limit(&self.rules);
                 let all = section.processes.iter_mut().filter(|process| !process.is_ending());
-                actions.extend(all.map(|process| process.stop(StopReason::ShuttingDown, now, &self.rules)));
+                actions.extend(all.map(|process| process.stop(StopReason::ShuttingDown, now, limit)));
                 continue;
             }
             for _ in 0..section.to_start(now, self.generation) {

@@ -57,8 +57,9 @@ impl SupervisedProcess {
         matches!(self.state, ProcessState::Ending { .. })
     }
 
-    pub(super) fn stop(&mut self, why: StopReason, now: Duration, rules: &RestartRules) -> SupervisorAction {
-        self.state = ProcessState::Ending { until: now + rules.drain_timeout, killed: false };
+    /// Tells the process to stop, and kills it after `limit`.
+    pub(super) fn stop(&mut self, why: StopReason, now: Duration, limit: Duration) -> SupervisorAction {
+        self.state = ProcessState::Ending { until: now + limit, killed: false };
         SupervisorAction::Terminate(self.id, why)
     }
 
@@ -164,8 +165,14 @@ impl SectionState {
             Some(id) => (id, StopReason::Replaced),
             None => (self.active().map(|process| process.id).max()?, StopReason::TooMany),
         };
+        let limit = self.drain_limit(rules);
         let process = self.processes.iter_mut().find(|process| process.id == id)?;
-        Some(process.stop(why, now, rules))
+        Some(process.stop(why, now, limit))
+    }
+
+    /// How long a process may take to stop.
+    pub(super) fn drain_limit(&self, rules: &RestartRules) -> Duration {
+        self.spec.drain_timeout.unwrap_or(rules.drain_timeout)
     }
 
     /// The processes that were not told to stop.

@@ -23,7 +23,7 @@ fn rules() -> RestartRules {
 }
 
 fn spec(begin: u32, min: u32, max: u32) -> SectionSpec {
-    SectionSpec { name: "mail".into(), begin, min, max, max_age: None }
+    SectionSpec { name: "mail".into(), begin, min, max, max_age: None, drain_timeout: None }
 }
 
 fn reconciler(begin: u32, min: u32, max: u32) -> Reconciler {

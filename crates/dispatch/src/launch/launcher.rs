@@ -30,6 +30,11 @@ const RECONNECT_WAIT: Duration = Duration::from_secs(20);
 /// Delays before the attempts to cancel all jobs at shutdown.
 const FINAL_CANCEL_DELAYS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(5)];
 
+/// Maximum number of jobs that a round submits.
+const MAX_LAUNCHES: u32 = 64;
+/// A round submits no further job after this long.
+const MAX_LAUNCH_TIME: Duration = Duration::from_secs(2);
+
 /// Description of a worker's job.
 #[derive(Debug, Clone)]
 pub struct JobTemplate {
@@ -143,6 +148,11 @@ impl Launcher {
         Self { journal, ..self }
     }
 
+    /// The pool's wanted size, as of the last round.
+    pub fn size(&self) -> PoolSize {
+        self.scaler.size
+    }
+
     /// Name of the base system.
     pub fn base(&self) -> &'static str {
         self.system.name()
@@ -184,12 +194,16 @@ impl Launcher {
         }
         self.wanted = self.scaler.wanted(threads);
         self.publish_status(now);
+        let mut surplus = Vec::new();
         for action in self.scaler.decide(now, threads, present, &self.launches()) {
             match action {
                 ScaleAction::Launch(count) => self.launch(now, count).await,
                 ScaleAction::Release(worker) => round.released.push(worker),
-                ScaleAction::CancelPending(number) => self.cancel_jobs(&[number]).await,
+                ScaleAction::CancelPending(number) => surplus.push(number),
             }
+        }
+        if !surplus.is_empty() {
+            self.cancel_jobs(&surplus).await;
         }
         round
     }
@@ -234,14 +248,20 @@ impl Launcher {
         }
     }
 
+    /// Submits jobs until there are `count` more, the pool's wanted size changes, or the round has
+    /// lasted long enough; the next round continues.
     async fn launch(&mut self, now: Duration, count: u32) {
-        let numbers = match self.journal.reserve(count) {
+        let began = Instant::now();
+        let numbers = match self.journal.reserve(count.min(MAX_LAUNCHES)) {
             Ok(numbers) => numbers,
             Err(error) => {
                 return self.record_failure(now, format!("cannot write the launch journal: {error}"));
             }
         };
         for number in numbers {
+            if self.status.size() != self.scaler.size || began.elapsed() >= MAX_LAUNCH_TIME {
+                return;
+            }
             match self.system.submit(&self.job(number)).await {
                 Ok(job) => {
                     tracing::info!(%job, system = self.base(), number, "submitted a worker's job");

@@ -7,6 +7,9 @@ use longshore::exponential_delay;
 
 use crate::scheduler::WorkerKey;
 
+/// How long the scripts of workers that leave a smaller pool may run on by default.
+pub const DEFAULT_DRAIN: Duration = Duration::from_secs(3600);
+
 /// Size of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolSize {
@@ -18,6 +21,8 @@ pub struct PoolSize {
     pub threads: u32,
     /// A worker above `min` is released after this long without a script.
     pub idle: Duration,
+    /// The scripts of a released worker may run on for this long.
+    pub drain: Duration,
 }
 
 /// Delay after a failed launch; doubles with each further failure.
@@ -109,7 +114,8 @@ impl Scaler {
         launches: &BTreeMap<u64, LaunchState>,
     ) -> Vec<ScaleAction> {
         let wanted = self.wanted(threads);
-        let working = present.iter().filter(|worker| worker.working).count();
+        // Workers that were started by other means come in addition: they push out no launched one.
+        let working = present.iter().filter(|worker| worker.working && worker.launch.is_some()).count();
         let pending: Vec<u64> = launches
             .iter()
             .filter(|(_, launch)| **launch == LaunchState::Pending)
@@ -163,7 +169,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(1000);
 
     fn scaler(min: u32, max: u32) -> Scaler {
-        Scaler::new(PoolSize { min, max, threads: 1, idle: Duration::from_secs(60) })
+        Scaler::new(PoolSize { min, max, threads: 1, idle: Duration::from_secs(60), drain: Duration::ZERO })
     }
 
     /// Workers launched by the pool, busy or idle for this many seconds.

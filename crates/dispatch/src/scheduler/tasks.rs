@@ -1,11 +1,12 @@
 //! Task events: added, started, ended, returned, withdrawn.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use longshore::UnitId;
 use longshore::worker_session::Lease;
 
-use super::{Location, ResourceRequest, Stage, Task, TaskScheduler, WorkerKey};
+use super::{Location, ResourceRequest, Stage, Task, TaskScheduler, WorkerKey, WorkerRecord};
 
 impl<C> TaskScheduler<C> {
     /// Adds a task that the server has just claimed.
@@ -38,6 +39,33 @@ impl<C> TaskScheduler<C> {
         units.into_iter().filter_map(|unit| self.tasks.remove(&unit)).collect()
     }
 
+    /// Removes the restored tasks that these workers, which have not reconnected, had started. Those
+    /// that the records name had; others may have, as far as a worker has threads that no named task
+    /// occupies, in the order of assignment.
+    pub fn take_started<'a>(&mut self, missing: impl Iterator<Item = &'a WorkerRecord>) -> Vec<Task<C>> {
+        let threads = |unit: &UnitId| self.tasks.get(unit).map_or(0, |task| task.request.threads);
+        let (mut started, mut free) = (BTreeSet::new(), 0_u32);
+        for WorkerRecord { threads: all, running } in missing {
+            let running: Vec<UnitId> =
+                running.iter().filter(|unit| self.restored.contains(unit)).copied().collect();
+            free = free.saturating_add(all.saturating_sub(running.iter().map(threads).sum()));
+            started.extend(running);
+        }
+        let others = self.restored.difference(&started).filter_map(|unit| self.tasks.get(unit));
+        let mut others: Vec<_> =
+            others.map(|task| (task.rank, task.lease.unit, task.request.threads)).collect();
+        others.sort_unstable();
+        for (_, unit, threads) in others {
+            if threads > free {
+                break;
+            }
+            free -= threads;
+            started.insert(unit);
+        }
+        self.restored.retain(|unit| !started.contains(unit));
+        started.into_iter().filter_map(|unit| self.tasks.remove(&unit)).collect()
+    }
+
     /// Queues the restored tasks that no worker has reported. Call this if no worker can hold them.
     pub fn requeue_restored(&mut self, now: Duration) {
         for unit in std::mem::take(&mut self.restored) {
@@ -54,11 +82,11 @@ impl<C> TaskScheduler<C> {
     }
 
     /// A worker has started a task.
-    pub fn on_task_started(&mut self, id: WorkerKey, lease: Lease) {
+    pub fn on_task_started(&mut self, now: Duration, id: WorkerKey, lease: Lease) {
         if let Some(task) = self.tasks.get_mut(&lease.unit).filter(|task| task.worker_lease == lease)
             && task.location == Location::AtWorker(id, Stage::Assigned)
         {
-            task.location = Location::AtWorker(id, Stage::Started);
+            (task.location, task.since) = (Location::AtWorker(id, Stage::Started), now);
         }
     }
 

@@ -155,7 +155,7 @@ fn a_late_word_of_a_lost_worker_changes_nothing() {
     scheduler.on_worker_lost(NOW, worker);
     assert!(!scheduler.on_heartbeat(NOW, worker));
     assert!(scheduler.on_task_done(NOW, worker, lease, SLOW).is_none());
-    scheduler.on_task_started(worker, lease);
+    scheduler.on_task_started(Duration::ZERO, worker, lease);
     scheduler.on_task_returned(NOW, worker, lease);
     assert!(scheduler.is_empty());
 }
@@ -340,7 +340,7 @@ impl Simulation {
             }
             Event::Start(at) => {
                 if let Some((id, worker_lease)) = self.assigned(at) {
-                    self.scheduler.on_task_started(id, worker_lease);
+                    self.scheduler.on_task_started(now, id, worker_lease);
                 }
             }
             Event::Return(at) => {

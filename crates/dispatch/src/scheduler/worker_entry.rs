@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use longshore::UnitId;
+use serde::{Deserialize, Serialize};
 
 use super::prefill::PrefillEstimator;
 use super::resource_request::ResourceRequest;
@@ -62,6 +63,15 @@ pub struct WorkerEntry {
     tasks: VecDeque<UnitId>,
     /// Free threads as `by_free_threads` has them; `None` if the worker is not in that index.
     pub(super) indexed_free: Option<u32>,
+}
+
+/// What is kept of a worker for the next server process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerRecord {
+    /// Its number of threads.
+    pub threads: u32,
+    /// Units that it has run for a while.
+    pub running: Vec<UnitId>,
 }
 
 impl WorkerEntry {

@@ -1,12 +1,15 @@
 //! Worker events: registered, seen, disconnected, lost, left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use longshore::UnitId;
 use longshore::worker_session::Lease;
 
-use super::{Location, ReconnectDiff, Stage, TaskScheduler, WorkerEntry, WorkerKey, WorkerLoss, WorkerState};
+use super::{
+    Location, ReconnectDiff, Stage, TaskScheduler, WorkerEntry, WorkerKey, WorkerLoss, WorkerRecord,
+    WorkerState,
+};
 
 impl<C> TaskScheduler<C> {
     /// A worker registers, for the first time or after a reconnect. `held` are the leases that it
@@ -60,6 +63,36 @@ impl<C> TaskScheduler<C> {
             diff.missing += 1;
         }
         diff
+    }
+
+    /// A worker has the task of this unit since before it was counted as lost, under an older lease.
+    /// Returns whether it keeps the task: no other worker has it.
+    pub fn adopt(&mut self, id: WorkerKey, worker_lease: Lease) -> bool {
+        let task = self.tasks.get_mut(&worker_lease.unit);
+        let Some(task) = task.filter(|task| task.location == Location::Waiting) else { return false };
+        task.worker_lease = worker_lease;
+        let (request, key) = (task.request.clone(), (task.rank, worker_lease.unit));
+        self.dequeue(&request, key);
+        self.assign_task(worker_lease.unit, id);
+        self.reindex(id);
+        true
+    }
+
+    /// Units that have run for at least `age`, by the uid of their worker.
+    pub fn running_units(&self, now: Duration, age: Duration) -> BTreeMap<String, WorkerRecord> {
+        let records = self.workers.values().map(|worker| {
+            let is_old = |unit: &UnitId| {
+                let task = self.tasks.get(unit);
+                task.is_some_and(|task| {
+                    matches!(task.location, Location::AtWorker(_, Stage::Started))
+                        && now.saturating_sub(task.since) >= age
+                })
+            };
+            // A worker starts tasks in the order of assignment, each on one thread or more.
+            let running = worker.tasks().into_iter().take(worker.threads as usize).filter(is_old).collect();
+            (worker.uid.clone(), WorkerRecord { threads: worker.threads, running })
+        });
+        records.collect()
     }
 
     /// A message of the worker arrived. Returns false if the worker is unknown.
@@ -120,7 +153,10 @@ impl<C> TaskScheduler<C> {
             let started = matches!(task.location, Location::AtWorker(_, Stage::Started));
             self.unassign(unit);
             if started || may_have_started {
-                lost.lost.extend(self.tasks.remove(&unit).map(|task| task.lease));
+                if let Some(task) = self.tasks.remove(&unit) {
+                    lost.lost.push(task.lease);
+                    lost.worker_leases.push(task.worker_lease);
+                }
             } else {
                 self.requeue(now, unit);
                 lost.requeued += 1;

@@ -104,8 +104,8 @@ impl ClientApi {
                 let now = self.view().await?.now;
                 Ok(ServerReply::Explained(self.launcher()?.explain(now)))
             }
-            ClientRequest::Scale { min, max } => {
-                self.launcher()?.set_size(min, max);
+            ClientRequest::Scale { min, max, drain } => {
+                self.launcher()?.set_size(min, max, drain);
                 Ok(ServerReply::Yes)
             }
             ClientRequest::Stop(ending) => {

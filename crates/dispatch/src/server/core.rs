@@ -5,13 +5,14 @@
 //! concurrently, and messages to a worker are buffered in its channel. The scheduler makes all
 //! decisions.
 
+mod cut_off;
 mod lost_workers;
 mod pause;
 mod shutdown;
 mod status;
 mod worker_messages;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use longshore::{BatchId, Error, Outcome, Store, UnitId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use self::cut_off::CutOffTasks;
 use super::claimer::{ClaimedTasks, Claimer, PreparedTask, TaskData, or_pending};
 use super::result_writer::{ResultWriter, WriteReport};
 use super::script_cache::ScriptCache;
@@ -32,7 +34,7 @@ use super::worker_connection::{ConnectionId, WorkerSender};
 use super::{ServerReport, Timing};
 use crate::launch::scaler::PresentWorker;
 use crate::request::{PoolStatus, ShutdownMode};
-use crate::scheduler::{TaskScheduler, WorkerKey};
+use crate::scheduler::{TaskScheduler, WorkerKey, WorkerRecord};
 use crate::script;
 use crate::system::JobEndCause;
 use crate::wire::{FromWorker, Register, TaskOrder, ToWorker, WorkerLoad};
@@ -57,7 +59,8 @@ pub(super) enum Event {
     Disconnected(ConnectionId),
     Status(oneshot::Sender<PoolStatus>),
     LauncherView(oneshot::Sender<LauncherView>),
-    Release(Vec<WorkerKey>),
+    /// Tell these workers to leave; their scripts may run on for this long.
+    Release(Vec<WorkerKey>, Duration),
     /// A unit was cancelled: ask the store which.
     HeartbeatNow,
     /// An array was paused: return its units that have not started.
@@ -77,8 +80,8 @@ pub(super) struct LauncherView {
     pub(super) lost: Vec<u64>,
     /// The pool shuts down: launch no more workers.
     pub(super) shutting_down: bool,
-    /// Uids of the workers that are registered or expected to reconnect.
-    pub(super) workers: BTreeSet<String>,
+    /// The workers that are registered or expected to reconnect, by uid.
+    pub(super) workers: BTreeMap<String, WorkerRecord>,
 }
 
 /// A registered worker, beside its scheduler entry.
@@ -108,6 +111,7 @@ pub(super) struct Core {
     claimer: Claimer,
     results: ResultWriter,
     unresolved: UnresolvedLosses,
+    cut_off: CutOffTasks,
     /// How long to wait for a job's exit reason; zero if there is no launcher to ask.
     exit_reason_timeout: Duration,
     heartbeat: Option<BoxFuture<'static, longshore::Result<HeartbeatReply>>>,
@@ -117,8 +121,8 @@ pub(super) struct Core {
     /// When the last turn of the loop ended.
     last_turn: Instant,
     restore_deadline: Option<Duration>,
-    /// Uids of workers that were registered before the restart and have not reconnected.
-    expected_workers: BTreeSet<String>,
+    /// Workers that were registered before the restart and have not reconnected, by uid.
+    expected_workers: BTreeMap<String, WorkerRecord>,
     /// Units that workers must return because their array was paused.
     retracted: HashSet<UnitId>,
     report: ServerReport,
@@ -146,6 +150,7 @@ impl Core {
             workers: BTreeMap::new(),
             connections: HashMap::new(),
             unresolved: UnresolvedLosses::default(),
+            cut_off: CutOffTasks::default(),
             exit_reason_timeout: Duration::ZERO,
             heartbeat: None,
             next_heartbeat: now,
@@ -153,7 +158,7 @@ impl Core {
             shutdown: None,
             last_turn: now,
             restore_deadline: None,
-            expected_workers: BTreeSet::new(),
+            expected_workers: BTreeMap::new(),
             retracted: HashSet::new(),
             report: ServerReport::default(),
             worker_count,
@@ -176,7 +181,7 @@ impl Core {
         &mut self,
         claimed: ClaimedTasks,
         worker_leases: &HashMap<UnitId, Lease>,
-        workers: BTreeSet<String>,
+        workers: BTreeMap<String, WorkerRecord>,
     ) {
         let now = self.now();
         for task in self.register_scripts(claimed) {
@@ -194,12 +199,17 @@ impl Core {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while !self.is_shut_down() {
+            let mut maintenance_due = false;
             tokio::select! {
                 _ = events.recv_many(&mut events_batch, MAX_EVENTS) => {}
                 claimed = self.claimer.next() => self.on_claimed(claimed),
                 report = self.results.next() => report.into_iter().for_each(|it| self.on_written(it)),
                 answer = or_pending(&mut self.heartbeat) => self.on_heartbeat_reply(answer),
-                _ = tick.tick() => self.run_maintenance(),
+                _ = tick.tick() => maintenance_due = true,
+            }
+            self.check_stall();
+            if maintenance_due {
+                self.run_maintenance();
             }
             for event in events_batch.drain(..) {
                 self.on_event(event);
@@ -228,7 +238,9 @@ impl Core {
             Event::Disconnected(connection) => self.on_disconnected(connection),
             Event::Status(answer) => _ = answer.send(self.status()),
             Event::LauncherView(answer) => _ = answer.send(self.view()),
-            Event::Release(workers) => workers.into_iter().for_each(|id| self.release_worker(id)),
+            Event::Release(workers, limit) => {
+                workers.into_iter().for_each(|id| self.release_worker(id, limit));
+            }
             Event::HeartbeatNow => {
                 self.next_heartbeat = Instant::now();
                 self.run_maintenance();
@@ -247,7 +259,9 @@ impl Core {
     fn on_claimed(&mut self, claimed: ClaimedTasks) {
         let now = self.now();
         for task in self.register_scripts(claimed) {
+            let unit = task.lease.unit;
             self.scheduler.add(now, task.lease, task.rank, task.request, task.data);
+            self.return_to_worker(unit);
         }
     }
 
@@ -332,12 +346,19 @@ impl Core {
         }
     }
 
+    /// Restarts the workers' liveness timeouts if this process was stalled since the last turn.
+    fn check_stall(&mut self) {
+        let stalled = self.last_turn.elapsed();
+        if stalled >= STALL_THRESHOLD {
+            tracing::warn!(?stalled, "this server was stalled; workers have their whole ttl again");
+            self.scheduler.reset_liveness(self.now());
+            self.last_turn = Instant::now();
+        }
+    }
+
     /// Periodic work.
     fn run_maintenance(&mut self) {
         let now = self.now();
-        if self.last_turn.elapsed() >= STALL_THRESHOLD {
-            self.scheduler.reset_liveness(now);
-        }
         for id in self.scheduler.overdue(now, self.timing.worker_ttl, self.timing.reconnect_grace) {
             self.on_worker_lost(now, id);
         }
@@ -346,6 +367,7 @@ impl Core {
             self.send(retraction.worker, ToWorker::Retract(lease.into_iter().collect()));
         }
         self.resolve_restored(now);
+        self.expire_returned(now);
         let overdue = self.unresolved.expire(now);
         self.record_outcomes(overdue);
         if Instant::now() >= self.next_heartbeat && self.heartbeat.is_none() {

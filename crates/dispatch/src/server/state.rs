@@ -1,11 +1,10 @@
 //! State file of a server, on a local disk: identity, session, jobs and workers.
 //!
-//! It does not record which worker has which script: that changes a thousand times a second. A
-//! record that lags behind would miss the scripts that started last, and the script that crashes
-//! machines is among those. So if a worker is missing after a restart, tasks that no worker reports
-//! count as lost.
+//! Which worker has which script changes a thousand times a second. Only scripts that have run for a
+//! while are recorded, with the worker's number of threads. So if a worker is missing after a restart, it
+//! is known how many scripts it may have started besides.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -17,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::remove_partial_writes;
 use crate::launch::SubmittedJob;
+use crate::scheduler::WorkerRecord;
 use crate::tls::ServerIdentity;
 use crate::wire::PeerRole;
 
@@ -35,9 +35,9 @@ pub(super) struct ServerState {
     /// Jobs of launched workers, by launch number.
     #[serde(default)]
     pub(super) jobs: BTreeMap<u64, SubmittedJob>,
-    /// Uids of the last known workers.
+    /// The last known workers, by uid.
     #[serde(default)]
-    pub(super) workers: BTreeSet<String>,
+    pub(super) workers: BTreeMap<String, WorkerRecord>,
     /// Adopted leases with the fences that workers know, which may be older than the store's.
     #[serde(default, rename = "told")]
     adopted: BTreeMap<UnitId, AdoptedLease>,
@@ -76,7 +76,7 @@ impl ServerState {
             port: 0,
             sessions: Vec::new(),
             jobs: BTreeMap::new(),
-            workers: BTreeSet::new(),
+            workers: BTreeMap::new(),
             adopted: BTreeMap::new(),
         })
     }
@@ -91,7 +91,7 @@ impl ServerState {
     }
 
     /// Updates the workers. Returns whether they changed.
-    pub(super) fn set_workers(&mut self, workers: BTreeSet<String>) -> bool {
+    pub(super) fn set_workers(&mut self, workers: BTreeMap<String, WorkerRecord>) -> bool {
         let changed = self.workers != workers;
         self.workers = workers;
         changed

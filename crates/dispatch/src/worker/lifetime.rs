@@ -6,9 +6,10 @@ use tokio::time::Instant;
 
 use super::{Phase, ProgramCommand, Worker};
 
-/// Maximum time before the end of its lifetime at which a worker drains; at most a tenth of the
-/// lifetime.
-const MAX_DRAIN_MARGIN: Duration = Duration::from_secs(60);
+/// Maximum time between the last moment at which scripts are interrupted and the end of the lifetime;
+/// at most a fortieth of the lifetime. In it the worker reports what it interrupted, before the base
+/// system kills it.
+const MAX_REPORT_MARGIN: Duration = Duration::from_secs(15);
 
 impl Worker {
     /// When to call [`check_deadlines`](Self::check_deadlines) next.
@@ -28,7 +29,12 @@ impl Worker {
     /// When the worker drains because its lifetime ends.
     fn drain_at(&self) -> Option<Instant> {
         let lifetime = self.options.lifetime.filter(|_| self.phase == Phase::Working)?;
-        Some(self.started + lifetime.saturating_sub(drain_margin(lifetime)))
+        Some(self.started + lifetime.saturating_sub(report_margin(lifetime) + self.drain_limit(lifetime)))
+    }
+
+    /// How long the worker drains at the end of its lifetime.
+    fn drain_limit(&self, lifetime: Duration) -> Duration {
+        self.options.drain.min(lifetime / 2)
     }
 
     pub(super) fn check_deadlines(&mut self) {
@@ -44,12 +50,9 @@ impl Worker {
         }
         if self.drain_at().is_some_and(|at| now >= at) {
             "its lifetime is nearly over".clone_into(&mut self.summary.end_reason);
-            self.apply_command(ProgramCommand::Drain);
-            if let (Phase::Draining(until), Some(lifetime)) = (&mut self.phase, self.options.lifetime) {
-                // The worker's allocation began before the worker did. Scripts that still run then
-                // are interrupted and reported, before the base system kills them.
-                *until = self.started + lifetime.saturating_sub(drain_margin(lifetime) / 4);
-            }
+            let lifetime = self.options.lifetime.unwrap_or_default();
+            let until = self.started + lifetime.saturating_sub(report_margin(lifetime));
+            self.drain(until.saturating_duration_since(now));
         }
         let idle = self.options.idle.filter(|_| self.phase == Phase::Working && self.tasks.is_idle());
         if idle.is_some_and(|idle| now >= self.idle_since + idle) {
@@ -59,7 +62,7 @@ impl Worker {
     }
 }
 
-/// How long before the end of its lifetime a worker drains.
-fn drain_margin(lifetime: Duration) -> Duration {
-    MAX_DRAIN_MARGIN.min(lifetime / 10)
+/// How long before the end of its lifetime a worker interrupts scripts.
+fn report_margin(lifetime: Duration) -> Duration {
+    MAX_REPORT_MARGIN.min(lifetime / 40)
 }

@@ -27,7 +27,8 @@ pub struct WorkerOptions {
     pub idle: Option<Duration>,
     /// How long it tries to reconnect to a lost server.
     pub server_lost: Duration,
-    /// Maximum duration of a drain.
+    /// Maximum duration of a drain that a signal or the end of the lifetime begins: at most half of the
+    /// lifetime.
     pub drain: Duration,
     /// Every script, its working directory and its output must be inside one of these folders. If
     /// empty, the submitter is the operator: only the submission's own root is checked.

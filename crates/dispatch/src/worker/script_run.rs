@@ -268,7 +268,19 @@ impl ScriptRun<'_> {
         // The process id stays valid until the process is waited for, so the group can be killed
         // now.
         group.release();
-        let used = child.wait4().ok();
+        // A process that waits in the kernel, as for a file system that hangs, does not end. The worker
+        // must not wait for it; the subreaper does.
+        let used = match timeout(KILL_GRACE, exit.wait()).await {
+            Ok(()) => child.wait4().ok(),
+            Err(_) => {
+                remarks.push(format!(
+                    "process {} did not end within {KILL_GRACE:?} after KILL: it waits in the kernel, as \
+                     for a disk or a network file system that hangs",
+                    leader.as_raw_nonzero()
+                ));
+                None
+            }
+        };
         let now = tokio::time::Instant::now();
         self.context.with_subreaper(|subreaper| subreaper.on_end(now, leader));
         let end = match (reason, &used) {
@@ -305,6 +317,8 @@ impl ScriptRun<'_> {
 
 /// Time between TERM and KILL.
 const TERM_GRACE: Duration = Duration::from_secs(5);
+/// How long the worker waits for the end of a process after KILL.
+const KILL_GRACE: Duration = Duration::from_secs(5);
 
 async fn read_output(capture: Option<&mut OutputCapture>) {
     if let Some(capture) = capture {

@@ -132,7 +132,7 @@ impl Worker {
             }
             ToWorker::Cancel(units) => self.cancel(units),
             ToWorker::ResultsRecorded(leases) => self.tasks.acknowledge(&leases),
-            ToWorker::Drain => self.apply_command(ProgramCommand::Drain),
+            ToWorker::Drain(limit) => self.drain(limit),
             ToWorker::Stop(why) => {
                 self.summary.end_reason = why;
                 self.apply_command(ProgramCommand::Stop);

@@ -27,6 +27,8 @@ pub struct EmbeddedServer {
     listen: Vec<IpAddr>,
     store: Arc<dyn Store>,
     retention: longshore::store::Retention,
+    /// How long scripts may run on after a signal.
+    drain: Duration,
     server: Server,
 }
 
@@ -52,13 +54,13 @@ impl EmbeddedServer {
             server => server.map_err(anyhow::Error::from),
         }?;
         tracing::info!(addresses = ?server.addresses(), folder = %folder.display(), "listening for workers");
-        Ok(Self { folder, listen, store, retention, server })
+        Ok(Self { folder, listen, store, retention, drain: settings.worker.drain_timeout, server })
     }
 
     /// Serves until a signal arrives and running scripts have ended, or until a client stops it. If
     /// its session was reaped by the store, it starts again.
     pub async fn run(self) -> anyhow::Result<()> {
-        let Self { folder, listen, store, retention, mut server } = self;
+        let Self { folder, listen, store, retention, drain, mut server } = self;
         // Created before the loop, so that a signal is not lost while no server runs.
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -66,7 +68,7 @@ impl EmbeddedServer {
             let control = server.control();
             let ended = tokio::select! {
                 ended = server.run() => ended,
-                never = stop_on_signal(control, None) => never?,
+                never = stop_on_signal(control, None, drain) => never?,
             };
             match ended {
                 Ok(report) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore::Store;
 use longshore_dispatch::launch::JobTemplate;
-use longshore_dispatch::launch::scaler::PoolSize;
+use longshore_dispatch::launch::scaler::{DEFAULT_DRAIN, PoolSize};
 use longshore_dispatch::request::ShutdownMode;
 use longshore_dispatch::server::{
     LaunchOptions, Server, ServerControl, ServerError, ServerOptions, Timing, prepare_folder, prepare_state,
@@ -21,9 +21,6 @@ use crate::args::resource;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 use crate::store::{self, StoreUrl};
-
-/// Maximum wait for running scripts after a signal.
-const SIGNAL_DRAIN: Duration = Duration::from_secs(30);
 
 /// Timeout of a command of the base system.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,7 +42,9 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
         max: wanted.max_workers,
         threads: wanted.threads,
         idle: typed.idle.0,
+        drain: typed.drain_timeout.map_or(DEFAULT_DRAIN, |span| span.0),
     };
+    let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
     let recipe = recipe(&typed, &folder, &wanted)?;
     let launch = LaunchOptions {
         system: open_system(wanted.qsys.base, site_config()),
@@ -72,19 +71,24 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
     let control = server.control();
     let report = tokio::select! {
         report = server.run() => report?,
-        never = stop_on_signal(control, typed.owner) => never?,
+        never = stop_on_signal(control, typed.owner, drain) => never?,
     };
     tracing::info!(done = report.done, failed = report.failed, "the pool has ended");
     Ok(ExitCode::Good)
 }
 
-/// Stops the server at a signal, or when its owner ends. Never returns otherwise.
-pub async fn stop_on_signal<T>(control: ServerControl, owner: Option<i32>) -> anyhow::Result<T> {
+/// Stops the server at a signal, or when its owner ends. Never returns otherwise. After a first signal
+/// scripts may run on for `drain`.
+pub async fn stop_on_signal<T>(
+    control: ServerControl,
+    owner: Option<i32>,
+    drain: Duration,
+) -> anyhow::Result<T> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let ending = tokio::select! {
-        _ = terminate.recv() => ShutdownMode::Drain(SIGNAL_DRAIN),
-        _ = interrupt.recv() => ShutdownMode::Drain(SIGNAL_DRAIN),
+        _ = terminate.recv() => ShutdownMode::Drain(drain),
+        _ = interrupt.recv() => ShutdownMode::Drain(drain),
         () = process_ended(owner) => {
             tracing::info!("the process that started this pool has ended");
             ShutdownMode::Now
@@ -142,6 +146,9 @@ fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSizeArg) -> any
     }
     if let Some(time) = typed.time {
         add("--lifetime", format!("{}s", time.0.as_secs()));
+    }
+    if let Some(drain) = typed.drain_timeout {
+        add("--drain-timeout", format!("{}ms", drain.0.as_millis()));
     }
     for root in &wanted.roots {
         add("--root", text(root));

@@ -7,17 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
-use longshore_dispatch::access::{Access, AccessError};
+use longshore_dispatch::access::AccessError;
 use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::connection::ConnectError;
 use longshore_dispatch::request::PoolStatus;
 use longshore_dispatch::server::prepare_folder;
 use longshore_dispatch::system::{JobRole, QueueSystem};
-use longshore_dispatch::wire::PeerRole;
 use longshore_dispatch::worker::Hooks;
 use tokio::time::Instant;
 
-use super::{POLL_INTERVAL, ask_status, connection_hint};
+use super::{POLL_INTERVAL, ask_status, connection_hint, wait_for_end};
 use crate::args::dispatch::DispatchStartArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
@@ -86,9 +85,10 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     match DispatchClient::connect(&folder).await {
         Ok(mut client) => {
-            let status = ask_status(&mut client).await?;
-            check_compatible(&status, &wanted)?;
-            return print_pool(&folder, &status, "reused", settings);
+            if let Some(status) = running_status(&mut client, &typed).await? {
+                check_compatible(&status, &wanted)?;
+                return print_pool(&folder, &status, "reused", settings);
+            }
         }
         // There may be a server that this user must neither talk to nor replace.
         Err(error) if is_foreign(&error) => {
@@ -134,6 +134,24 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
         }
         tokio::time::sleep(POLL_INTERVAL / 4).await;
     }
+}
+
+/// The status of a server that works. One that shuts down is waited for: `None`.
+async fn running_status(
+    client: &mut DispatchClient,
+    typed: &DispatchStartArgs,
+) -> anyhow::Result<Option<PoolStatus>> {
+    let pid = match ask_status(client).await {
+        Ok(status) if status.state == "working" => return Ok(Some(status)),
+        Ok(status) => Some(status.pid),
+        // It has ended meanwhile, or is about to.
+        Err(_) => None,
+    };
+    let ended = tokio::time::timeout(typed.wait_limit.0, wait_for_end(client, pid)).await;
+    ended.map_err(|_| anyhow::anyhow!("the pool in this folder shuts down since {:?}", typed.wait_limit.0)).hint(
+        "its running scripts may end first; `longshore dispatch stop --now` interrupts them",
+    )?;
+    Ok(None)
 }
 
 /// Whether other users can read or replace the access file.
@@ -223,8 +241,3 @@ fn forwarded_args() -> Vec<std::ffi::OsString> {
     words
 }
 
-/// Whether the server's process is on this machine and alive.
-pub fn is_alive(folder: &Path, pid: u32) -> bool {
-    let here = Access::read(folder, PeerRole::Client).is_ok();
-    here && longshore_process::is_alive(pid)
-}

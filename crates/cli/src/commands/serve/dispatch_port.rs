@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use longshore_dispatch::access::AccessError;
 use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::connection::ConnectError;
+use longshore_dispatch::launch::scaler::DEFAULT_DRAIN;
 use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, WorkerStatus};
 use longshore_web::{ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools};
 
@@ -48,7 +49,7 @@ impl ScriptPools for DispatchFolder {
     }
 
     async fn scale(&self, _: &str, min: u32, max: u32) -> Result<(), String> {
-        let scaled = self.ask(&ClientRequest::Scale { min, max }).await;
+        let scaled = self.ask(&ClientRequest::Scale { min, max, drain: DEFAULT_DRAIN }).await;
         scaled.map(drop).map_err(|error| error.to_string())
     }
 }

@@ -13,8 +13,8 @@ use crate::server::unresolved_losses::UnresolvedLoss;
 
 impl Core {
     /// If all known workers have reconnected, restored tasks that none reported were not running:
-    /// queue them. Otherwise a missing worker may have started them: at the deadline, count them as
-    /// lost.
+    /// queue them. Otherwise, at the deadline, those that missing workers had started count as lost, and
+    /// the others are queued.
     pub(super) fn resolve_restored(&mut self, now: Duration) {
         let Some(deadline) = self.restore_deadline else { return };
         if self.expected_workers.is_empty() && now >= MIN_RESTORE_WAIT.min(self.timing.restart_grace) {
@@ -23,8 +23,10 @@ impl Core {
             return;
         }
         self.restore_deadline = None;
-        self.expected_workers.clear();
-        for task in self.scheduler.take_restored() {
+        let missing = std::mem::take(&mut self.expected_workers);
+        let started = self.scheduler.take_started(missing.values());
+        self.scheduler.requeue_restored(now);
+        for task in started {
             self.release_script(task.data.script_id);
             let description = "its worker did not reconnect after the server was restarted";
             self.results.push(FinishRequest::new(task.lease, Outcome::Lost(description.into())), None);
@@ -43,6 +45,7 @@ impl Core {
         for script_id in lost.lost.iter().filter_map(|lease| scripts.get(&lease.unit)) {
             self.release_script(*script_id);
         }
+        self.cut_off.on_lost(&lost.worker_leases);
         let leases = lost.lost;
         match (expected, launch) {
             (true, _) => {

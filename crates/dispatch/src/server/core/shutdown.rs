@@ -24,7 +24,7 @@ impl Core {
             worker.released = true;
             self.scheduler.on_draining(*id);
             let message = match ending {
-                ShutdownMode::Drain(_) => ToWorker::Drain,
+                ShutdownMode::Drain(limit) => ToWorker::Drain(limit),
                 ShutdownMode::Now => ToWorker::Stop("the pool shuts down".into()),
             };
             let _ = worker.sender.send(message);

@@ -1,9 +1,14 @@
 //! Snapshots of the core for the launcher and for status requests.
 
+use std::time::Duration;
+
 use super::{ConnectedWorker, Core, LauncherView};
 use crate::launch::scaler::PresentWorker;
 use crate::request::{PoolStatus, WorkerStatus};
 use crate::scheduler::{WorkerKey, WorkerState};
+
+/// A unit that has run for this long is recorded with its worker, for the next server process.
+const RECORDED_AGE: Duration = Duration::from_secs(1);
 
 impl Core {
     pub(super) fn view(&self) -> LauncherView {
@@ -17,8 +22,8 @@ impl Core {
             })
         });
         let present = present.collect();
-        let connected = self.scheduler.workers().map(|(_, entry)| entry.uid.clone());
-        let workers = connected.chain(self.expected_workers.iter().cloned()).collect();
+        let mut workers = self.scheduler.running_units(self.now(), RECORDED_AGE);
+        workers.extend(self.expected_workers.clone());
         LauncherView {
             now: self.now(),
             threads: self.scheduler.threads(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use longshore::Payload;
 use longshore::store::FinishRequest;
 use longshore::worker_session::Lease;
+use tokio::time::Instant;
 
 use super::{ConnectedWorker, Core};
 use crate::scheduler::{WorkerEntry, WorkerKey};
@@ -28,13 +29,14 @@ impl Core {
         let (id, mut diff) = self.scheduler.on_register(now, entry, &held_leases);
         // Their results are being written; the worker is notified after that.
         diff.forget.retain(|lease| !pending.contains(lease));
+        let forget = self.take_back(now, id, diff.forget);
         tracing::info!(worker = %id, host, pid, threads, "worker registered");
         self.scripts.forget_worker(id);
         let registered =
-            ToWorker::Registered { heartbeat_interval: self.timing.heartbeat_interval, forget: diff.forget };
+            ToWorker::Registered { heartbeat_interval: self.timing.heartbeat_interval, forget };
         let _ = sender.send(registered);
-        if self.shutdown.is_some() {
-            let _ = sender.send(ToWorker::Drain);
+        if let Some((_, until)) = self.shutdown {
+            let _ = sender.send(ToWorker::Drain(until.saturating_duration_since(Instant::now())));
             self.scheduler.on_draining(id);
         }
         let expires_at = lifetime.map(|left| now + left);
@@ -81,34 +83,48 @@ impl Core {
 
     fn on_task_event(&mut self, now: Duration, id: WorkerKey, event: TaskEvent) {
         match event {
-            TaskEvent::Started(lease) => self.scheduler.on_task_started(id, lease),
+            TaskEvent::Started(lease) => {
+                self.scheduler.on_task_started(now, id, lease);
+                self.cut_off.on_started(lease);
+            }
             TaskEvent::Returned(lease) => {
                 self.scheduler.on_task_returned(now, id, lease);
                 self.on_returned(lease.unit);
             }
             TaskEvent::Ended(lease, report) => {
                 self.retracted.remove(&lease.unit);
-                let ran = u64::try_from(report.ended - report.started).unwrap_or(0);
-                match self.scheduler.on_task_done(now, id, lease, Duration::from_micros(ran)) {
-                    Some(task) => {
-                        self.release_script(task.data.script_id);
-                        self.report.count(&report.end);
-                        let mut finish = FinishRequest::new(task.lease, report.outcome());
-                        if report.end != script::RunEnd::Exited(0) {
-                            // A failure has only a message, so the complete report is stored as the
-                            // checkpoint.
-                            finish.checkpoint = Payload::json(&*report).ok();
-                        }
-                        self.results.push(finish, Some((id, lease)));
-                        if task.data.is_single() {
-                            self.results.flush_soon();
-                        }
-                    }
-                    // Repeated by the worker, or the lease is no longer the worker's.
-                    None if self.results.is_pending(lease) => {}
-                    None => self.send(id, ToWorker::ResultsRecorded(vec![lease])),
+                if let Some(report) = self.cut_off.on_ended(id, lease, report) {
+                    self.on_task_ended(now, id, lease, report);
                 }
             }
+        }
+    }
+
+    pub(super) fn on_task_ended(
+        &mut self,
+        now: Duration,
+        id: WorkerKey,
+        lease: Lease,
+        report: Box<script::RunReport>,
+    ) {
+        let ran = u64::try_from(report.ended - report.started).unwrap_or(0);
+        match self.scheduler.on_task_done(now, id, lease, Duration::from_micros(ran)) {
+            Some(task) => {
+                self.release_script(task.data.script_id);
+                self.report.count(&report.end);
+                let mut finish = FinishRequest::new(task.lease, report.outcome());
+                if report.end != script::RunEnd::Exited(0) {
+                    // A failure has only a message, so the complete report is stored as the checkpoint.
+                    finish.checkpoint = Payload::json(&*report).ok();
+                }
+                self.results.push(finish, Some((id, lease)));
+                if task.data.is_single() {
+                    self.results.flush_soon();
+                }
+            }
+            // Repeated by the worker, or the lease is no longer the worker's.
+            None if self.results.is_pending(lease) => {}
+            None => self.send(id, ToWorker::ResultsRecorded(vec![lease])),
         }
     }
 
@@ -117,12 +133,12 @@ impl Core {
         self.scheduler.on_disconnect(self.now(), id);
     }
 
-    /// Tells a worker that is not needed any more to leave.
-    pub(super) fn release_worker(&mut self, id: WorkerKey) {
+    /// Tells a worker that is not needed any more to leave. Its scripts may run on for `limit`.
+    pub(super) fn release_worker(&mut self, id: WorkerKey, limit: Duration) {
         if let Some(worker) = self.workers.get_mut(&id) {
             tracing::info!(worker = %id, host = worker.host, "releasing a worker");
             worker.released = true;
-            let _ = worker.sender.send(ToWorker::Drain);
+            let _ = worker.sender.send(ToWorker::Drain(limit));
             self.scheduler.on_draining(id);
         }
     }
