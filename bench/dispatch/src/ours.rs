@@ -213,6 +213,7 @@ fn script(path: &Path) -> Script {
         env: BTreeMap::new(),
         output: ScriptOutput::Nothing,
         time: None,
+        content: None,
         sentinels: None,
         limits: BTreeMap::new(),
     }

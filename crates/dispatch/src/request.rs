@@ -176,6 +176,21 @@ pub enum ArrayItems {
     Lines(Vec<String>),
 }
 
+/// Maximum number of runs of an array.
+pub const MAX_ARRAY: u64 = 10_000_000;
+
+impl ArrayItems {
+    /// Number of runs.
+    pub fn count(&self) -> u64 {
+        match self {
+            Self::Ranges(ranges) => ranges.iter().fold(0, |sum: u64, (first, last)| {
+                sum.saturating_add(last.saturating_sub(*first).saturating_add(1))
+            }),
+            Self::Lines(lines) => lines.len() as u64,
+        }
+    }
+}
+
 /// A server's reply.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

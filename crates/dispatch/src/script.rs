@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use longshore::{Failure, Outcome, Payload, Policy, RetryPolicy};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// The unit kind of scripts.
 pub const KIND: &str = "script";
@@ -35,6 +36,9 @@ pub struct Script {
     /// Name to show.
     #[serde(default)]
     pub name: Option<String>,
+    /// Hash of its text when it was submitted: an array is recognised by its name and this.
+    #[serde(default)]
+    pub content: Option<String>,
     /// Additional environment variables.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
@@ -50,6 +54,13 @@ pub struct Script {
     /// Resource limits, as `cpu` → 60.
     #[serde(default)]
     pub limits: BTreeMap<String, u64>,
+}
+
+impl Script {
+    /// The [`content`](Self::content) of a script with this text.
+    pub fn content_hash(text: &[u8]) -> String {
+        Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 /// Where the output of a script goes.
@@ -95,6 +106,9 @@ pub enum RunEnd {
     /// The script could not be started this time.
     #[serde(rename = "hindered")]
     NotStarted(String),
+    /// The script ended well, but what it was to leave behind is not there: its output, or its sentinel
+    /// files.
+    Unrecorded(String),
 }
 
 /// A worker's report of a run.
@@ -157,6 +171,7 @@ impl RunReport {
             RunEnd::Interrupted => Outcome::Interrupted,
             RunEnd::Refused(reason) => Outcome::Fail(failure("refused".into(), reason.clone())),
             RunEnd::NotStarted(reason) => retry(failure("not-started".into(), reason.clone())),
+            RunEnd::Unrecorded(reason) => retry(failure("unrecorded".into(), reason.clone())),
         }
     }
 }

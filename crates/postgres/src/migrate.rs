@@ -107,7 +107,7 @@ impl PostgresMigrator {
                 applied => applied?,
             }
         }
-        Ok(self.migrations.latest())
+        Ok(self.applied().await?.last().map_or(0, |newest| newest.version))
     }
 
     /// Prepares the schema as a store does that opens with this policy.

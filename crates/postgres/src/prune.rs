@@ -90,15 +90,16 @@ async fn prune_streams(tx: &mut Tx<'_>, keep: Duration, limit: u32) -> Result<u6
     tx.execute(&delete, &[&nums]).await
 }
 
-/// Deletes lanes and queues without streams and settings, and returns the number of lanes. The lane of a queue with
+/// Deletes lanes and queues without streams and settings, and returns the number of lanes. The first lane of a queue with
 /// settings stays, so that the queue is listed. Two statements each: the second one sees what a transaction has
 /// committed that held the row while the first one ran.
 async fn prune_lanes(tx: &mut Tx<'_>, limit: u32) -> Result<u64> {
     let unused_lane =
         "NOT l.paused AND l.weight = 1 AND l.cap IS NULL AND num_nonnulls(l.max_units, l.max_bytes) = 0
         AND NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.lane = l.num)
-        AND EXISTS (SELECT 1 FROM longshore_queue q WHERE q.num = l.queue AND NOT q.paused
-          AND num_nonnulls(q.max_units, q.max_bytes) = 0)";
+        AND (EXISTS (SELECT 1 FROM longshore_queue q WHERE q.num = l.queue AND NOT q.paused
+            AND num_nonnulls(q.max_units, q.max_bytes) = 0)
+          OR EXISTS (SELECT 1 FROM longshore_lane o WHERE o.queue = l.queue AND o.num < l.num))";
     let unused_queue = "NOT l.paused AND num_nonnulls(l.max_units, l.max_bytes) = 0
         AND NOT EXISTS (SELECT 1 FROM longshore_lane n WHERE n.queue = l.num)";
     let mut pruned = [0; 2];

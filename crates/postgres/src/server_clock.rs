@@ -169,6 +169,7 @@ impl StoreInner {
     pub(crate) async fn check_clock(&self) -> Result<()> {
         let (skew, limit) = (self.sync_clock().await?, self.options.max_clock_skew);
         if skew.apart <= limit {
+            self.clock.warn(skew);
             return Ok(());
         }
         let limit = duration::format(limit);
@@ -180,8 +181,9 @@ impl StoreInner {
         loop {
             tokio::time::sleep(SYNC_INTERVAL).await;
             // While the server is unavailable, the clock since boot is good enough.
-            if let Err(error) = self.sync_clock().await {
-                tracing::debug!(%error, "cannot read PostgreSQL's clock");
+            match self.sync_clock().await {
+                Ok(skew) => self.clock.warn(skew),
+                Err(error) => tracing::debug!(%error, "cannot read PostgreSQL's clock"),
             }
         }
     }
@@ -198,7 +200,6 @@ impl StoreInner {
         });
         let sample = sample.await?;
         self.clock.record(&sample);
-        self.clock.warn(sample.skew());
         Ok(sample.skew())
     }
 }

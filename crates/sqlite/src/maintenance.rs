@@ -242,14 +242,15 @@ fn prune_streams(tx: &Tx<'_>, keep: Duration, limit: u32) -> Result<u64> {
     Ok(gone as u64)
 }
 
-/// Removes lanes and queues without streams and settings; returns the number of lanes. The lane of a
-/// queue with settings stays, so that the queue is listed.
+/// Removes lanes and queues without streams and settings; returns the number of lanes. The first lane of
+/// a queue with settings stays, so that the queue is listed.
 fn prune_lanes(db: &Connection) -> Result<u64> {
     let lanes = "DELETE FROM longshore_lane AS l WHERE NOT paused AND weight = 1 AND cap IS NULL
          AND max_units IS NULL AND max_bytes IS NULL
          AND NOT EXISTS (SELECT 1 FROM longshore_stream s WHERE s.lane = l.num)
-         AND EXISTS (SELECT 1 FROM longshore_queue q WHERE q.num = l.queue AND NOT q.paused
-           AND q.max_units IS NULL AND q.max_bytes IS NULL)";
+         AND (EXISTS (SELECT 1 FROM longshore_queue q WHERE q.num = l.queue AND NOT q.paused
+             AND q.max_units IS NULL AND q.max_bytes IS NULL)
+           OR EXISTS (SELECT 1 FROM longshore_lane o WHERE o.queue = l.queue AND o.num < l.num))";
     let queues = "DELETE FROM longshore_queue AS q WHERE NOT paused AND max_units IS NULL
          AND max_bytes IS NULL AND NOT EXISTS (SELECT 1 FROM longshore_lane l WHERE l.queue = q.num)";
     let gone = db.prepare_cached(lanes).or_translate()?.execute([]).or_translate()?;

@@ -98,7 +98,7 @@ fn migrate(db: &Connection, migrations: Migrations) -> Result<u32> {
         db.execute_batch(if done.is_ok() { "COMMIT" } else { "ROLLBACK" }).or_translate()?;
         done?;
     }
-    Ok(migrations.latest())
+    Ok(applied(db)?.last().map_or(0, |newest| newest.version))
 }
 
 /// The applied migrations. Not `user_version`, which the application may use.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use longshore::{ByteSize, HumanDuration};
+use longshore_dispatch::request::{ArrayItems, MAX_ARRAY};
 use longshore_dispatch::system::QueueSystem;
 
 use super::dispatch::DispatchPoolArg;
@@ -159,7 +160,12 @@ impl std::str::FromStr for ArrayRange {
             Some(range).filter(|(first, last)| first <= last)
         };
         let ranges: Option<Vec<_>> = numbers.split(',').map(part).collect();
-        Ok(Self { ranges: ranges.ok_or_else(bad)?, at_most })
+        let ranges = ranges.ok_or_else(bad)?;
+        let count = ArrayItems::Ranges(ranges.clone()).count();
+        if count > MAX_ARRAY {
+            return Err(format!("`{text}` has {count} indices, of {MAX_ARRAY} at most"));
+        }
+        Ok(Self { ranges, at_most })
     }
 }
 
@@ -172,7 +178,7 @@ mod tests {
         let read = |text: &str| text.parse::<ArrayRange>().ok().map(|range| (range.ranges, range.at_most));
         assert_eq!(read("1-1000"), Some((vec![(1, 1000)], None)));
         assert_eq!(read("1-9,20,30-39%4"), Some((vec![(1, 9), (20, 20), (30, 39)], Some(4))));
-        for bad in ["", "a", "3-1", "1-", "1-5%0", "1-5%", "1,,2", "-1"] {
+        for bad in ["", "a", "1-2000000000", "1-9,0-18446744073709551615", "3-1", "1-", "1-5%0", "1-5%", "1,,2", "-1"] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }

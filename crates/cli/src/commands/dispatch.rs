@@ -116,6 +116,12 @@ async fn scale(typed: DispatchScaleArgs, settings: &Settings) -> anyhow::Result<
 
 async fn wait(typed: DispatchWaitArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     let mut client = connect(&typed.pool, settings).await?;
+    let before = ask_status(&mut client).await?;
+    match before.ready + before.not_ready + before.claimed {
+        0 => {}
+        1 => settings.output.note("waiting for 1 script"),
+        count => settings.output.note(format!("waiting for {count} scripts")),
+    }
     let idle = async {
         loop {
             let status = ask_status(&mut client).await?;
@@ -129,9 +135,13 @@ async fn wait(typed: DispatchWaitArgs, settings: &Settings) -> anyhow::Result<Ex
         None => idle.await?,
         Some(limit) => tokio::time::timeout(limit.0, idle).await.hint("the pool continues")??,
     };
-    let words = || format!("{} done, {} failed, {} cancelled", status.done, status.failed, status.cancelled);
-    settings.output.answer(&status, words)?;
-    Ok(if status.failed > 0 { ExitCode::Failures } else { ExitCode::Good })
+    // What ended before does not concern the caller. Pruning may have made the counts smaller.
+    let since = |now: u64, before: u64| now.saturating_sub(before);
+    let (done, failed) = (since(status.done, before.done), since(status.failed, before.failed));
+    let cancelled = since(status.cancelled, before.cancelled);
+    let result = serde_json::json!({ "done": done, "failed": failed, "cancelled": cancelled });
+    settings.output.answer(&result, || format!("{done} done, {failed} failed, {cancelled} cancelled meanwhile"))?;
+    Ok(if failed > 0 { ExitCode::Failures } else { ExitCode::Good })
 }
 
 /// Waits until a server that shuts down has ended. It keeps its connections until its workers, their

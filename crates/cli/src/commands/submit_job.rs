@@ -147,7 +147,7 @@ fn own_ids(job: &JobPlan, task: &JobTask, submission: &mut Submission) -> anyhow
     *batch = BatchId::new(format!("{}-{}-{end}", job.name, task.id))
         .hint("arrays are named after the job and the task")?;
     let count = match items {
-        ArrayItems::Ranges(ranges) => ranges.iter().map(|(first, last)| last - first + 1).sum(),
+        ArrayItems::Ranges(_) => items.count(),
         ArrayItems::Lines(lines) => lines.len() as u64,
     };
     if count > MAX_DEPENDENCIES {

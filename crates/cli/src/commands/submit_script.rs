@@ -13,6 +13,7 @@ use longshore_dispatch::request::{
     TimePoint,
 };
 use longshore_dispatch::script::{Script, ScriptOutput, default_policy as script_policy};
+use longshore_dispatch::system::QueueSystem;
 use serde::Serialize;
 
 use super::dispatch::{connect, unexpected_reply};
@@ -45,6 +46,9 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
     };
     let submission = submission(&typed.script, context, settings)?;
     let mut client = connect(&typed.script.pool, settings).await?;
+    if let Some(qsys) = typed.script.qsys {
+        check_base(&mut client, qsys).await?;
+    }
     let mut items = submission.items.clone();
     let (units, existing) = match client.request(&ClientRequest::Submit(Box::new(submission))).await? {
         ServerReply::Submitted { units, existing } => (units, existing),
@@ -86,6 +90,17 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
             Ok(ExitCode::Good)
         }
     }
+}
+
+/// Rejects a `--qsys` that does not launch this pool's workers.
+async fn check_base(client: &mut DispatchClient, qsys: QueueSystem) -> anyhow::Result<()> {
+    let ServerReply::Status(status) = client.request(&ClientRequest::Status).await? else { return Ok(()) };
+    if status.base == qsys.base.name() {
+        return Ok(());
+    }
+    let base = &status.base;
+    Err(usage(format!("the workers of this pool are started by {base}, not by {}", qsys.base.name())))
+        .hint("`--dir` chooses the pool; without `--qsys` any pool will do")
 }
 
 /// Rejects options that scripts of a pool do not support.
@@ -192,7 +207,11 @@ fn script(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Script> {
             ScriptOutput::Files { stdout: absolute(pattern), stderr: call.stderr.as_deref().map(absolute) }
         }
     };
+    let content = std::fs::read(&path).with_context(|| format!("cannot read script {}", path.display()))?;
+    let sentinels = call.sentinels.as_deref().map(absolute);
+    sentinels.as_deref().map(check_sentinels).transpose()?;
     Ok(Script {
+        content: Some(Script::content_hash(&content)),
         path,
         args: call.args.clone(),
         root: Some(root),
@@ -200,10 +219,26 @@ fn script(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Script> {
         env: variables(&call.env)?,
         output,
         time: call.time.map(|span| span.0),
-        sentinels: call.sentinels.as_deref().map(absolute),
+        sentinels,
         limits: call.limit.iter().cloned().collect(),
         dir: dir.to_path_buf(),
     })
+}
+
+/// Rejects a folder for sentinel files that cannot have any. One that is not there yet may be created by
+/// the script.
+fn check_sentinels(folder: &Path) -> anyhow::Result<()> {
+    let problem = match folder.metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => error.to_string(),
+        Ok(metadata) if !metadata.is_dir() => "it is not a folder".to_owned(),
+        Ok(_) => match rustix::fs::access(folder, rustix::fs::Access::WRITE_OK) {
+            Ok(()) => return Ok(()),
+            Err(error) => error.to_string(),
+        },
+    };
+    Err(usage(format!("--sentinels {} cannot be used: {problem}", folder.display())))
+        .hint("name a folder that the script's user can write to")
 }
 
 /// The given variables, and those copied from this environment.
@@ -306,7 +341,8 @@ async fn wait_for_array(
             bar.set_position(done + failed + cancelled);
             bar.set_message(words.clone());
         }
-        if !view.status.is_open() {
+        // An array that was given up still cancels the rest.
+        if !view.status.is_open() && done + failed + cancelled == total {
             if let Some(bar) = &bar {
                 bar.finish_and_clear();
             }

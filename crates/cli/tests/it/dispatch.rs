@@ -2,6 +2,7 @@
 
 mod bad_folders;
 pub mod fixture;
+mod good_work;
 mod hanging_launcher;
 mod kills;
 mod late;

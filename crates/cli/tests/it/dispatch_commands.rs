@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::support::{CliOutput, TestDir};
+use crate::support::{CliOutput, TIMEOUT, TestDir};
 
 /// A test directory with a pool that is stopped on drop.
 struct DetachedPool {
@@ -36,6 +36,46 @@ impl Drop for DetachedPool {
     }
 }
 
+fn wait_for_failures(pool: &DetachedPool, count: u64) {
+    wait_until(|| pool.run(&["dispatch", "status", "--json"]).ok().json()["failed"] == count);
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_and_no_success_is_silent() {
+    let pool = DetachedPool::start();
+    pool.submit("exit 0", &["--array", "1-3", "--name", "nightly", "--wait"]);
+    // The same array again is known; another script under its name is not taken for it.
+    pool.submit("exit 0", &["--array", "1-3", "--name", "nightly", "--wait"]);
+    pool.dir.write("job.sh", "exit 1");
+    let submit = |more: &[&str]| pool.run(&[&["submit", "--script", "job.sh"], more].concat());
+    submit(&["--array", "1-3", "--name", "nightly", "--wait"]).ends(1).says("exists with another script");
+    submit(&["--array", "1-2000000000"]).ends(2).says("2000000000 indices, of 10000000 at most");
+    submit(&["--qsys", "slurm_worker"]).ends(2).says("started by local, not by slurm");
+    // Sentinels in a file's place are refused; where the folder is lost at run time, the script fails.
+    pool.dir.write("file", "");
+    submit(&["--sentinels", "file"]).ends(2).says("it is not a folder");
+    pool.dir.write("job.sh", "rm -rf marks; touch marks");
+    std::fs::create_dir(pool.dir.path("marks")).unwrap();
+    let lost = submit(&["--sentinels", "marks", "--wait", "--json"]).ends(3).json();
+    assert_eq!(lost["failure"]["code"], "unrecorded", "{lost}");
+    // Deleted between two submissions, the folder of the output is made again; while the script runs, it fails.
+    pool.dir.write("job.sh", "echo hello");
+    for _ in 0..2 {
+        submit(&["--output", "stream:logs", "--wait"]).ok();
+        assert_eq!(std::fs::read_dir(pool.dir.path("logs")).unwrap().count(), 2);
+        std::fs::remove_dir_all(pool.dir.path("logs")).unwrap();
+    }
+    pool.dir.write("job.sh", "echo hello; rm -rf logs");
+    let lost = submit(&["--output", "stream:logs", "--wait", "--json"]).ends(3).json();
+    assert!(lost["failure"].to_string().contains("was deleted while it ran"), "{lost}");
+    // An array that is given up has ended only once the rest is cancelled.
+    pool.dir.write("job.sh", "exit 1");
+    let array = ["--array", "1-3000", "--max-fails", "1", "--wait", "--json"];
+    let ended = submit(&array).ends(3).json();
+    let sum = ["done", "failed", "cancelled"].map(|state| ended[state].as_u64().unwrap()).iter().sum::<u64>();
+    assert_eq!(sum, 3000, "{ended}");
+}
+
 #[test]
 fn streamed_output_is_printed_in_the_order_of_the_array() {
     let pool = DetachedPool::start();
@@ -62,7 +102,7 @@ fn streamed_output_is_printed_in_the_order_of_the_array() {
 fn units_of_a_pool_are_shown_listed_retried_and_cancelled_through_its_server() {
     let pool = DetachedPool::start();
     let failed = pool.submit(r"echo hello; printf '\033[2Jbye\n'; [ -e good ] || exit 42", &[]);
-    pool.run(&["dispatch", "wait"]).ends(3);
+    wait_for_failures(&pool, 1);
     let shown = pool.run(&["unit", "show", &failed]).ok().out;
     for words in ["exit code 42", "peak memory", "job.sh", "host", "\nhello\n [2Jbye\n"] {
         assert!(shown.contains(words), "{words} in {shown}");
@@ -165,7 +205,7 @@ fn the_tasks_of_a_job_file_run_each_after_those_it_waits_for() {
 fn without_a_terminal_the_live_view_is_one_frame() {
     let pool = DetachedPool::start();
     pool.submit("exit 42", &["--name", "unlucky"]);
-    pool.run(&["dispatch", "wait"]).ends(3);
+    wait_for_failures(&pool, 1);
     let frame = pool.run(&["dispatch", "top"]).ok().out;
     for words in ["workers 1 of 1, by local", "[........................] 0/2", "exit-42", "unlucky"] {
         assert!(frame.contains(words), "{words} in {frame}");
@@ -180,9 +220,14 @@ fn the_live_view_lists_failures_by_when_they_failed() {
     let text = "[ $1 = quick ] || until [ -e go ]; do sleep 0.05; done; exit 1";
     let first = pool.submit(text, &["--", "slow"]);
     let second = pool.submit(text, &["--", "quick"]);
-    wait_until(|| pool.run(&["dispatch", "status", "--json"]).ok().json()["failed"] == 1);
+    wait_for_failures(&pool, 1);
+    // A wait tells of what ends meanwhile, not of what ended before.
+    let mut waiting = pool.dir.start(&["dispatch", "wait", "--dir", "pool"]);
+    wait_until(|| pool.dir.read("stderr").contains("waiting for 1 script"));
     pool.dir.write("go", "");
-    pool.run(&["dispatch", "wait"]).ends(3);
+    assert_eq!(waiting.ends_within(TIMEOUT), 3);
+    let later = pool.run(&["dispatch", "wait"]).ok();
+    assert!(later.out.contains("0 done, 0 failed"), "{}", later.out);
     let seen = pool.run(&["dispatch", "top", "--json"]).ok().json();
     let units = seen["failures"].as_array().unwrap().iter().map(|unit| unit["unit"].as_str());
     assert_eq!(units.flatten().collect::<Vec<_>>(), [first, second], "the last failure first");

@@ -414,3 +414,78 @@ impl Launcher {
         self.status.update(explanation, now + left);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::system::BaseSystem;
+
+    /// Counts jobs. With the tenth one, the pool's wanted size becomes two.
+    struct CountingSystem {
+        submitted: Arc<Mutex<Vec<JobId>>>,
+        cancelled: Arc<Mutex<Vec<JobId>>>,
+        status: Arc<Mutex<Option<Arc<LauncherStatus>>>>,
+    }
+
+    #[async_trait::async_trait]
+    impl System for CountingSystem {
+        fn base(&self) -> BaseSystem {
+            BaseSystem::Local
+        }
+
+        fn script(&self, _: &Job) -> Result<String, SystemError> {
+            Ok(String::new())
+        }
+
+        async fn submit(&self, job: &Job) -> Result<JobId, SystemError> {
+            let mut submitted = self.submitted.lock().unwrap();
+            submitted.push(JobId::new(job.name.as_str()));
+            if submitted.len() == 10 {
+                self.status.lock().unwrap().as_ref().unwrap().set_size(2, 2, Duration::ZERO);
+            }
+            Ok(JobId::new(job.name.as_str()))
+        }
+
+        async fn status(&self, ids: &[JobId]) -> Result<BTreeMap<JobId, JobState>, SystemError> {
+            Ok(ids.iter().map(|id| (id.clone(), JobState::Waiting { why: None })).collect())
+        }
+
+        async fn cancel(&self, ids: &[JobId]) -> Result<(), SystemError> {
+            self.cancelled.lock().unwrap().extend_from_slice(ids);
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_latest_size_counts_also_while_jobs_are_submitted() {
+        let (submitted, cancelled, status) = (Arc::default(), Arc::default(), Arc::default());
+        let system = CountingSystem {
+            submitted: Arc::clone(&submitted),
+            cancelled: Arc::clone(&cancelled),
+            status: Arc::clone(&status),
+        };
+        let template = JobTemplate {
+            command: vec!["worker".to_owned()],
+            folder: PathBuf::from("/"),
+            threads: 1,
+            time: None,
+            memory: None,
+            terms: JobAttributes::default(),
+            options: Vec::new(),
+        };
+        let hour = Duration::from_secs(3600);
+        let size = PoolSize { min: 10_000, max: 10_000, threads: 1, idle: hour, drain: hour };
+        let mut launcher = Launcher::new(Box::new(system), template, size, BTreeMap::new());
+        *status.lock().unwrap() = Some(launcher.status());
+        for round in 1..4 {
+            let now = Duration::from_secs(round);
+            let input = RoundInput { now, threads: 0, present: &[], lost: &[], shutting_down: false };
+            launcher.run_round(input).await;
+        }
+        let submitted: usize = Mutex::lock(&submitted).unwrap().len();
+        assert_eq!((submitted, Mutex::lock(&cancelled).unwrap().len()), (10, 8));
+        assert_eq!(launcher.jobs().len(), 2);
+    }
+}

@@ -205,6 +205,7 @@ mod tests {
         let mut workers = present(&[Some(100), Some(100)]);
         workers[0].launch = None;
         assert_eq!(decide(&scaler(0, 0), &workers, &[]), [ScaleAction::Release(WorkerKey::new(1))]);
+        assert_eq!(decide(&scaler(1, 1), &workers, &[]), [], "it pushes out no launched worker");
     }
 
     #[test]

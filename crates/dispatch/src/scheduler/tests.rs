@@ -5,7 +5,7 @@ use longshore::UnitId;
 use longshore::worker_session::Lease;
 use proptest::prelude::*;
 
-use super::{Assignment, Location, ResourceRequest, TaskScheduler, WorkerEntry, WorkerKey};
+use super::{Assignment, Location, ResourceRequest, TaskScheduler, WorkerEntry, WorkerKey, WorkerRecord};
 
 const NOW: Duration = Duration::from_secs(100);
 const LATER: Duration = Duration::from_secs(101);
@@ -202,6 +202,46 @@ fn tasks_of_an_earlier_life_find_their_worker_or_are_given_up() {
     assert_eq!(done.lease, found, "it is finished by the claim of this life");
     let given_up: Vec<Lease> = scheduler.take_restored().into_iter().map(|task| task.lease).collect();
     assert_eq!(given_up, [lost]);
+}
+
+/// Seventy-seven claimed, four running: after the loss of worker and server only the four had started.
+#[test]
+fn of_tasks_of_an_earlier_life_only_those_count_that_a_missing_worker_had_started() {
+    let restored = |count: i64| {
+        let mut scheduler = TaskScheduler::default();
+        let leases: Vec<Lease> = (0..count).map(|_| lease()).collect();
+        for (rank, lease) in (0..).zip(&leases) {
+            scheduler.add_restored(NOW, (*lease, *lease), rank, ResourceRequest::threads(1), ());
+        }
+        (scheduler, leases)
+    };
+    let units = |leases: &[Lease]| leases.iter().map(|lease| lease.unit).collect::<BTreeSet<_>>();
+    for (running, expected) in [(&[20, 30, 40, 50][..], &[20, 30, 40, 50][..]), (&[20, 30], &[0, 1, 20, 30])] {
+        let (mut scheduler, leases) = restored(77);
+        let pick = |numbers: &[usize]| numbers.iter().map(|at| leases[*at]).collect::<Vec<_>>();
+        let running = pick(running).iter().map(|lease| lease.unit).collect();
+        let missing = [WorkerRecord { threads: 4, running }];
+        let started = scheduler.take_started(missing.iter());
+        let started: Vec<Lease> = started.into_iter().map(|task| task.lease).collect();
+        assert_eq!(units(&started), units(&pick(expected)));
+        assert_eq!(scheduler.restored_count(), 73);
+    }
+}
+
+#[test]
+fn a_worker_that_was_counted_as_lost_keeps_a_task_that_waits() {
+    let mut scheduler = TaskScheduler::default();
+    let old = task(&mut scheduler, 1, 1);
+    let first = scheduler.on_register(NOW, WorkerEntry::new("w", 1, BTreeMap::new()), &[]).0;
+    assign(&mut scheduler, NOW);
+    assert_eq!(scheduler.on_worker_lost(NOW, first).worker_leases, [old]);
+    let new = Lease { fence: old.fence + 1, ..old };
+    scheduler.add(NOW, new, 1, ResourceRequest::threads(1), ());
+    let (again, diff) = scheduler.on_register(NOW, WorkerEntry::new("w", 1, BTreeMap::new()), &[old]);
+    assert_eq!(diff.forget, [old], "the server decides whether it is adopted");
+    assert!(scheduler.adopt(again, old));
+    assert!(assign(&mut scheduler, NOW).is_empty() && !scheduler.adopt(again, old));
+    assert_eq!(scheduler.on_task_done(NOW, again, old, SLOW).unwrap().lease, new);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Deadlines of a worker: when it drains by itself, and when it stops.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -29,12 +30,7 @@ impl Worker {
     /// When the worker drains because its lifetime ends.
     fn drain_at(&self) -> Option<Instant> {
         let lifetime = self.options.lifetime.filter(|_| self.phase == Phase::Working)?;
-        Some(self.started + lifetime.saturating_sub(report_margin(lifetime) + self.drain_limit(lifetime)))
-    }
-
-    /// How long the worker drains at the end of its lifetime.
-    fn drain_limit(&self, lifetime: Duration) -> Duration {
-        self.options.drain.min(lifetime / 2)
+        Some(self.started + last_drain(lifetime, self.options.drain).start)
     }
 
     pub(super) fn check_deadlines(&mut self) {
@@ -51,7 +47,7 @@ impl Worker {
         if self.drain_at().is_some_and(|at| now >= at) {
             "its lifetime is nearly over".clone_into(&mut self.summary.end_reason);
             let lifetime = self.options.lifetime.unwrap_or_default();
-            let until = self.started + lifetime.saturating_sub(report_margin(lifetime));
+            let until = self.started + last_drain(lifetime, self.options.drain).end;
             self.drain(until.saturating_duration_since(now));
         }
         let idle = self.options.idle.filter(|_| self.phase == Phase::Working && self.tasks.is_idle());
@@ -62,7 +58,24 @@ impl Worker {
     }
 }
 
-/// How long before the end of its lifetime a worker interrupts scripts.
-fn report_margin(lifetime: Duration) -> Duration {
-    MAX_REPORT_MARGIN.min(lifetime / 40)
+/// The time of the worker's last drain, since its start. Scripts that still run at its end are
+/// interrupted.
+fn last_drain(lifetime: Duration, limit: Duration) -> Range<Duration> {
+    let end = lifetime.saturating_sub(MAX_REPORT_MARGIN.min(lifetime / 40));
+    end.saturating_sub(limit.min(lifetime / 2))..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_drain_begins_early_enough_for_its_limit() {
+        let seconds = Duration::from_secs;
+        let hours = |hours: u64| seconds(3600 * hours);
+        let (limit, end) = (hours(1), hours(8) - MAX_REPORT_MARGIN);
+        assert_eq!(last_drain(hours(8), limit), end - limit..end);
+        assert_eq!(last_drain(seconds(40), seconds(10)), seconds(29)..seconds(39));
+        assert_eq!(last_drain(seconds(40), hours(1)), seconds(19)..seconds(39), "it works half of its life");
+    }
 }

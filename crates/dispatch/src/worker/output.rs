@@ -153,9 +153,20 @@ impl OutputCapture {
     }
 
     /// The end of the output, the location of the complete output, and an error.
-    pub(super) fn finish(self) -> (String, Option<OutputLocation>, Option<String>) {
-        let tail = self.tail.text(|_| "…".to_owned());
-        let (location, problem) = self.sink.map_or((None, None), StreamSink::finish);
-        (tail, location, problem)
+    pub(super) fn finish(self) -> FinishedOutput {
+        let stored = self.sink.map(StreamSink::finish).unwrap_or_default();
+        FinishedOutput { tail: self.tail.text(|_| "…".to_owned()), ..stored }
     }
+}
+
+/// What was stored of a run's output.
+#[derive(Debug, Default)]
+pub(super) struct FinishedOutput {
+    /// The end of the output.
+    pub(super) tail: String,
+    pub(super) location: Option<OutputLocation>,
+    /// Why not all of it was stored.
+    pub(super) problem: Option<String>,
+    /// The files were deleted while the script ran.
+    pub(super) is_deleted: bool,
 }

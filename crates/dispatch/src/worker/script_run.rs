@@ -22,7 +22,7 @@ use wait4::{ResUse, Wait4};
 
 use super::boundary::Boundary;
 use super::cancel::{CancelSignal, StopReason};
-use super::output::{Destination, OutputCapture};
+use super::output::{Destination, FinishedOutput, OutputCapture};
 use super::sentinel_files::SentinelFiles;
 use super::stream_writer::OutputStreams;
 use super::task_table::TaskStart;
@@ -168,11 +168,18 @@ impl ScriptRun<'_> {
         let boundary = &self.context.boundary;
         let sentinels = SentinelFiles::for_script(self.script(), self.start.order.index, boundary);
         if let Some(sentinels) = &sentinels {
-            remarks.extend(sentinels.remove_old());
+            match sentinels.remove_old() {
+                Ok(failures) => remarks.extend(failures),
+                Err(problem) => return RunResult::new(RunEnd::Refused(problem)),
+            }
         }
         let mut ended = self.spawn_and_supervise(path, cancel).await;
         if let Some(sentinels) = &sentinels {
-            remarks.extend(sentinels.write(&ended.end));
+            let failures = sentinels.write(&ended.end);
+            if let (RunEnd::Exited(0), Some(failure)) = (&ended.end, failures.first()) {
+                ended.end = RunEnd::Unrecorded(format!("its sentinel files cannot be written: {failure}"));
+            }
+            remarks.extend(failures);
         }
         ended.remarks.splice(0..0, remarks);
         ended
@@ -293,15 +300,14 @@ impl ScriptRun<'_> {
             },
             (None, None) => RunEnd::NotStarted("its exit status is unknown".into()),
         };
-        let (tail, output) = match capture {
-            Some(capture) => {
-                let (tail, output, problem) = capture.finish();
-                remarks.extend(problem);
-                (tail, output)
-            }
-            None => (String::new(), None),
+        let FinishedOutput { tail, location, problem, is_deleted } =
+            capture.map(OutputCapture::finish).unwrap_or_default();
+        let end = match (end, &problem) {
+            (RunEnd::Exited(0), Some(problem)) if is_deleted => RunEnd::Unrecorded(problem.clone()),
+            (end, _) => end,
         };
-        RunResult { end, used, tail, remarks, output }
+        remarks.extend(problem);
+        RunResult { end, used, tail, remarks, output: location }
     }
 
     /// Waits until the time limit or the deadline.

@@ -38,12 +38,13 @@ impl<'a> SentinelFiles<'a> {
         Some(Self { folder, boundary, finished: file("JOB_FINISHED"), exit_code: file("EXIT_CODE_JOB") })
     }
 
-    /// Removes the files of an earlier run. Returns errors.
-    pub(super) fn remove_old(&self) -> Vec<String> {
+    /// Removes the files of an earlier run. An error means that the folder cannot be used; otherwise
+    /// returns what could not be removed.
+    pub(super) fn remove_old(&self) -> Result<Vec<String>, String> {
         let folder = match self.boundary.open_folder(self.folder) {
             // The script may create the folder.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Vec::new(),
-            Err(error) => return vec![self.describe("", &error)],
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(self.describe("", &error)),
             Ok(folder) => folder,
         };
         let errors = [&self.finished, &self.exit_code].map(|name| {
@@ -52,7 +53,7 @@ impl<'a> SentinelFiles<'a> {
                 _ => None,
             }
         });
-        errors.into_iter().flatten().collect()
+        Ok(errors.into_iter().flatten().collect())
     }
 
     /// Writes the files after the script's end. Returns errors. An interrupted script has not
@@ -62,7 +63,11 @@ impl<'a> SentinelFiles<'a> {
             RunEnd::Exited(code) => *code,
             RunEnd::Signalled(signal) => SIGNAL_EXIT_BASE + signal,
             RunEnd::TimedOut => 124,
-            RunEnd::Cancelled | RunEnd::Interrupted | RunEnd::Refused(_) | RunEnd::NotStarted(_) => {
+            RunEnd::Cancelled
+            | RunEnd::Interrupted
+            | RunEnd::Refused(_)
+            | RunEnd::NotStarted(_)
+            | RunEnd::Unrecorded(_) => {
                 return Vec::new();
             }
         };

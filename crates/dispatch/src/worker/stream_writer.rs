@@ -5,9 +5,9 @@
 //! successful one ended, so a partial write is overwritten.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::boundary::{Boundary, ExistingContent};
+use super::output::FinishedOutput;
 use crate::script::OutputLocation;
 use crate::stream::{DATA_EXTENSION, INDEX_EXTENSION, IndexEntry, OutputChannel, batch_hash};
 use crate::wire::TaskOrder;
@@ -42,7 +43,8 @@ impl OutputStreams {
     /// Opens the files in this folder, or returns the open ones.
     fn stream(&self, folder: &Path, boundary: &Boundary) -> io::Result<Arc<StreamFiles>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(stream) = open.get(folder) {
+        // Files that were deleted or moved are left to the scripts that write to them.
+        if let Some(stream) = open.get(folder).filter(|stream| stream.is_in_place()) {
             return Ok(Arc::clone(stream));
         }
         if open.len() >= MAX_OPEN_FOLDERS {
@@ -130,6 +132,24 @@ impl StreamFiles {
         let (_, index, indexed) = open(INDEX_EXTENSION)?;
         let entries = indexed / IndexEntry::LENGTH as u64;
         Ok(Self { path, position: Mutex::new(AppendPosition { bytes, index, length, entries }) })
+    }
+
+    /// Whether both files are still at their paths.
+    fn is_in_place(&self) -> bool {
+        let position = self.position();
+        let is_same = |file: &File, end: &str| {
+            let identity = |metadata: Metadata| (metadata.dev(), metadata.ino());
+            let at_path = std::fs::metadata(self.path.with_extension(end)).map(identity);
+            matches!((file.metadata().map(identity), at_path), (Ok(own), Ok(other)) if own == other)
+        };
+        is_same(&position.bytes, DATA_EXTENSION) && is_same(&position.index, INDEX_EXTENSION)
+    }
+
+    /// Whether one of the files was deleted.
+    fn is_deleted(&self) -> bool {
+        let position = self.position();
+        let is_gone = |file: &File| file.metadata().is_ok_and(|metadata| metadata.nlink() == 0);
+        is_gone(&position.bytes) || is_gone(&position.index)
     }
 
     fn position(&self) -> MutexGuard<'_, AppendPosition> {
@@ -225,16 +245,21 @@ impl StreamSink {
         self.bytes.clear();
     }
 
-    /// Writes the rest. Returns the location of the output, and an error.
-    pub(super) fn finish(mut self) -> (Option<OutputLocation>, Option<String>) {
+    /// Writes the rest.
+    pub(super) fn finish(mut self) -> FinishedOutput {
         if self.problem.is_none() {
             self.write(true);
         }
         let dropped = self.dropped;
-        let problem = self.problem.map(|why| format!("{dropped} bytes of output were dropped: {why}"));
+        let mut problem = self.problem.map(|why| format!("{dropped} bytes of output were dropped: {why}"));
+        let is_deleted = self.stream.as_ref().is_some_and(|stream| stream.is_deleted());
         let path = self.stream.map(|stream| stream.path.clone());
-        let location = path.zip(self.first);
-        (location.map(|(file, entry)| OutputLocation { file, entry, bytes: self.written }), problem)
+        if let (true, Some(path)) = (is_deleted, &path) {
+            problem = Some(format!("its output {} was deleted while it ran", path.display()));
+        }
+        let location = path.zip(self.first).filter(|_| !is_deleted);
+        let location = location.map(|(file, entry)| OutputLocation { file, entry, bytes: self.written });
+        FinishedOutput { tail: String::new(), location, problem, is_deleted }
     }
 }
 
@@ -276,11 +301,34 @@ mod tests {
             sink.take(OutputChannel::Stdout, &vec![b'x'; WRITE_SIZE]);
             assert!(sink.bytes.capacity() < 3 * WRITE_SIZE, "nothing is gathered in vain");
         }
-        let (location, problem) = sink.finish();
+        let FinishedOutput { location, problem, .. } = sink.finish();
         assert_eq!(location, None);
         let problem = problem.unwrap();
         let wanted = format!("{} bytes of output were dropped: ", 3 * WRITE_SIZE);
         assert!(problem.starts_with(&wanted) && problem.contains("No space"), "{problem}");
+    }
+
+    #[test]
+    fn output_goes_to_new_files_if_the_old_ones_are_gone() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("logs");
+        let streams = OutputStreams::new("w".into());
+        let begin = || streams.sink(&folder, &order(), None, &unbounded()).unwrap();
+        let end = |mut sink: StreamSink, text: &str| {
+            sink.take(OutputChannel::Stdout, text.as_bytes());
+            sink.finish()
+        };
+        assert!(end(begin(), "first").problem.is_none());
+        std::fs::rename(&folder, parent.path().join("moved")).unwrap();
+        assert!(end(begin(), "second").location.is_some());
+        assert_eq!(std::fs::read_to_string(folder.join("w.out")).unwrap(), "second");
+        let running = begin();
+        std::fs::remove_dir_all(&folder).unwrap();
+        let lost = end(running, "lost");
+        assert!(lost.is_deleted && lost.location.is_none(), "{lost:?}");
+        assert!(lost.problem.unwrap().contains("was deleted while it ran"));
+        assert!(end(begin(), "third").location.is_some());
+        assert_eq!(std::fs::read_to_string(folder.join("w.out")).unwrap(), "third");
     }
 
     #[test]
@@ -290,7 +338,7 @@ mod tests {
         let write = |text: &str| {
             let mut sink = streams.sink(folder.path(), &order(), None, &unbounded()).unwrap();
             sink.take(OutputChannel::Stdout, text.as_bytes());
-            sink.finish().0.unwrap()
+            sink.finish().location.unwrap()
         };
         write("first");
         // As a partial write would leave it.

@@ -179,6 +179,7 @@ pub(crate) fn script(path: &Path, dir: &Path) -> Script {
         env: BTreeMap::new(),
         output: ScriptOutput::default(),
         time: None,
+        content: None,
         sentinels: None,
         limits: BTreeMap::new(),
     }

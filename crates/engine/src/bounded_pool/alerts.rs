@@ -98,6 +98,11 @@ impl AlertSink for LogAlertSink {
         let waited = stats.waits.percentile(0.95).unwrap_or_default();
         match kind {
             PoolAlertKind::BackendLost => tracing::error!(%pool, %error, "{}", kind.message()),
+            PoolAlertKind::AtCapacity if stats.quarantine.is_some() => tracing::warn!(
+                %pool,
+                for_seconds = stats.quarantine.unwrap_or_default().as_secs(),
+                "a bounded pool grants nothing yet: its backend may have lost leases that are still in use"
+            ),
             PoolAlertKind::AtCapacity | PoolAlertKind::TimedOut => tracing::error!(
                 %pool,
                 alert = kind.as_str(),

@@ -132,12 +132,17 @@ impl State {
         done
     }
 
-    /// Removes lanes and queues without units and settings.
+    /// Removes lanes and queues without units and settings. The first lane of a queue with settings stays,
+    /// so that the queue is listed.
     fn prune_lanes(&mut self) -> u64 {
         let before = self.lanes.len();
         self.queues.retain(|_, queue| queue.has_settings());
-        let queues = &self.queues;
-        self.lanes.retain(|(queue, _), lane| lane.is_needed() || queues.contains_key(queue));
+        let (queues, mut listed) = (&self.queues, None);
+        self.lanes.retain(|(queue, _), lane| {
+            let is_first = listed.as_ref() != Some(queue);
+            listed = Some(queue.clone());
+            lane.is_needed() || (is_first && queues.contains_key(queue))
+        });
         (before - self.lanes.len()) as u64
     }
 

@@ -117,6 +117,10 @@ async fn until_local_death(mut sessions: Vec<Session>) {
 
 /// Reports workers that hold units and send no heartbeat for two intervals.
 async fn report_silent(store: &Arc<dyn Store>, earlier: Vec<Session>) -> Result<()> {
+    // This process itself is alive, whatever its store does.
+    let own = ProcessIdentity::current().map(|own| own.to_string());
+    let earlier: Vec<Session> =
+        earlier.into_iter().filter(|session| session.process.is_none() || session.process != own).collect();
     let holders = earlier.iter().filter(|session| session.held > 0);
     let Some(wait) = holders.map(|session| session.ttl / 3).max() else { return Ok(()) };
     sleep(wait.min(MAX_SILENCE)).await;

@@ -96,7 +96,7 @@ impl DueSelection {
     }
 
     fn consider(&mut self, name: FileName) {
-        if name.due > self.now {
+        if !name.is_due(self.now) {
             self.next = Some(self.next.map_or(name.due, |next| next.min(name.due)));
             return;
         }
@@ -142,7 +142,8 @@ mod tests {
         let name = |ago: u64, priority: Priority, key: &str| {
             FileName::new(now - Duration::from_secs(ago), priority, MessageKey::new(key).expect("a key"))
         };
-        let later = FileName::new(
+        let later = FileName::enqueued(
+            now,
             now + Duration::from_secs(9),
             Priority::HIGH,
             MessageKey::new("later").expect("a key"),

@@ -89,7 +89,7 @@ impl Spool {
     }
 
     fn write(&self, new: &NewMessage, now: Timestamp) -> Result<TempFile, SpoolError> {
-        let name = FileName::new(new.due, new.priority, new.key.clone());
+        let name = FileName::enqueued(now, new.due, new.priority, new.key.clone());
         let message = SpooledMessage {
             name: name.clone(),
             created: now,

@@ -110,7 +110,8 @@ pub struct FileName {
     pub priority: Priority,
     /// The message's key.
     pub key: MessageKey,
-    /// When it was originally due, if it was postponed: shows its delay without opening the file.
+    /// When it was originally due, if it was postponed or is to be sent later: shows its delay without
+    /// opening the file.
     pub since: Option<Timestamp>,
 }
 
@@ -119,6 +120,18 @@ impl FileName {
     pub fn new(due: Timestamp, priority: Priority, key: MessageKey) -> Self {
         let millis = due.as_micros().max(0) / 1000;
         Self { due: Timestamp::from_micros(millis * 1000), priority, key, since: None }
+    }
+
+    /// The name of a message that is enqueued at `created`.
+    pub(super) fn enqueued(created: Timestamp, due: Timestamp, priority: Priority, key: MessageKey) -> Self {
+        let name = Self::new(due, priority, key);
+        if name.due > created { name.postponed(due) } else { name }
+    }
+
+    /// Whether it can be sent. A message that was not postponed can, whatever the clock of the process
+    /// that enqueued it was.
+    pub fn is_due(&self, now: Timestamp) -> bool {
+        self.since.is_none() || self.due <= now
     }
 
     /// The name of this message when it is postponed.
@@ -179,6 +192,16 @@ mod tests {
 
     fn key(text: &str) -> MessageKey {
         MessageKey::new(text).expect("a key")
+    }
+
+    #[test]
+    fn a_message_without_a_delay_is_due_by_any_clock() {
+        let at = |seconds: i64| Timestamp::from_micros(seconds * 1_000_000);
+        let name = |due| FileName::enqueued(at(5_000), at(due), Priority::LOW, key("k"));
+        // The sender's clock is an hour behind that of the process that enqueued the message.
+        assert!(name(5_000).is_due(at(1_400)));
+        assert!(!name(5_060).is_due(at(5_059)) && name(5_060).is_due(at(5_060)));
+        assert!(!name(5_000).postponed(at(6_000)).is_due(at(5_999)));
     }
 
     #[test]

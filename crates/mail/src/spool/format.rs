@@ -122,7 +122,7 @@ fn parse(bytes: &[u8]) -> Result<SpooledMessage, String> {
     let notes = notes.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     let key = format!("0-5-{}", header.key).parse::<FileName>().map_err(|cause| cause.to_string())?.key;
     Ok(SpooledMessage {
-        name: FileName::new(header.due, header.priority, key),
+        name: FileName::enqueued(header.created, header.due, header.priority, key),
         created: header.created,
         message_id: header.message_id,
         envelope: header.envelope,

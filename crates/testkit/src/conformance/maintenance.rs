@@ -122,6 +122,9 @@ pub(super) async fn queues_without_units_and_settings_are_pruned(fixture: &Store
             fixture.cancel(id).await;
         }
     }
+    // One lane keeps a queue with settings in the list.
+    let id = fixture.send(NewUnit { queue: queue("paused"), tenant: tenant("other"), ..unit() }).await;
+    fixture.cancel(id).await;
     let pause = QueueChange { paused: Some(true), capacity: None };
     fixture.store.change_queue(&ALL, &queue("paused"), pause).await.unwrap();
     for _ in 0..3 {

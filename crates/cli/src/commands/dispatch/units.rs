@@ -100,6 +100,7 @@ fn end_text(end: &RunEnd) -> String {
         RunEnd::Cancelled => "a cancellation".to_owned(),
         RunEnd::Interrupted => "its worker, which was stopped".to_owned(),
         RunEnd::Refused(why) | RunEnd::NotStarted(why) => format!("not started: {why}"),
+        RunEnd::Unrecorded(why) => format!("success, but {why}"),
     }
 }
 

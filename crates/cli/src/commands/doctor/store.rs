@@ -39,7 +39,7 @@ pub(super) async fn check(settings: &Settings) -> (Vec<CheckResult>, OpenStore) 
             (vec![CheckResult::wrong("store", format!("{problem:#}"), mend)], None)
         }
         Ok((store, ledger)) => {
-            let says = format!("{} is usable, and its schema is current", settings.store);
+            let says = format!("{} is usable, and no migration is missing", settings.store);
             let mut all = vec![CheckResult::good("store", says)];
             all.push(integrity(&*store).await);
             all.push(clock(settings).await);

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use super::fixture::{POOL_TIMEOUT, PoolFixture};
 use super::launcher::LocalLauncher;
-use crate::support::{CliOutput, TIMEOUT, eventually};
+use crate::support::{CliOutput, TIMEOUT, eventually, pick_size};
 
 #[test]
 fn a_pool_is_used_again_if_it_is_what_is_wanted() {
@@ -67,6 +67,36 @@ fn a_pool_ends_with_its_owner_unless_it_is_detached() {
     pool.run(&["dispatch", "status"]).ends(1).says("dispatch start");
     from_a_shell("--detach");
     pool.wait_for("job.sh", "echo still here", &[]);
+    pool.stop();
+}
+
+#[test]
+fn a_pool_starts_again_right_after_it_was_stopped() {
+    let pool = PoolFixture::prepare(Box::new(LocalLauncher), &["--workers", "2", "--nthr", "1"]);
+    for _ in 0..pick_size(6, 100) {
+        let started = pool.start_server().ok();
+        assert!(started.out.contains("is up: 2 workers"), "{}", started.out);
+        pool.run(&["dispatch", "stop"]).ok();
+        assert_eq!(pool.processes(), Vec::<u32>::new());
+        assert!(!pool.dir.path("pool/access.json").exists() && !pool.dir.path("pool/worker.json").exists());
+    }
+    pool.assert_nothing_left();
+}
+
+/// A start while the pool shuts down waits for its end.
+#[test]
+fn a_start_during_a_stop_starts_a_new_pool() {
+    let pool = PoolFixture::start(&["--workers", "1", "--nthr", "1"]);
+    let server = pool.server_pid();
+    pool.submit("held.sh", "echo x >> runs; until [ -e go ]; do sleep 0.05; done", &[]);
+    pool.wait_for_lines("runs", 1);
+    let stop = pool.command(&["dispatch", "stop"]).spawn().unwrap();
+    pool.wait_for_status(|status| status["mood"] == "draining");
+    let start = pool.command(&["dispatch", "start", "--qsys", "local_worker", "--nthr", "1"]).spawn().unwrap();
+    pool.dir.write("go", "");
+    CliOutput::of(stop).ok();
+    CliOutput::of(start).ok();
+    assert_ne!(pool.server_pid(), server);
     pool.stop();
 }
 

@@ -3,10 +3,12 @@
 use longshore::batch::{FailureLimit, FailureThreshold, NewBatch, OnThreshold};
 use longshore::store::SendResult;
 use longshore::unit::{ConcurrencyCap, Dependencies, Weight};
-use longshore::{Kind, NewUnit, Payload, SendError, Timestamp, UnitId, WhenFull};
+use longshore::{Kind, NewUnit, Payload, Scope, SendError, Timestamp, UnitId, WhenFull};
 
 use super::ClientApi;
-use crate::request::{ArrayItems, Items, ServerReply, Submission, SubmitConditions, TimePoint, nth_unit_id};
+use crate::request::{
+    ArrayItems, Items, MAX_ARRAY, ServerReply, Submission, SubmitConditions, TimePoint, nth_unit_id,
+};
 use crate::script::{self, ArrayItem, KIND};
 
 /// Units of an array per write.
@@ -57,6 +59,18 @@ impl ClientApi {
         let Items::Each { batch, items, max_running, max_failures, first } = &submission.items else {
             return Ok(ServerReply::Submitted { units: 0, existing: None });
         };
+        let count = items.count();
+        if count > MAX_ARRAY {
+            return Err(format!("the array has {count} runs, of {MAX_ARRAY} at most").into());
+        }
+        let scope = Scope::Tenant(submission.tenant.clone());
+        let existing = self.client.store().definition(&scope, batch).await;
+        if let Ok(Some(existing)) = existing
+            && existing != script
+        {
+            let changed = "with another script, other arguments or other options";
+            return Err(format!("array `{batch}` exists {changed}; submit under another --name").into());
+        }
         let threshold = max_failures
             .map(|limit| FailureThreshold { limit: FailureLimit::Units(limit), then: OnThreshold::Fail });
         let new = NewBatch {
