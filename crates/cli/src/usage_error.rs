@@ -15,14 +15,15 @@ pub fn ended(rendered: &clap::Error) -> ExitCode {
     let is_help = rendered.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if rendered.use_stderr() && !is_help {
         let command = command_of(Cli::command(), std::env::args_os().skip(1));
-        return report(&explain(&rendered.render().to_string(), &command));
+        let tip = script_tip(rendered.kind(), &command);
+        return report(&explain(&rendered.render().to_string(), &command, tip));
     }
     let _ = rendered.print();
     if is_help { ExitCode::Usage } else { ExitCode::Good }
 }
 
 /// The error in one line. Suggestions become part of the hint; the usage is in the command's help.
-fn explain(rendered: &str, command: &str) -> anyhow::Error {
+fn explain(rendered: &str, command: &str, tip: Option<String>) -> anyhow::Error {
     let mut paragraphs = rendered.split("\n\n").map(str::trim);
     let error = paragraphs.next().unwrap_or_default().trim_start_matches("error: ");
     let mut lines = error.lines().map(str::trim);
@@ -31,8 +32,18 @@ fn explain(rendered: &str, command: &str) -> anyhow::Error {
     let error = if more.is_empty() { first.to_owned() } else { format!("{first} {more}") };
     let tips = paragraphs.flat_map(str::lines).filter_map(|line| line.trim().strip_prefix("tip: "));
     let help = format!("`longshore{command} --help` shows what it takes");
-    let hint = tips.map(str::to_owned).chain([help]).collect::<Vec<_>>().join("; ");
+    let hint = tip.into_iter().chain(tips.map(str::to_owned)).chain([help]).collect::<Vec<_>>().join("; ");
     hinted(usage(error), hint)
+}
+
+/// How to submit a file that was named where `submit` expects a kind.
+fn script_tip(kind: ErrorKind, command: &str) -> Option<String> {
+    if command != " submit" || kind != ErrorKind::MissingRequiredArgument {
+        return None;
+    }
+    let named = std::env::args_os().skip_while(|arg| arg != "submit").nth(1)?;
+    let is_file = std::path::Path::new(&named).is_file();
+    is_file.then(|| format!("`longshore submit --script {}` submits the script", named.to_string_lossy()))
 }
 
 /// The command as far as it was named: ` batch watch`.
@@ -94,7 +105,7 @@ mod tests {
     fn what_was_said_in_paragraphs_is_an_error_and_a_hint() {
         let rendered = "error: these are missing:\n  <A>\n  <B>\n\n  tip: a similar one exists: 'c'\n\n\
                     Usage: longshore x\n\nFor more information, try '--help'.\n";
-        let error = explain(rendered, " x");
+        let error = explain(rendered, " x", None);
         assert_eq!(error.to_string(), "these are missing: <A>, <B>");
     }
 }

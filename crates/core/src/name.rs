@@ -268,13 +268,18 @@ macro_rules! id {
             }
         }
         impl FromStr for $name {
-            type Err = uuid::Error;
-            fn from_str(text: &str) -> Result<Self, uuid::Error> {
-                Uuid::parse_str(text).map(Self)
+            type Err = InvalidId;
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                Uuid::parse_str(text).map(Self).map_err(|_| InvalidId)
             }
         }
     };
 }
+
+/// The text is not an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an id as 01a1f081-c397-74a0-9767-5ff58fe1dbb6")]
+pub struct InvalidId;
 
 id!(
     /// A unit's id, made by its sender. Time-ordered, so that the newest rows of a store lie

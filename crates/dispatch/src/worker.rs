@@ -73,7 +73,7 @@ async fn run_worker(
         run.map_err(|problem| DispatchWorkerError::Hook(hook, problem))?;
     }
     let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
-    let mut disconnected_at = Instant::now();
+    let (mut disconnected_at, mut reported) = (Instant::now(), false);
     let folder = worker.options.folder.clone();
     let ended = loop {
         let mut connecting = pin!(find_server(folder.clone()));
@@ -99,6 +99,7 @@ async fn run_worker(
                     connected(address);
                 }
                 backoff.reset();
+                reported = false;
                 match worker.serve(connection, &mut commands).await {
                     Ok(()) => break Ok(()),
                     Err(error) => tracing::warn!(%error, "the connection to the server broke"),
@@ -108,6 +109,11 @@ async fn run_worker(
             Err(error @ ConnectError::Refused(_)) => break Err(error),
             Err(error) if disconnected_at.elapsed() >= worker.options.server_lost => {
                 break Err(error);
+            }
+            Err(error) if !reported => {
+                reported = true;
+                let limit = worker.options.server_lost;
+                tracing::warn!(%error, "no connection to the server of {}; trying for {limit:?}", folder.display());
             }
             Err(error) => tracing::debug!(%error, "cannot connect to the server yet"),
         }

@@ -202,7 +202,7 @@ pub struct DispatchWaitArgs {
     pub pool: DispatchPoolArg,
     /// Stop waiting after this long
     #[arg(long, value_name = "TIME")]
-    pub limit: Option<HumanDuration>,
+    pub wait_limit: Option<HumanDuration>,
 }
 
 /// Stops a pool.

@@ -97,7 +97,7 @@ pub struct ScriptArgs {
     #[arg(long, value_name = "NAME=N", requires = "script", value_parser = parse_rlimit)]
     pub limit: Vec<(String, u64)>,
     /// With --wait: show progress
-    #[arg(long, requires = "script")]
+    #[arg(long, requires = "script", requires = "wait")]
     pub progress: bool,
     /// Arguments of the script
     #[arg(last = true, value_name = "ARGUMENTS", requires = "script")]

@@ -60,7 +60,7 @@ pub struct SubmitArgs {
     #[arg(long, value_name = "TIME", conflicts_with = "at")]
     pub delay: Option<HumanDuration>,
     /// Run at this time or later, as 2030-01-31T08:00:00Z
-    #[arg(long, value_name = "RFC3339", value_parser = Timestamp::parse)]
+    #[arg(long, value_name = "RFC3339", value_parser = parse_time)]
     pub at: Option<Timestamp>,
     /// Fail the unit if it is not done after this long, or at this time
     #[arg(long, value_name = "TIME")]
@@ -292,4 +292,8 @@ mod tests {
             }
         }
     }
+}
+
+fn parse_time(text: &str) -> Result<Timestamp, String> {
+    Timestamp::parse(text).map_err(|_| format!("`{text}` is not a time as 2030-01-31T08:00:00Z; `--delay 5m` counts from now"))
 }

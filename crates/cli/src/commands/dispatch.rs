@@ -131,7 +131,7 @@ async fn wait(typed: DispatchWaitArgs, settings: &Settings) -> anyhow::Result<Ex
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    let status = match typed.limit {
+    let status = match typed.wait_limit {
         None => idle.await?,
         Some(limit) => tokio::time::timeout(limit.0, idle).await.hint("the pool continues")??,
     };

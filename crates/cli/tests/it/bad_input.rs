@@ -42,6 +42,23 @@ fn arguments_that_make_no_sense_are_answered_like_everything_else() {
 }
 
 #[test]
+fn wrong_uses_of_scripts_and_pools_say_what_was_meant() {
+    let dir = TestDir::new();
+    dir.write("ok.sh", "exit 0");
+    for (args, error, hint) in [
+        (&["submit", "ok.sh"][..], "<PAYLOAD>", "longshore submit --script ok.sh"),
+        (&["unit", "cancel", "123"], "'123' for '<ID>...': not an id as 01a1f081-", "unit cancel --help"),
+        (&["submit", "--script", "ok.sh", "--at", "tomorrow"], "`tomorrow` is not a time", "submit --help"),
+        (&["submit", "--script", "ok.sh", "--progress"], "--wait", "submit --help"),
+        (&["dispatch", "start", "--workers", "-1"], "--workers is -1", "from 0 on"),
+        (&["dispatch", "start", "--before", "nofile"], "cannot find --before nofile", "--before"),
+    ] {
+        let run = dir.run(args);
+        assert!(run.code > 0 && run.err.contains(error) && run.err.contains(hint), "{args:?}: {}", run.err);
+    }
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named_with_cause_and_hint() {
     let dir = TestDir::new();
     let missing = "No such file or directory";

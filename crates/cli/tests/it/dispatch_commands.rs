@@ -50,6 +50,7 @@ fn what_cannot_be_meant_is_refused_and_no_success_is_silent() {
     let submit = |more: &[&str]| pool.run(&[&["submit", "--script", "job.sh"], more].concat());
     submit(&["--array", "1-3", "--name", "nightly", "--wait"]).ends(1).says("exists with another script");
     submit(&["--array", "1-2000000000"]).ends(2).says("2000000000 indices, of 10000000 at most");
+    submit(&["--env", "1X=3"]).ends(2).says("`1X` is not the name of a variable");
     submit(&["--qsys", "slurm_worker"]).ends(2).says("started by local, not by slurm");
     // Sentinels in a file's place are refused; where the folder is lost at run time, the script fails.
     pool.dir.write("file", "");

@@ -40,7 +40,7 @@ pub struct PoolSizeArg {
 }
 
 impl PoolSizeArg {
-    /// Flag, then configuration, then default; below 1 becomes 1. With `--max-workers` the minimum
+    /// Flag, then configuration, then default; 0 becomes 1. With `--max-workers` the minimum
     /// may be 0.
     pub fn of(typed: &DispatchStartArgs, settings: &Settings) -> anyhow::Result<Self> {
         let defaults = &settings.dispatch;
@@ -50,6 +50,11 @@ impl PoolSizeArg {
             return Err(usage(format!("`{qsys}` runs scripts directly, and has no pool"))).hint(format!(
                 "`--qsys {worker}` starts workers through it; `submit --qsys {qsys}` needs no pool"
             ));
+        }
+        for (option, number) in [("--workers", typed.workers), ("--nthr", typed.nthr)] {
+            if let Some(number) = number.filter(|number| *number < 0) {
+                return Err(usage(format!("{option} is {number}"))).hint("name a number from 0 on");
+            }
         }
         let least = i64::from(typed.max_workers.is_none());
         let workers = typed.workers.unwrap_or(i64::from(defaults.workers)).max(least);
