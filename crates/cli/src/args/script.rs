@@ -178,7 +178,18 @@ mod tests {
         let read = |text: &str| text.parse::<ArrayRange>().ok().map(|range| (range.ranges, range.at_most));
         assert_eq!(read("1-1000"), Some((vec![(1, 1000)], None)));
         assert_eq!(read("1-9,20,30-39%4"), Some((vec![(1, 9), (20, 20), (30, 39)], Some(4))));
-        for bad in ["", "a", "1-2000000000", "1-9,0-18446744073709551615", "3-1", "1-", "1-5%0", "1-5%", "1,,2", "-1"] {
+        for bad in [
+            "",
+            "a",
+            "1-2000000000",
+            "1-9,0-18446744073709551615",
+            "3-1",
+            "1-",
+            "1-5%0",
+            "1-5%",
+            "1,,2",
+            "-1",
+        ] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }

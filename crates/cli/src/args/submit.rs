@@ -295,5 +295,6 @@ mod tests {
 }
 
 fn parse_time(text: &str) -> Result<Timestamp, String> {
-    Timestamp::parse(text).map_err(|_| format!("`{text}` is not a time as 2030-01-31T08:00:00Z; `--delay 5m` counts from now"))
+    Timestamp::parse(text)
+        .map_err(|_| format!("`{text}` is not a time as 2030-01-31T08:00:00Z; `--delay 5m` counts from now"))
 }

@@ -140,7 +140,9 @@ async fn wait(typed: DispatchWaitArgs, settings: &Settings) -> anyhow::Result<Ex
     let (done, failed) = (since(status.done, before.done), since(status.failed, before.failed));
     let cancelled = since(status.cancelled, before.cancelled);
     let result = serde_json::json!({ "done": done, "failed": failed, "cancelled": cancelled });
-    settings.output.answer(&result, || format!("{done} done, {failed} failed, {cancelled} cancelled meanwhile"))?;
+    settings
+        .output
+        .answer(&result, || format!("{done} done, {failed} failed, {cancelled} cancelled meanwhile"))?;
     Ok(if failed > 0 { ExitCode::Failures } else { ExitCode::Good })
 }
 

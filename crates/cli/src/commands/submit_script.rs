@@ -252,7 +252,8 @@ pub fn variables(typed: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
                 (text.clone(), value.with_context(|| format!("variable {text} is not set here"))?)
             }
         };
-        let is_part = |(at, c): (usize, char)| c == '_' || c.is_ascii_alphabetic() || (at > 0 && c.is_ascii_digit());
+        let is_part =
+            |(at, c): (usize, char)| c == '_' || c.is_ascii_alphabetic() || (at > 0 && c.is_ascii_digit());
         if name.is_empty() || !name.chars().enumerate().all(is_part) {
             return Err(usage(format!("`{name}` is not the name of a variable")))
                 .hint("`--env NAME=VALUE` sets a variable, `--env NAME` copies it from here");

@@ -129,7 +129,8 @@ mod tests {
     #[test]
     fn the_next_try_comes_nearer_without_another_round() {
         let second = Duration::from_secs(1);
-        let status = LauncherStatus::new(PoolSize { min: 1, max: 1, threads: 1, idle: second, drain: second });
+        let status =
+            LauncherStatus::new(PoolSize { min: 1, max: 1, threads: 1, idle: second, drain: second });
         status.update(Explanation { wanted: 1, ..Explanation::default() }, 10 * second);
         assert_eq!(status.explain(4 * second).next_try, Some(6));
         assert_eq!(status.explain(11 * second).next_try, None);

@@ -216,7 +216,8 @@ fn of_tasks_of_an_earlier_life_only_those_count_that_a_missing_worker_had_starte
         (scheduler, leases)
     };
     let units = |leases: &[Lease]| leases.iter().map(|lease| lease.unit).collect::<BTreeSet<_>>();
-    for (running, expected) in [(&[20, 30, 40, 50][..], &[20, 30, 40, 50][..]), (&[20, 30], &[0, 1, 20, 30])] {
+    for (running, expected) in [(&[20, 30, 40, 50][..], &[20, 30, 40, 50][..]), (&[20, 30], &[0, 1, 20, 30])]
+    {
         let (mut scheduler, leases) = restored(77);
         let pick = |numbers: &[usize]| numbers.iter().map(|at| leases[*at]).collect::<Vec<_>>();
         let running = pick(running).iter().map(|lease| lease.unit).collect();

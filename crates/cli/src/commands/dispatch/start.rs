@@ -153,9 +153,9 @@ async fn running_status(
         Err(_) => None,
     };
     let ended = tokio::time::timeout(typed.wait_limit.0, wait_for_end(client, pid)).await;
-    ended.map_err(|_| anyhow::anyhow!("the pool in this folder shuts down since {:?}", typed.wait_limit.0)).hint(
-        "its running scripts may end first; `longshore dispatch stop --now` interrupts them",
-    )?;
+    ended
+        .map_err(|_| anyhow::anyhow!("the pool in this folder shuts down since {:?}", typed.wait_limit.0))
+        .hint("its running scripts may end first; `longshore dispatch stop --now` interrupts them")?;
     Ok(None)
 }
 
@@ -245,4 +245,3 @@ fn forwarded_args() -> Vec<std::ffi::OsString> {
     }
     words
 }
-

@@ -92,7 +92,8 @@ fn a_start_during_a_stop_starts_a_new_pool() {
     pool.wait_for_lines("runs", 1);
     let stop = pool.command(&["dispatch", "stop"]).spawn().unwrap();
     pool.wait_for_status(|status| status["mood"] == "draining");
-    let start = pool.command(&["dispatch", "start", "--qsys", "local_worker", "--nthr", "1"]).spawn().unwrap();
+    let start =
+        pool.command(&["dispatch", "start", "--qsys", "local_worker", "--nthr", "1"]).spawn().unwrap();
     pool.dir.write("go", "");
     CliOutput::of(stop).ok();
     CliOutput::of(start).ok();

@@ -32,8 +32,7 @@ impl Core {
         let forget = self.take_back(now, id, diff.forget);
         tracing::info!(worker = %id, host, pid, threads, "worker registered");
         self.scripts.forget_worker(id);
-        let registered =
-            ToWorker::Registered { heartbeat_interval: self.timing.heartbeat_interval, forget };
+        let registered = ToWorker::Registered { heartbeat_interval: self.timing.heartbeat_interval, forget };
         let _ = sender.send(registered);
         if let Some((_, until)) = self.shutdown {
             let _ = sender.send(ToWorker::Drain(until.saturating_duration_since(Instant::now())));
