@@ -126,7 +126,7 @@ fn a_script_that_cannot_be_killed_holds_up_no_other() {
         let _ = Command::new("mount").args(["-t", "cgroup", "-o", "freezer", "none", target]).status();
     }
     let pool = PoolFixture::start(&["--workers", "1", "--nthr", "2"]);
-    // Dropped before the pool, whose processes must end.
+    // Dropped before the pool: a frozen process would keep the pool from ending.
     let Some(freezer) = Freezer::new() else {
         eprintln!("this kernel has no freezer that SIGKILL does not thaw");
         return pool.stop();

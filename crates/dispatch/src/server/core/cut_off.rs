@@ -25,7 +25,7 @@ const MAX_CUT_OFF: usize = 100_000;
 pub(super) struct CutOffTasks {
     /// The leases under which lost workers may still have tasks.
     lost: HashMap<UnitId, Lease>,
-    /// Tasks that a worker has and whose units are to be claimed again.
+    /// Tasks that a worker has while the store is about to hand out their units again.
     returned: HashMap<UnitId, ReturnedTask>,
 }
 
@@ -53,7 +53,7 @@ impl CutOffTasks {
         }
     }
 
-    /// Keeps the result of a task whose unit is to be claimed again. Returns it if there is none.
+    /// Keeps the result of a task until its unit is claimed again. Returns the result of any other task.
     pub(super) fn on_ended(
         &mut self,
         worker: WorkerKey,
@@ -71,8 +71,8 @@ impl CutOffTasks {
 }
 
 impl Core {
-    /// A worker has registered with leases that the scheduler does not know. Returns those that it
-    /// must drop.
+    /// A worker has registered with leases that the scheduler does not know. Returns the leases
+    /// that it must drop.
     pub(super) fn take_back(&mut self, now: Duration, worker: WorkerKey, leases: Vec<Lease>) -> Vec<Lease> {
         leases.into_iter().filter(|lease| !self.takes_back(now, worker, *lease)).collect()
     }
@@ -105,7 +105,7 @@ impl Core {
         }
     }
 
-    /// Stops runs whose units were not claimed in time: they were cancelled, or failed.
+    /// Stops runs of units that were not claimed in time: the units were cancelled, or failed.
     pub(super) fn expire_returned(&mut self, now: Duration) {
         let expired = self.cut_off.returned.extract_if(|_, returned| now >= returned.deadline);
         for (unit, returned) in expired.collect::<Vec<_>>() {

@@ -13,8 +13,8 @@ use crate::server::unresolved_losses::UnresolvedLoss;
 
 impl Core {
     /// If all known workers have reconnected, restored tasks that none reported were not running:
-    /// queue them. Otherwise, at the deadline, those that missing workers had started count as lost, and
-    /// the others are queued.
+    /// queue them. Otherwise, at the deadline, the tasks that missing workers had started count as lost,
+    /// and the others are queued.
     pub(super) fn resolve_restored(&mut self, now: Duration) {
         let Some(deadline) = self.restore_deadline else { return };
         if self.expected_workers.is_empty() && now >= MIN_RESTORE_WAIT.min(self.timing.restart_grace) {
