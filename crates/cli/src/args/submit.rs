@@ -266,6 +266,11 @@ impl std::str::FromStr for FailureLimitArg {
     }
 }
 
+fn parse_time(text: &str) -> Result<Timestamp, String> {
+    Timestamp::parse(text)
+        .map_err(|_| format!("`{text}` is not a time as 2030-01-31T08:00:00Z; `--delay 5m` counts from now"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,9 +297,4 @@ mod tests {
             }
         }
     }
-}
-
-fn parse_time(text: &str) -> Result<Timestamp, String> {
-    Timestamp::parse(text)
-        .map_err(|_| format!("`{text}` is not a time as 2030-01-31T08:00:00Z; `--delay 5m` counts from now"))
 }

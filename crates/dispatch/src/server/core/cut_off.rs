@@ -101,7 +101,7 @@ impl Core {
         }
         tracing::info!(%unit, %worker, "a worker that was counted as lost still has the script");
         if let Some(report) = report {
-            self.on_task_ended(self.now(), worker, lease, report);
+            self.on_task_ended(self.now(), worker, lease, &report);
         }
     }
 

@@ -93,7 +93,7 @@ impl Core {
             TaskEvent::Ended(lease, report) => {
                 self.retracted.remove(&lease.unit);
                 if let Some(report) = self.cut_off.on_ended(id, lease, report) {
-                    self.on_task_ended(now, id, lease, report);
+                    self.on_task_ended(now, id, lease, &report);
                 }
             }
         }
@@ -104,7 +104,7 @@ impl Core {
         now: Duration,
         id: WorkerKey,
         lease: Lease,
-        report: Box<script::RunReport>,
+        report: &script::RunReport,
     ) {
         let ran = u64::try_from(report.ended - report.started).unwrap_or(0);
         match self.scheduler.on_task_done(now, id, lease, Duration::from_micros(ran)) {
@@ -114,7 +114,7 @@ impl Core {
                 let mut finish = FinishRequest::new(task.lease, report.outcome());
                 if report.end != script::RunEnd::Exited(0) {
                     // A failure has only a message, so the complete report is stored as the checkpoint.
-                    finish.checkpoint = Payload::json(&*report).ok();
+                    finish.checkpoint = Payload::json(report).ok();
                 }
                 self.results.push(finish, Some((id, lease)));
                 if task.data.is_single() {
