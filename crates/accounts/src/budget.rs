@@ -129,6 +129,12 @@ impl BudgetState {
             .max(part(self.spent_picos as f64, budget.cost_picos.map(|most| most as f64)))
     }
 
+    /// The share that ended calls have used, from the budget's `warn_at` on.
+    pub fn warned_share(&self) -> Option<f64> {
+        let used = self.used_share();
+        self.budget.as_ref().is_some_and(|budget| used >= budget.warn_at).then_some(used)
+    }
+
     /// Whether ended calls have used the budget up.
     pub fn is_used_up(&self) -> bool {
         self.budget.is_some() && self.used_share() >= 1.0

@@ -21,6 +21,7 @@ mod model_api;
 mod passthrough;
 mod pricing;
 mod profile;
+mod prompt_quotes;
 mod prompts;
 pub mod providers;
 mod raw_json;

@@ -3,6 +3,7 @@
 //! Owns the contract's codes and finish reasons. Knows no provider.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,12 +12,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::chat::{AnswerPiece, Chat, ToolCall};
 use crate::passthrough::PassthroughRequest;
 use crate::pricing::{MAX_IMAGE_TOKENS, estimate_tokens};
+use crate::providers::error_mapping::is_certain_lack_of_credit;
 
 /// One question to a model.
 #[derive(Debug, Clone)]
@@ -44,6 +46,8 @@ pub struct Question {
     pub until: Instant,
     /// Whether it was sent, and may have been billed.
     pub sent: SentFlag,
+    /// How long a connection may take, if less than usual: another profile could answer.
+    pub connect_timeout: Option<Duration>,
 }
 
 impl Question {
@@ -61,6 +65,7 @@ impl Question {
             raw: None,
             until,
             sent: SentFlag::default(),
+            connect_timeout: None,
         }
     }
 
@@ -96,7 +101,16 @@ impl Question {
 /// Whether a question was sent to its provider: only then can it have been billed. Reset when the
 /// provider rejects it. A clone of a question has a flag of its own.
 #[derive(Debug, Default)]
-pub struct SentFlag(Arc<AtomicBool>);
+pub struct SentFlag(Arc<SendProgress>);
+
+#[derive(Debug, Default)]
+struct SendProgress {
+    sent: AtomicBool,
+    /// The provider has begun to answer, with a success status.
+    accepted: AtomicBool,
+    /// Signals `accepted`.
+    changed: Notify,
+}
 
 impl SentFlag {
     /// The same flag.
@@ -106,12 +120,36 @@ impl SentFlag {
     }
 
     pub(crate) fn set(&self, sent: bool) {
-        self.0.store(sent, Ordering::Relaxed);
+        self.0.sent.store(sent, Ordering::Relaxed);
     }
 
     /// Whether some of the question was written to a connection.
     pub fn is_set(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.sent.load(Ordering::Relaxed)
+    }
+
+    /// Begins an attempt. A provider that does not know better has sent the question then.
+    pub(crate) fn begin_attempt(&self) {
+        self.set(true);
+        self.0.accepted.store(false, Ordering::Relaxed);
+    }
+
+    /// The provider has begun to answer: it works, however long the answer takes.
+    pub(crate) fn set_accepted(&self) {
+        self.0.accepted.store(true, Ordering::Relaxed);
+        self.0.changed.notify_waiters();
+    }
+
+    /// Completes when the provider has begun to answer.
+    pub(crate) async fn accepted(&self) {
+        loop {
+            let mut changed = pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            if self.0.accepted.load(Ordering::Relaxed) {
+                return;
+            }
+            changed.await;
+        }
     }
 }
 
@@ -346,6 +384,12 @@ impl AskError {
     pub(crate) fn suspended(message: impl Into<String>) -> Self {
         let (retry, retry_after) = (Retryability::AfterResume, Some(SUSPENDED_RETRY_AFTER));
         Self { retry, retry_after, ..Self::new(Code::ProfileDisabled, message) }
+    }
+
+    /// Whether the provider rejected this question for a lack of credit by a message alone. The
+    /// question itself may be the reason, so it is not asked for ever.
+    pub fn may_be_about_the_question(&self) -> bool {
+        self.retry == Retryability::AfterTopUp && !is_certain_lack_of_credit(self)
     }
 
     /// Marks the question as sent, with an unknown cost.

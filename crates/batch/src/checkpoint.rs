@@ -31,6 +31,9 @@ pub struct Checkpoint {
     pub error: Option<StoredError>,
     /// Calls that have been made and settled.
     pub asked: u32,
+    /// Questions that the provider rejected for a lack of credit by a message alone.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unpaid: u32,
     /// The call of a question that is parked, or was sent, in a provider batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<NewCall>,
@@ -68,7 +71,7 @@ impl Checkpoint {
     /// The record of a run that has asked nothing.
     pub fn empty() -> Self {
         let (answer, cost, error, parked) = (None, None, None, None);
-        Self { version: VERSION, answer, cost, error, parked, asked: 0, rejected: false }
+        Self { version: VERSION, answer, cost, error, parked, asked: 0, unpaid: 0, rejected: false }
     }
 
     /// Reads a unit's checkpoint. An unreadable record is an error: treating it as empty would pay
@@ -106,7 +109,7 @@ impl Checkpoint {
     /// The record after POST returned RETRY: the next call has another request id. `unanswered` is
     /// the number of this run's calls that returned no answer.
     pub fn for_retry(&self, unanswered: u32) -> Self {
-        Self { asked: self.asked.saturating_add(unanswered), ..Self::empty() }
+        Self { asked: self.asked.saturating_add(unanswered), unpaid: self.unpaid, ..Self::empty() }
     }
 
     /// The record after `unanswered` calls that ended in this error.
@@ -128,6 +131,10 @@ impl Checkpoint {
     pub fn has_reply(&self) -> bool {
         self.answer.is_some() || self.error.is_some()
     }
+}
+
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 /// The amounts that an answer adds to its batch's sums.

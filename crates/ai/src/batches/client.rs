@@ -59,7 +59,7 @@ impl<D: ProviderAdapter> BatchClient<D> {
     pub(super) async fn lines(&self, path: &str) -> Result<ResultLines, AskError> {
         let request = self.provider.request(Method::GET, path, Vec::new())?;
         let response = with_timeout(REQUEST_TIMEOUT, async {
-            self.provider.require_success(self.provider.http.send(request).await?).await
+            self.provider.require_success(self.provider.http.send(request).await?, None).await
         });
         Ok(ResultLines {
             response: response.await?,
@@ -79,7 +79,7 @@ impl<D: ProviderAdapter> BatchClient<D> {
         if let Some(kind) = kind {
             request.headers_mut().insert(CONTENT_TYPE, kind);
         }
-        let response = self.provider.require_success(self.provider.http.send(request).await?).await?;
+        let response = self.provider.require_success(self.provider.http.send(request).await?, None).await?;
         let body = response.read_all(MAX_ANSWER_BYTES).await?;
         serde_json::from_slice(&body).map_err(|error| self.provider.unreadable(&error.to_string(), &body))
     }

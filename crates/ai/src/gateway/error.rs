@@ -19,7 +19,7 @@ pub(crate) struct GatewayError {
     pub(super) retry_after: Option<Duration>,
     /// The provider's own type and code, if the error is its answer to this request.
     pub(super) provider_error: ProviderErrorId,
-    /// The gateway has retried it already. A client that retried in turn would multiply the attempts
+    /// The gateway has used its attempts. A client that retried in turn would multiply the attempts
     /// and the time.
     pub(super) retried: bool,
 }
@@ -81,9 +81,9 @@ impl GatewayError {
         Self { kind, message, param: None, retry_after: None, provider_error, retried: false }
     }
 
-    /// The error of a question after this many attempts.
-    pub(super) fn after(attempts: u32, error: AskError) -> Self {
-        Self { retried: attempts > 1, ..Self::from(error) }
+    /// The error of a question. `may_be_repeated` unless the gateway has done so.
+    pub(super) fn of_question(error: AskError, may_be_repeated: bool) -> Self {
+        Self { retried: !may_be_repeated, ..Self::from(error) }
     }
 
     /// Whether the official clients should retry.

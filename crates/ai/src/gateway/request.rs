@@ -122,6 +122,7 @@ async fn prepare<B: IncomingBody>(
         raw: Some(Arc::new(raw)),
         until,
         sent: SentFlag::default(),
+        connect_timeout: None,
     };
     let streams = parsed.delivery != Delivery::Complete;
     let meta = ResponseMeta {

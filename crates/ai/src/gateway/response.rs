@@ -109,13 +109,15 @@ pub(super) async fn answer(
         let records = std::mem::take(&mut outcome.records);
         let usage = UsageHeaders::new(&records, outcome.cost_picos);
         state.backend.record(records);
-        let attempts = outcome.attempts;
+        let may_be_repeated = outcome.may_be_repeated();
         let mut response = match outcome.into_valid() {
             Ok(answer) => json_response(match answer.raw {
                 Some(raw) => Body::from(*raw),
                 None => format.encode(&meta, &answer).into(),
             }),
-            Err(error) => error_response(format, &meta.id, &GatewayError::after(attempts, error)),
+            Err(error) => {
+                error_response(format, &meta.id, &GatewayError::of_question(error, may_be_repeated))
+            }
         };
         usage.set(response.headers_mut());
         set_budget_header(state, &tenant, response.headers_mut());
@@ -124,7 +126,11 @@ pub(super) async fn answer(
     let mut answers = AnswerStream::begin(Arc::clone(&state.backend), request);
     // Before the first event is sent, an error can still be reported by the status.
     let first = match answers.next().await {
-        AnswerEvent::End(Err(error)) => return Err(error),
+        AnswerEvent::End(Err(error)) => {
+            let mut response = error_response(format, &meta.id, &error);
+            set_budget_header(state, &tenant, response.headers_mut());
+            return Ok(response);
+        }
         first => first,
     };
     let encoder = StreamEncoder::new(format.events(delivery), meta);
@@ -321,8 +327,9 @@ async fn ask(
     let outcome = outcome.map_err(|_| {
         AskError::new(Code::Timeout, "the client did not read the answer before the deadline")
     })?;
+    let may_be_repeated = outcome.may_be_repeated();
     backend.record(outcome.records);
-    outcome.result.map_err(|error| GatewayError::after(outcome.attempts, error))
+    outcome.result.map_err(|error| GatewayError::of_question(error, may_be_repeated))
 }
 
 /// Encodes an answer as a stream. Knows what was sent; the API format knows the events.

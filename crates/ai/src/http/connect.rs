@@ -95,7 +95,7 @@ impl Service<Uri> for Connector {
         Box::pin(async move {
             match tokio::time::timeout(CONNECT_TIMEOUT, connecting).await {
                 Ok(connected) => connected,
-                Err(_) => Err(format!("no connection within {} s", CONNECT_TIMEOUT.as_secs()).into()),
+                Err(_) => Err(super::no_connection(CONNECT_TIMEOUT).into()),
             }
         })
     }

@@ -64,6 +64,18 @@ pub(crate) enum HttpError {
     TooLarge(usize),
 }
 
+impl HttpError {
+    /// There was no connection within this time.
+    pub(crate) fn no_connection(limit: Duration) -> Self {
+        Self::NotSent(no_connection(limit))
+    }
+}
+
+/// Why a connection was given up.
+fn no_connection(limit: Duration) -> String {
+    format!("no connection within {} s", limit.as_secs())
+}
+
 impl Http {
     /// A client that connects directly and trusts the machine's certificate authorities.
     pub fn new() -> Self {

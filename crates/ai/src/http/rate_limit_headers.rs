@@ -87,15 +87,17 @@ pub(crate) fn duration(text: &str) -> Option<Duration> {
     seconds(text.parse().ok().or_else(|| parse_seconds(text))?)
 }
 
-/// Negative values become zero, NaN becomes `None`. At most a year, so that sums cannot overflow.
+/// Longest wait that is read, so that sums cannot overflow.
+const MAX_WAIT: Duration = Duration::from_secs(365 * 86_400);
+
+/// Negative values become zero, NaN becomes `None`.
 fn seconds(seconds: f64) -> Option<Duration> {
-    const YEAR: f64 = 365.0 * 86_400.0;
-    (!seconds.is_nan()).then(|| Duration::from_secs_f64(seconds.clamp(0.0, YEAR)))
+    (!seconds.is_nan()).then(|| Duration::from_secs_f64(seconds.clamp(0.0, MAX_WAIT.as_secs_f64())))
 }
 
 fn until(then: Timestamp, headers: &HeaderMap) -> Duration {
     let now = text(headers, "date").and_then(http_date).unwrap_or_else(Timestamp::now);
-    Duration::try_from(then.duration_since(now)).unwrap_or_default()
+    Duration::try_from(then.duration_since(now)).unwrap_or_default().min(MAX_WAIT)
 }
 
 /// Parses the time of an HTTP header.
@@ -130,6 +132,9 @@ mod tests {
             (&[("x-ms-retry-after-ms", "70")], Some(70)),
             (&[("retry-after", "Sun, 06 Nov 1994 08:50:37 GMT"), date], Some(60_000)),
             (&[("retry-after", "Sun, 06 Nov 1994 08:49:00 GMT"), date], Some(0)),
+            // Not in seventy years.
+            (&[("retry-after", "Fri, 06 Nov 2099 08:49:00 GMT"), date], Some(365 * 86_400_000)),
+            (&[("retry-after", "1e12")], Some(365 * 86_400_000)),
             // In the past by our own clock, too.
             (&[("retry-after", "Sun, 06 Nov 1994 08:49:00 GMT")], Some(0)),
             (&[("retry-after", "soon")], None),

@@ -4,7 +4,7 @@
 //! A call that waits for a breaker holds nothing; a call that waits for a limit holds no money. If a
 //! step fails, or the caller drops the call, the steps before it are undone, the last one first.
 
-mod breaker;
+pub(super) mod breaker;
 pub(super) mod budget;
 mod limits;
 mod permit;

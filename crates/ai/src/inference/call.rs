@@ -16,9 +16,9 @@ use tokio::time::{Instant, timeout_at};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
+use super::admission::breaker::MAX_WAIT_WITH_FALLBACK;
 use super::admission::{AdmissionError, AdmissionGuard};
 use super::profile_cache::{ResolvedProfile, ledger_error};
-use super::prompt_quotes::remove_quotes;
 use super::retry_loop::RetryLoop;
 use super::{Inference, InferenceOutcome, InferenceRequest, Inner, ProfileDocument};
 use crate::chat::AnswerPiece;
@@ -26,6 +26,7 @@ use crate::gateway::{InferenceBackend, ProfileSettings};
 use crate::model_api::{Answer, AskError, Code, Question, Retryability};
 use crate::pricing::PriceMode;
 use crate::profile::Profile;
+use crate::prompt_quotes::remove_quotes;
 
 impl Inference {
     /// Asks the profile's provider and returns the outcome. The caller has to write the outcome's
@@ -195,6 +196,7 @@ impl ProfileCall<'_> {
                 return outcome.duplicate = Some(other);
             }
             Err(AdmissionError::Rejected(error) | AdmissionError::Reserved(error)) => {
+                outcome.blocked = error.code == Code::ProviderError;
                 return self.reject(&question, error, started, outcome);
             }
         };
@@ -247,15 +249,17 @@ impl ProfileCall<'_> {
         )
     }
 
-    /// The question as this profile sends it: with the profile's system prompt if it has none.
+    /// The question as this profile sends it: with the profile's system prompt if it has none, and
+    /// with less time for the connection if another profile could answer.
     fn question(&self) -> Cow<'_, Question> {
-        let (own, asked) = (&self.entry.profile.system, &self.request.question);
-        match own {
-            Some(_) if asked.system.is_none() => {
-                Cow::Owned(Question { system: own.clone(), sent: asked.sent.share(), ..asked.clone() })
-            }
-            _ => Cow::Borrowed(asked),
+        let asked = &self.request.question;
+        let own = self.entry.profile.system.as_ref().filter(|_| asked.system.is_none());
+        if own.is_none() && !self.has_fallback {
+            return Cow::Borrowed(asked);
         }
+        let system = own.or(asked.system.as_ref()).cloned();
+        let connect_timeout = self.has_fallback.then_some(MAX_WAIT_WITH_FALLBACK);
+        Cow::Owned(Question { system, connect_timeout, sent: asked.sent.share(), ..asked.clone() })
     }
 
     /// Records a call that was rejected before a provider was asked.

@@ -16,7 +16,6 @@ mod journal;
 mod profile_cache;
 mod profile_document;
 mod profile_resolution;
-mod prompt_quotes;
 mod repair;
 mod retry_loop;
 mod session_heartbeat;
@@ -320,6 +319,14 @@ impl InferenceOutcome {
     /// because the provider may fail on the unit's own question.
     pub fn blocked_deferral(&self) -> Option<Deferral> {
         self.deferrable_error().filter(|_| self.blocked).map(defer)
+    }
+
+    /// Whether a client that waits may repeat a question that failed. After several attempts of our
+    /// own, further ones would multiply the load and the time, unless the attempts ended because the
+    /// breaker opened, or none was sent.
+    pub(crate) fn may_be_repeated(&self) -> bool {
+        let was_sent = self.result.as_ref().err().is_none_or(|error| error.retry != Retryability::NotSent);
+        self.attempts <= 1 || self.blocked || !was_sent
     }
 
     /// How a request with an absolute deadline is put off. Not if it would run again after its

@@ -358,11 +358,15 @@ fn upstream_key(profile: &Profile, owner: &TenantId, secret: Option<&SecretStrin
     let end = if simulated { &profile.name } else { end };
     let key = profile.key.as_deref().unwrap_or_default();
     let proxy = profile.proxy.as_deref().unwrap_or_default();
-    // A key that was rotated has credit of its own.
+    let mut certificates = DefaultHasher::new();
+    profile.ca.hash(&mut certificates);
+    let certificates = certificates.finish();
+    // A key that was rotated has credit of its own, and headers may name another account.
     let mut hasher = DefaultHasher::new();
     secret.map(ExposeSecret::expose_secret).hash(&mut hasher);
+    profile.wire.headers.hash(&mut hasher);
     UpstreamKey {
-        endpoint: format!("{} {end} {proxy}", profile.provider),
+        endpoint: format!("{} {end} {proxy} {certificates}", profile.provider),
         credential: format!("{owner} {key} {}", hasher.finish()),
         model: profile.model.clone(),
     }
@@ -397,5 +401,17 @@ mod tests {
         let key = |secret: &str| upstream_key(&profile, &owner, Some(&SecretString::from(secret)));
         assert_eq!(key("a"), key("a"));
         assert_ne!(key("a"), key("b"));
+    }
+
+    #[test]
+    fn a_profile_with_wrong_certificates_or_headers_holds_up_no_other() {
+        let (profile, owner) = (Profile::new("p", ProviderName::Openai), TenantId::default());
+        let key = |profile: &Profile| upstream_key(profile, &owner, None);
+        let ca = Profile { ca: Some("wrong.pem".into()), ..profile.clone() };
+        let mut headers = profile.clone();
+        headers.wire.headers.insert("openai-organization".into(), "other".into());
+        assert_eq!(key(&profile), key(&profile.clone()));
+        assert_ne!(key(&profile), key(&ca));
+        assert_ne!(key(&profile), key(&headers));
     }
 }

@@ -16,6 +16,7 @@ use super::retry_loop::RetryLoop;
 use crate::chat::{Chat, ChatRole, Message, Part};
 use crate::model_api::{Answer, AskError, Code, FinishReason, Question};
 use crate::pricing::PriceMode;
+use crate::providers::openai::finished_choices;
 use crate::resilience::TokenReservation;
 use crate::schema::schema_violation;
 
@@ -31,6 +32,12 @@ impl ProfileCall<'_> {
     ) {
         let Ok(first) = &outcome.result else { return };
         let Some(schema) = question.schema.as_ref() else { return };
+        if let Some(raw) = question.raw.as_ref().filter(|raw| raw.choices > 1).and(first.raw.as_deref()) {
+            // A correction has one choice, and the client asked for several.
+            let error = choices_violation(schema, raw).await;
+            outcome.schema_error = error.map(|error| self.inner.text_without_quotes(error, question));
+            return;
+        }
         let Some(why) = violation(schema, first).await else { return };
         let (first, again) = (first.clone(), repair_question(question, first, &why));
         // Its tokens are known: the correction may need what it reserved.
@@ -94,6 +101,16 @@ async fn violation(schema: &Arc<Value>, answer: &Answer) -> Option<String> {
         return None;
     }
     schema_violation(schema, &answer.text).await.ok()?
+}
+
+/// Why one of the choices of an answer that was passed through does not follow the schema.
+async fn choices_violation(schema: &Arc<Value>, body: &[u8]) -> Option<String> {
+    for (number, text) in finished_choices(body) {
+        if let Some(why) = schema_violation(schema, &text).await.ok()? {
+            return Some(format!("choice {number}: {why}"));
+        }
+    }
+    None
 }
 
 /// The question that asks for a corrected answer.

@@ -1,5 +1,6 @@
 //! The attempts of one call: retries while that may help, and forwards a streamed answer.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,10 @@ use longshore::Context;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::admission::breaker::MAX_WAIT_WITH_FALLBACK;
 use super::admission::{AdmissionError, YieldingWait};
 use super::call::ProfileCall;
+use super::fallback_may_help;
 use super::upstream_health::InFlight;
 use crate::chat::AnswerPiece;
 use crate::model_api::{Answer, AskError, BillingStatus, Code, Question, Retryability};
@@ -51,7 +54,7 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
     /// Asks until an answer arrives or a retry cannot help.
     pub(super) async fn run(&mut self, question: &Question) -> Result<Answer, AskError> {
         let policy = self.call.entry.profile.retry.policy();
-        let mut attempt = 0;
+        let (began, mut attempt) = (Instant::now(), 0);
         let mut admitted = self.in_flight.take();
         loop {
             let in_flight = match admitted.take() {
@@ -60,9 +63,8 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
             };
             attempt += 1;
             self.attempts += 1;
-            // A provider that does not know better has sent it.
-            question.sent.set(true);
-            let result = self.attempt(question).await;
+            question.sent.begin_attempt();
+            let result = self.attempt_as(&in_flight, question).await;
             let (error, next_probe) = match result {
                 Err(error) if error.retry == Retryability::NotSent && question.until <= Instant::now() => {
                     // Our own deadline says nothing about the provider.
@@ -89,7 +91,7 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
                     return Err(AskError { retry_after: error.retry_after.max(next_probe), ..error });
                 }
                 RetryDecision::Retry { after }
-                    if !self.streamed && !self.prefers_fallback(attempt, &error) =>
+                    if !self.streamed && !self.prefers_fallback(attempt, &error, began.elapsed() + after) =>
                 {
                     self.back_off(after).await;
                 }
@@ -110,14 +112,18 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
 
     /// Admits a retry: the breaker, then one request of the limits.
     async fn readmit(&self, question: &Question) -> Result<InFlight, AdmissionError> {
-        let wait = YieldingWait { run: None, until: question.until };
+        let until = match self.call.has_fallback {
+            true => question.until.min(Instant::now() + MAX_WAIT_WITH_FALLBACK),
+            false => question.until,
+        };
+        let wait = YieldingWait { run: None, until };
         let inner = self.call.inner;
         let owner = inner.profile_cache.tenant(&self.call.request.tenant).await?;
         loop {
             let mut in_flight = self.call.pass_breaker(question, self.tokens, wait).await?;
             // Every attempt counts against the request limit, whatever its result.
             let charges = self.retry_charges();
-            let taking = inner.limiter.take(&owner.waiting, charges, question.until, WhenPoolFull::Wait);
+            let taking = inner.limiter.take(&owner.waiting, charges, until, WhenPoolFull::Wait);
             let taken = in_flight.wait_for(taking).await;
             drop(taken.map_err(|error| AskError::new(Code::RateLimited, error.to_string()))?);
             if in_flight.confirm() {
@@ -126,10 +132,11 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
         }
     }
 
-    /// Whether a fallback profile answers sooner than a retry: nothing listens at this one's
-    /// endpoint, so that the second attempt failed as the first did.
-    fn prefers_fallback(&self, attempt: u32, error: &AskError) -> bool {
-        self.call.has_fallback && error.retry == Retryability::NotSent && attempt >= 2
+    /// Whether a fallback profile is asked instead of a retry: a second attempt failed as the first
+    /// did, or the retry would begin so late.
+    fn prefers_fallback(&self, attempt: u32, error: &AskError, retry_at: Duration) -> bool {
+        let is_late = attempt >= 2 || retry_at >= MAX_WAIT_WITH_FALLBACK;
+        self.call.has_fallback && is_late && fallback_may_help(error)
     }
 
     /// Waits before a retry. The unit keeps its slot, because the call is journalled, but its
@@ -142,6 +149,17 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
     /// What every retry takes: one request, no further tokens.
     fn retry_charges(&self) -> Arc<[BucketCharge]> {
         self.charges.iter().filter(|charge| charge.measure == Measure::Requests).cloned().collect()
+    }
+
+    /// Makes an attempt. An answer that begins shows that the provider works.
+    async fn attempt_as(&mut self, in_flight: &InFlight, question: &Question) -> Result<Answer, AskError> {
+        let mut attempt = pin!(self.attempt(question));
+        tokio::select! {
+            biased;
+            result = &mut attempt => return result,
+            () = question.sent.accepted() => in_flight.record_accepted(),
+        }
+        attempt.await
     }
 
     async fn attempt(&mut self, question: &Question) -> Result<Answer, AskError> {
@@ -195,6 +213,7 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
         out: &mpsc::Sender<AnswerPiece>,
     ) -> bool {
         if !std::mem::replace(&mut self.streamed, true) {
+            question.sent.set_accepted();
             let model = self.call.entry.profile.asked_model(question.model.as_deref());
             let _ = out.send(AnswerPiece::Started { model: model.to_owned() }).await;
         }

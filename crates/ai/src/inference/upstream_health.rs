@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::model_api::{Answer, AskError, Code, Question, Retryability};
 use crate::resilience::{
-    Allow, Breaker, BreakerWait, CreditBreaker, CreditPass, PROBING_RETRY, Pass, ProviderQuota, TenantTurns,
+    Allow, Breaker, BreakerWait, CreditBreaker, CreditPass, PROBE_INTERVAL, Pass, ProviderQuota, TenantTurns,
 };
 
 /// Idle upstreams are dropped each time that so many were added.
@@ -100,13 +100,18 @@ impl UpstreamHealth {
     }
 
     /// Admits a question with so many tokens, if all three checks pass.
-    pub(super) fn admit(self: &Arc<Self>, now: Instant, tokens: u64) -> Result<InFlight, Blocked> {
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        now: Instant,
+        tokens: u64,
+        has_fallback: bool,
+    ) -> Result<InFlight, Blocked> {
         let (mut state, mut credit) = (lock(&self.state), lock(&self.credit));
         state.used = now;
         if let Allow::WaitUntil(at) = state.quota.allow(now, tokens) {
             return Err(Blocked { at, by: BlockedBy::Quota });
         }
-        let pass = state.breaker.admit(now).map_err(|wait| match wait {
+        let pass = state.breaker.admit(now, has_fallback).map_err(|wait| match wait {
             BreakerWait::Open(at) => Blocked { at, by: BlockedBy::Breaker },
             BreakerWait::Probing(at) => Blocked { at, by: BlockedBy::Probes },
         })?;
@@ -116,7 +121,7 @@ impl UpstreamHealth {
         })?;
         state.quota.record_sent(now, tokens);
         let (upstream, pass) = (Arc::clone(self), Some(pass));
-        Ok(InFlight { upstream, tokens, pass, credit_pass, recorded: false })
+        Ok(InFlight { upstream, tokens, has_fallback, pass, credit_pass, recorded: false })
     }
 
     /// Until when the quota admits no question with so many tokens.
@@ -176,7 +181,7 @@ impl Blocked {
             }
         };
         let wait = self.at.saturating_duration_since(now);
-        let wait = if self.by == BlockedBy::Probes { wait.min(PROBING_RETRY) } else { wait };
+        let wait = if self.by == BlockedBy::Probes { wait.min(PROBE_INTERVAL) } else { wait };
         AskError { retry_after: Some(wait), retry, ..AskError::new(code, why) }
     }
 }
@@ -186,6 +191,7 @@ impl Blocked {
 pub(super) struct InFlight {
     upstream: Arc<UpstreamHealth>,
     tokens: u64,
+    has_fallback: bool,
     /// `None` for a probe that freed its place while it waits.
     pass: Option<Pass>,
     credit_pass: CreditPass,
@@ -213,9 +219,18 @@ impl InFlight {
         match self.pass {
             Some(pass) => breaker.is_valid(pass),
             None => {
-                self.pass = breaker.admit(Instant::now()).ok();
+                self.pass = breaker.admit(Instant::now(), self.has_fallback).ok();
                 self.pass.is_some()
             }
+        }
+    }
+
+    /// The provider has begun to answer: if that was a probe, others need not wait for its end.
+    pub(super) fn record_accepted(&self) {
+        let breaker = &mut lock(&self.upstream.state).breaker;
+        if let Some(pass) = self.pass.filter(|_| !breaker.is_closed()) {
+            breaker.record_accepted(pass);
+            self.upstream.changed.notify_waiters();
         }
     }
 
@@ -237,7 +252,7 @@ impl InFlight {
         if let Some(pass) = self.pass {
             state.breaker.record(pass, request, result.as_ref(), now);
         }
-        credit.record(result.as_ref(), now);
+        credit.record(request, result.as_ref(), now);
         if !was_closed {
             self.upstream.changed.notify_waiters();
         }
@@ -281,7 +296,7 @@ mod tests {
         let upstream = upstreams.find(key(0));
         for number in 0..5 {
             let question = Question::new("id", number.to_string(), Instant::now());
-            let in_flight = upstream.admit(Instant::now(), 1).unwrap();
+            let in_flight = upstream.admit(Instant::now(), 1, false).unwrap();
             in_flight.record(&question, &Err(down()));
         }
         upstream
@@ -290,19 +305,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn probes_that_wait_for_a_limit_hold_up_no_other_question() {
         let upstream = broken(&Upstreams::default());
-        let Err(Blocked { at, .. }) = upstream.admit(Instant::now(), 1) else { panic!("it is open") };
+        let Err(Blocked { at, .. }) = upstream.admit(Instant::now(), 1, false) else { panic!("it is open") };
         tokio::time::sleep_until(at).await;
-        let mut limited = [0; 3].map(|_| upstream.admit(Instant::now(), 1).unwrap());
-        assert!(upstream.admit(Instant::now(), 1).is_err(), "three probes at most");
+        let mut limited = [0; 3].map(|_| upstream.admit(Instant::now(), 1, false).unwrap());
+        assert!(upstream.admit(Instant::now(), 1, false).is_err(), "three probes at most");
         for probe in &mut limited {
             let _ = timeout(2 * PROBE_GRACE, probe.wait_for(std::future::pending::<()>())).await;
         }
-        let mut others = [0; 3].map(|_| upstream.admit(Instant::now(), 1).unwrap());
+        let mut others = [0; 3].map(|_| upstream.admit(Instant::now(), 1, false).unwrap());
         assert!(!limited[0].confirm(), "its place is taken");
         assert!(others.iter_mut().all(InFlight::confirm));
         drop(others);
         assert!(limited.iter_mut().all(InFlight::confirm), "a place is free again");
-        assert!(upstream.admit(Instant::now(), 1).is_err());
+        assert!(upstream.admit(Instant::now(), 1, false).is_err());
     }
 
     #[tokio::test]
@@ -310,11 +325,11 @@ mod tests {
         let upstreams = Upstreams::default();
         broken(&upstreams);
         for model in 1..10_000 {
-            let in_flight = upstreams.find(key(model)).admit(Instant::now(), 1).unwrap();
+            let in_flight = upstreams.find(key(model)).admit(Instant::now(), 1, false).unwrap();
             drop(in_flight);
         }
         assert!(lock(&upstreams.0).upstreams.len() <= EVICTION_INTERVAL);
-        assert!(upstreams.find(key(0)).admit(Instant::now(), 1).is_err());
+        assert!(upstreams.find(key(0)).admit(Instant::now(), 1, false).is_err());
         lock(&upstreams.0).evict_idle(Instant::now() + 2 * STATE_TTL);
         let map = lock(&upstreams.0);
         assert_eq!((map.upstreams.len(), map.credit.len()), (0, 0));

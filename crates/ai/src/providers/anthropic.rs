@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::capabilities::takes_sampling;
 use super::provider_adapter::{
     Changes, Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
-    is_path_segment, tool_input,
+    if_readable, is_path_segment, token_count, tool_input,
 };
 use super::schema_compat;
 use crate::chat::{AnswerPiece, Chat, ChatRole, Part, Tool, ToolCall, ToolChoice};
@@ -228,8 +228,8 @@ struct Message {
     model: String,
     content: Vec<Block>,
     stop_reason: Option<String>,
-    #[serde(default)]
-    usage: Counts,
+    #[serde(default, deserialize_with = "if_readable")]
+    usage: Option<Counts>,
 }
 
 #[derive(Deserialize)]
@@ -252,18 +252,23 @@ enum Block {
 /// Token counts, as far as they are reported. Later counts of a stream replace earlier ones.
 #[derive(Deserialize, Default, Clone)]
 struct Counts {
+    #[serde(default, deserialize_with = "token_count")]
     input_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "token_count")]
     output_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "token_count")]
     cache_creation_input_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "token_count")]
     cache_read_input_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "if_readable")]
     cache_creation: Option<Creation>,
     service_tier: Option<String>,
 }
 
 #[derive(Deserialize, Clone, Copy)]
 struct Creation {
-    #[serde(default)]
-    ephemeral_1h_input_tokens: u64,
+    #[serde(default, deserialize_with = "token_count")]
+    ephemeral_1h_input_tokens: Option<u64>,
 }
 
 impl Counts {
@@ -282,7 +287,7 @@ impl Counts {
         let written = self.cache_creation_input_tokens.unwrap_or(0);
         let cached = self.cache_read_input_tokens.unwrap_or(0);
         let long = match (self.cache_creation, cache) {
-            (Some(creation), _) => creation.ephemeral_1h_input_tokens.min(written),
+            (Some(creation), _) => creation.ephemeral_1h_input_tokens.unwrap_or(0).min(written),
             (None, Some(CacheFor::Hour)) => written,
             (None, _) => 0,
         };
@@ -312,11 +317,12 @@ fn finish(reason: &str) -> FinishReason {
 /// Parses a complete message.
 fn parse_answer(body: &[u8], cache: Option<CacheFor>) -> Result<Draft, String> {
     let message: Message = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let usage = message.usage.unwrap_or_default();
     let mut draft = Draft {
         model: Some(message.model),
         finish: Some(message.stop_reason.as_deref().map_or(FinishReason::Other, finish)),
-        tier: message.usage.tier(),
-        usage: message.usage.usage(cache),
+        tier: usage.tier(),
+        usage: usage.usage(cache),
         ..Draft::default()
     };
     for block in message.content {
@@ -347,8 +353,8 @@ enum StreamEvent {
     ContentBlockStop,
     MessageDelta {
         delta: MessageEnd,
-        #[serde(default)]
-        usage: Counts,
+        #[serde(default, deserialize_with = "if_readable")]
+        usage: Option<Counts>,
     },
     MessageStop,
     Error,
@@ -386,8 +392,8 @@ struct EventParser {
 
 impl EventParser {
     /// Until the stream ends, the count of the answer is that of its start.
-    fn count(&mut self, later: Counts, draft: &mut Draft) {
-        self.counts.update(later);
+    fn count(&mut self, later: Option<Counts>, draft: &mut Draft) {
+        self.counts.update(later.unwrap_or_default());
         draft.usage = Usage { output: None, ..self.counts.usage(self.cache) };
         draft.tier = self.counts.tier();
     }

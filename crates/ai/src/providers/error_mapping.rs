@@ -12,7 +12,8 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
 use crate::http::{HttpError, duration, headroom, retry_after};
-use crate::model_api::{AskError, Code, ProviderErrorId, Retryability};
+use crate::model_api::{AskError, Code, ProviderErrorId, Question, Retryability};
+use crate::prompt_quotes::remove_quotes;
 
 /// Error codes for exhausted credit or a spending limit, whatever the status.
 const OVER_BUDGET_CODES: [&str; 8] = [
@@ -26,17 +27,63 @@ const OVER_BUDGET_CODES: [&str; 8] = [
     "project_spend_limit_exceeded",
 ];
 
-/// Phrases for the same where there is no code. Anthropic reports a customer's own spending limit
-/// as 400, with a message only.
-const OVER_BUDGET_PHRASES: [&str; 7] = [
-    "credit balance",
-    "credits are depleted",
-    "insufficient balance",
-    "spend limit",
-    "spending cap",
-    "spending limit",
-    "usage limits",
+/// The providers' own messages for the same where there is no code: how a message begins, and what
+/// else it contains. Anthropic reports a customer's own spending limit as 400, with a message only.
+/// The same words elsewhere in a message mean nothing: servers quote prompts.
+const OVER_BUDGET_MESSAGES: [(&str, &str); 8] = [
+    ("your credit balance is too low", ""),
+    ("you have reached your specified", "usage limits"),
+    ("your prepayment credits are depleted", ""),
+    ("your project has exceeded its", "spending cap"),
+    ("your team", "used all available credits"),
+    ("your newly created team doesn't have any credits", ""),
+    ("insufficient balance", ""),
+    ("insufficient account balance", ""),
 ];
+
+/// Longest type or code of an error that is accepted as one.
+const MAX_CODE_CHARS: usize = 64;
+
+/// What the errors of one question are read with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ErrorContext<'a> {
+    pub(crate) redactor: &'a Redactor,
+    /// The question that failed, if it is known. Quotes of it say nothing about the provider.
+    pub(crate) question: Option<&'a Question>,
+}
+
+impl<'a> From<&'a Redactor> for ErrorContext<'a> {
+    fn from(redactor: &'a Redactor) -> Self {
+        Self { redactor, question: None }
+    }
+}
+
+impl ErrorContext<'_> {
+    fn without_quotes(self, text: &str) -> String {
+        self.question.map_or_else(|| text.to_owned(), |question| remove_quotes(text, question))
+    }
+
+    /// An error's type or code, if it looks like one. Some servers put the prompt there.
+    fn code(self, value: &Value) -> Option<String> {
+        let code = match value {
+            Value::String(code) => code.clone(),
+            Value::Number(code) => return Some(code.to_string()),
+            _ => return None,
+        };
+        let is_code = |c: char| c.is_ascii_alphanumeric() || "_-./:".contains(c);
+        let looks_like_one = !code.is_empty() && code.len() <= MAX_CODE_CHARS && code.chars().all(is_code);
+        (looks_like_one && self.without_quotes(&code) == code).then_some(code)
+    }
+}
+
+/// Whether an error that reports exhausted credit can have no other reason: it is by its status or
+/// by a known code, or our own. Without these it is by the message of one request.
+pub(crate) fn is_certain_lack_of_credit(error: &AskError) -> bool {
+    let id = error.provider_error.as_deref();
+    let words = id.into_iter().flat_map(|id| [&id.kind, &id.code]).flatten();
+    let has_code = words.map(String::as_str).any(|word| OVER_BUDGET_CODES.contains(&word));
+    has_code || !matches!(error.provider_status, Some(200 | 400 | 403 | 429))
+}
 
 /// A provider's error body.
 #[derive(Debug, Default)]
@@ -51,15 +98,22 @@ struct ErrorBody {
 }
 
 /// The error of a response without a success status.
-pub(crate) fn from_response(status: u16, headers: &HeaderMap, body: &[u8], redactor: &Redactor) -> AskError {
+pub(crate) fn from_response<'a>(
+    status: u16,
+    headers: &HeaderMap,
+    body: &[u8],
+    context: impl Into<ErrorContext<'a>>,
+) -> AskError {
+    let context = context.into();
+    let redactor = context.redactor;
     if (300..400).contains(&status) {
         return redirect(status, headers, redactor);
     }
     let json = serde_json::from_slice::<Value>(body).ok();
-    let parsed = json.as_ref().map(ErrorBody::parse).unwrap_or_default();
+    let parsed = json.as_ref().map(|json| ErrorBody::parse(json, context)).unwrap_or_default();
     let text =
         if parsed.text.is_empty() { redactor.redact_bytes(body) } else { redactor.redact(&parsed.text) };
-    let mut error = provider_error(status, &parsed, text, redactor);
+    let mut error = provider_error(status, &parsed, text, context);
     error.retry_after = retry_after(headers).or(parsed.wait);
     error.headroom = Some(Box::new(headroom(headers)));
     apply_retry_header(&mut error, headers);
@@ -68,9 +122,11 @@ pub(crate) fn from_response(status: u16, headers: &HeaderMap, body: &[u8], redac
 
 /// The error of an error event in a stream with status 200. Before the first piece of the answer it
 /// means the same as the status would; after that the question is billed.
-pub(crate) fn from_event(error: &Value, started: bool, redactor: &Redactor) -> AskError {
-    let parsed = ErrorBody::parse(error);
-    let mut failure = provider_error(parsed.status(), &parsed, redactor.redact(&parsed.text), redactor);
+pub(crate) fn from_event<'a>(error: &Value, started: bool, context: impl Into<ErrorContext<'a>>) -> AskError {
+    let context = context.into();
+    let parsed = ErrorBody::parse(error, context);
+    let text = context.redactor.redact(&parsed.text);
+    let mut failure = provider_error(parsed.status(), &parsed, text, context);
     failure.message = format!("in the stream, {}", failure.message);
     failure.provider_status = Some(200);
     failure.retry_after = parsed.wait;
@@ -82,15 +138,15 @@ pub(crate) fn from_event(error: &Value, started: bool, redactor: &Redactor) -> A
 
 /// The error of one result of a batch. It was not billed.
 pub(crate) fn from_batch_result(error: &Value, redactor: &Redactor) -> AskError {
-    let parsed = ErrorBody::parse(error);
-    provider_error(parsed.status(), &parsed, redactor.redact(&parsed.text), redactor)
+    let parsed = ErrorBody::parse(error, redactor.into());
+    provider_error(parsed.status(), &parsed, redactor.redact(&parsed.text), redactor.into())
 }
 
 /// The error of a failed batch: the queue is full, the credit is exhausted, or it is invalid.
 pub(crate) fn failed_batch(error: &Value, redactor: &Redactor) -> AskError {
-    let parsed = ErrorBody::parse(error);
+    let parsed = ErrorBody::parse(error, redactor.into());
     let status = if parsed.has("token_limit_exceeded") { 429 } else { 400 };
-    provider_error(status, &parsed, redactor.redact(&parsed.text), redactor)
+    provider_error(status, &parsed, redactor.redact(&parsed.text), redactor.into())
 }
 
 /// The error of an invalid answer with status 200. It may have been billed.
@@ -140,9 +196,9 @@ impl From<HttpError> for AskError {
     }
 }
 
-fn provider_error(status: u16, parsed: &ErrorBody, text: String, redactor: &Redactor) -> AskError {
-    let (code, again) = parsed.classify(status);
-    let id = parsed.redacted_id(redactor).unwrap_or_default();
+fn provider_error(status: u16, parsed: &ErrorBody, text: String, context: ErrorContext<'_>) -> AskError {
+    let (code, again) = parsed.classify(status, context);
+    let id = parsed.redacted_id(context.redactor).unwrap_or_default();
     let kind = match (id.kind, id.code) {
         (Some(kind), Some(code)) if kind != code => format!(" ({kind}, {code})"),
         (Some(word), _) | (None, Some(word)) => format!(" ({word})"),
@@ -156,7 +212,7 @@ fn provider_error(status: u16, parsed: &ErrorBody, text: String, redactor: &Reda
     AskError {
         retry: again,
         provider_status: Some(status),
-        provider_error: parsed.redacted_id(redactor),
+        provider_error: parsed.redacted_id(context.redactor),
         ..AskError::new(code, message)
     }
 }
@@ -183,7 +239,7 @@ fn apply_retry_header(error: &mut AskError, headers: &HeaderMap) {
 impl ErrorBody {
     /// Parses `{"error": {…}}`, `{"error": "…"}`, a list of these, and the same without the
     /// wrapping.
-    fn parse(json: &Value) -> Self {
+    fn parse(json: &Value, context: ErrorContext<'_>) -> Self {
         let json = json.get(0).unwrap_or(json);
         let error = json.get("error").unwrap_or(json);
         if let Some(text) = error.as_str() {
@@ -192,15 +248,16 @@ impl ErrorBody {
         let text = error.get("message").or_else(|| error.get("detail")).and_then(Value::as_str);
         let mut parsed = Self { text: text.unwrap_or_default().to_owned(), ..Self::default() };
         for name in ["type", "code", "status"] {
-            parsed.codes.extend(error.get(name).and_then(code));
+            parsed.codes.extend(error.get(name).and_then(|value| context.code(value)));
         }
         let before = parsed.codes.len();
-        parsed.add_details(error.get("details"));
-        let word = |name| error.get(name).and_then(Value::as_str).filter(|word| !word.is_empty());
-        let detail = parsed.codes.get(before);
+        parsed.add_details(error.get("details"), context);
+        let word =
+            |name| error.get(name).filter(|value| value.is_string()).and_then(|value| context.code(value));
+        let detail = parsed.codes.get(before).cloned();
         // Google's `code` repeats the HTTP status as a number; its `status` is a word.
-        let code = word("code").or_else(|| word("status")).or(detail.map(String::as_str));
-        parsed.id = ProviderErrorId { kind: word("type").map(str::to_owned), code: code.map(str::to_owned) };
+        let code = word("code").or_else(|| word("status")).or(detail);
+        parsed.id = ProviderErrorId { kind: word("type"), code };
         parsed
     }
 
@@ -213,12 +270,12 @@ impl ErrorBody {
     }
 
     /// Anthropic's details are an object, Google's are a list of objects.
-    fn add_details(&mut self, details: Option<&Value>) {
+    fn add_details(&mut self, details: Option<&Value>, context: ErrorContext<'_>) {
         let one = details.filter(|details| details.is_object());
         let many = details.and_then(Value::as_array).into_iter().flatten();
         for detail in one.into_iter().chain(many) {
             for name in ["error_code", "reason"] {
-                self.codes.extend(detail.get(name).and_then(code));
+                self.codes.extend(detail.get(name).and_then(|value| context.code(value)));
             }
             let wait = detail.get("retryDelay").and_then(Value::as_str).and_then(duration);
             self.wait = self.wait.or(wait);
@@ -229,9 +286,9 @@ impl ErrorBody {
         self.codes.iter().any(|have| have == code)
     }
 
-    fn classify(&self, status: u16) -> (Code, Retryability) {
+    fn classify(&self, status: u16, context: ErrorContext<'_>) -> (Code, Retryability) {
         match status {
-            400..=499 if self.is_over_budget(status) => (Code::OverBudget, Retryability::AfterTopUp),
+            400..=499 if self.is_over_budget(status, context) => (Code::OverBudget, Retryability::AfterTopUp),
             401 | 403 => (Code::ProviderAuth, Retryability::Never),
             // Google answers an invalid key with 400.
             400 if self.has("API_KEY_INVALID") => (Code::ProviderAuth, Retryability::Never),
@@ -245,11 +302,20 @@ impl ErrorBody {
         }
     }
 
-    fn is_over_budget(&self, status: u16) -> bool {
-        let text = self.text.to_lowercase();
-        let says = || OVER_BUDGET_PHRASES.iter().any(|phrase| text.contains(phrase));
+    fn is_over_budget(&self, status: u16, context: ErrorContext<'_>) -> bool {
         let coded = OVER_BUDGET_CODES.iter().any(|code| self.has(code));
-        status == 402 || coded || (matches!(status, 400 | 403 | 429) && says())
+        status == 402 || coded || (matches!(status, 400 | 403 | 429) && self.reports_no_credit(context))
+    }
+
+    /// Whether the message is one of the providers' own about credit, and not a quote of the
+    /// question.
+    fn reports_no_credit(&self, context: ErrorContext<'_>) -> bool {
+        let is_known = |text: &str| {
+            let text = text.trim().to_lowercase();
+            let mut messages = OVER_BUDGET_MESSAGES.iter();
+            messages.any(|(begin, part)| text.starts_with(begin) && text.contains(part))
+        };
+        is_known(&self.text) && is_known(&context.without_quotes(&self.text))
     }
 
     /// The status that an error event stands for.
@@ -269,15 +335,6 @@ impl ErrorBody {
             number => number.parse().ok().filter(|status| (400..600).contains(status)),
         });
         statuses.into_iter().next().unwrap_or(500)
-    }
-}
-
-/// Codes are strings or numbers.
-fn code(value: &Value) -> Option<String> {
-    match value {
-        Value::String(code) if !code.is_empty() => Some(code.clone()),
-        Value::Number(code) => Some(code.to_string()),
-        _ => None,
     }
 }
 

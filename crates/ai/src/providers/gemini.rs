@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::provider_adapter::{
-    Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
-    is_path_segment,
+    Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling, if_readable,
+    is_path_segment, token_count,
 };
 use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::model_api::{AskError, Code, FinishReason, Question};
@@ -157,6 +157,7 @@ struct GenerateResponse {
     #[serde(default)]
     candidates: Vec<Candidate>,
     prompt_feedback: Option<Feedback>,
+    #[serde(default, deserialize_with = "if_readable")]
     usage_metadata: Option<Counts>,
     model_version: Option<String>,
     error: Option<Value>,
@@ -204,10 +205,15 @@ struct Feedback {
 #[derive(Deserialize, Clone, Copy)]
 #[serde(rename_all = "camelCase")]
 struct Counts {
+    #[serde(default, deserialize_with = "token_count")]
     prompt_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "token_count")]
     tool_use_prompt_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "token_count")]
     candidates_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "token_count")]
     thoughts_token_count: Option<u64>,
+    #[serde(default, deserialize_with = "token_count")]
     cached_content_token_count: Option<u64>,
 }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::error_mapping::{self, Redactor};
+use super::error_mapping::{self, ErrorContext, Redactor};
 use super::provider_adapter::{Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser};
 use crate::chat::AnswerPiece;
 use crate::http::{Http, HttpError, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, headroom};
@@ -63,13 +63,13 @@ impl<D: ProviderAdapter> Provider for HttpProvider<D> {
         let response = within(question.until, sent, sending).await?;
         let headroom = headroom(&response.headers);
         if is_complete::<D>(&response.headers) {
-            let reading = pin!(self.read_as_pieces(response, pieces));
+            let reading = pin!(self.read_as_pieces(response, question, pieces));
             let draft = within(question.until, sent, reading).await?;
             return self.finish(question, draft, began, headroom);
         }
         let mut stream =
             AnswerReader::new(self.piece_format(question), D::FRAMING, self.adapter.stream_parser());
-        let reading = Box::pin(self.read_stream(response, &mut stream, pieces));
+        let reading = Box::pin(self.read_stream(response, question, &mut stream, pieces));
         let ended = within(question.until, sent, reading).await;
         let draft = stream.draft;
         let error = match ended {
@@ -116,7 +116,7 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         let began = Instant::now();
         let response = self.send(question, ResponseMode::Complete).await?;
         let headroom = headroom(&response.headers);
-        let (draft, body) = self.read(response).await?;
+        let (draft, body) = self.read(response, question).await?;
         let answer = self.finish(question, draft, began, headroom)?;
         let raw = self.adapter.raw(question).map(|_| Box::new(body));
         Ok(Answer { raw, ..answer })
@@ -152,9 +152,10 @@ impl<D: ProviderAdapter> HttpProvider<D> {
     }
 
     /// Reads a complete answer; also returns the body.
-    async fn read(&self, response: HttpResponse) -> Result<(Draft, Bytes), AskError> {
+    async fn read(&self, response: HttpResponse, question: &Question) -> Result<(Draft, Bytes), AskError> {
         let body = response.read_all(MAX_ANSWER_BYTES).await?;
-        let draft = self.adapter.parse(&body).map_err(|why| self.unreadable(&why, &body))?;
+        let context = self.errors_of(question);
+        let draft = self.adapter.parse(&body).map_err(|why| unreadable(&why, &body, context))?;
         Ok((draft, body))
     }
 
@@ -162,9 +163,10 @@ impl<D: ProviderAdapter> HttpProvider<D> {
     async fn read_as_pieces(
         &self,
         response: HttpResponse,
+        question: &Question,
         pieces: &mpsc::Sender<AnswerPiece>,
     ) -> Result<Draft, AskError> {
-        let (draft, _) = self.read(response).await?;
+        let (draft, _) = self.read(response, question).await?;
         forward(draft.pieces(), pieces).await;
         Ok(draft)
     }
@@ -174,9 +176,11 @@ impl<D: ProviderAdapter> HttpProvider<D> {
     async fn read_stream(
         &self,
         mut response: HttpResponse,
+        question: &Question,
         stream: &mut AnswerReader,
         pieces: &mpsc::Sender<AnswerPiece>,
     ) -> Result<StreamEnd, AskError> {
+        let context = self.errors_of(question);
         loop {
             let chunk = tokio::select! {
                 biased;
@@ -184,8 +188,8 @@ impl<D: ProviderAdapter> HttpProvider<D> {
                 () = pieces.closed() => return Ok(StreamEnd::Abandoned),
             };
             let (received, at_end) = match chunk {
-                Ok(Some(bytes)) => (stream.push(&bytes, &self.redactor)?, None),
-                Ok(None) => (stream.last(&self.redactor)?, Some("the connection was closed".to_owned())),
+                Ok(Some(bytes)) => (stream.push(&bytes, context)?, None),
+                Ok(None) => (stream.last(context)?, Some("the connection was closed".to_owned())),
                 Err(stalled @ HttpError::Stalled(_)) if stream.draft.finish.is_none() => {
                     return Err(stalled.into());
                 }
@@ -210,7 +214,7 @@ impl<D: ProviderAdapter> HttpProvider<D> {
 
     async fn check_health(&self) -> Result<String, AskError> {
         let request = self.request(Method::GET, &self.adapter.health_path(&self.model), Vec::new())?;
-        let response = self.require_success(self.http.send(request).await?).await?;
+        let response = self.require_success(self.http.send(request).await?, None).await?;
         let body = response.read_all(MAX_ANSWER_BYTES).await?;
         let status: Value =
             serde_json::from_slice(&body).map_err(|error| self.unreadable(&error.to_string(), &body))?;
@@ -229,8 +233,9 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         let path = self.adapter.path(model, question, mode)?;
         let body = self.body(model, question, mode)?;
         let request = self.request(Method::POST, &path, body)?;
-        let response = self.response(request, &question.sent).await?;
-        let mut response = self.require_success(response).await?;
+        let response = self.response(request, question).await?;
+        let mut response = self.require_success(response, Some(question)).await?;
+        question.sent.set_accepted();
         response.idle_timeout = Some(self.idle_timeout.unwrap_or(DEFAULT_IDLE_TIMEOUT));
         Ok(response)
     }
@@ -239,9 +244,17 @@ impl<D: ProviderAdapter> HttpProvider<D> {
     async fn response(
         &self,
         request: Request<Full<Bytes>>,
-        sent: &SentFlag,
+        question: &Question,
     ) -> Result<HttpResponse, HttpError> {
+        let sent = &question.sent;
         let mut sending = pin!(self.http.send_with_flag(request, sent));
+        if let Some(limit) = question.connect_timeout {
+            match timeout(limit, sending.as_mut()).await {
+                Ok(response) => return response,
+                Err(_) if !sent.is_set() => return Err(HttpError::no_connection(limit)),
+                Err(_) => {}
+            }
+        }
         let Some(limit) = self.idle_timeout else { return sending.await };
         loop {
             match timeout(limit, sending.as_mut()).await {
@@ -286,39 +299,52 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         Ok(request)
     }
 
-    /// Passes a response with a success status on.
-    pub(crate) async fn require_success(&self, response: HttpResponse) -> Result<HttpResponse, AskError> {
+    /// Passes a response with a success status on. `question` is the one that was sent, if it was
+    /// one.
+    pub(crate) async fn require_success(
+        &self,
+        response: HttpResponse,
+        question: Option<&Question>,
+    ) -> Result<HttpResponse, AskError> {
         if response.status.is_success() {
             return Ok(response);
         }
-        Err(Box::pin(self.error_of(response)).await)
+        Err(Box::pin(self.error_of(response, question)).await)
     }
 
     /// The error of any other response.
-    async fn error_of(&self, response: HttpResponse) -> AskError {
+    async fn error_of(&self, response: HttpResponse, question: Option<&Question>) -> AskError {
         let (status, headers) = (response.status.as_u16(), response.headers.clone());
         let mut body = Vec::new();
         // If the body takes too long, the status is enough.
         let _ = timeout(ERROR_BODY_TIMEOUT, response.read_start(MAX_ERROR_BYTES, &mut body)).await;
-        error_mapping::from_response(status, &headers, &body, &self.redactor)
+        let context = ErrorContext { redactor: &self.redactor, question };
+        error_mapping::from_response(status, &headers, &body, context)
     }
 
-    /// The error of an answer with status 200 that cannot be parsed: it may be an error body.
+    /// What this question's errors are read with.
+    fn errors_of<'a>(&'a self, question: &'a Question) -> ErrorContext<'a> {
+        ErrorContext { redactor: &self.redactor, question: Some(question) }
+    }
+
+    /// The error of an answer with status 200 that cannot be parsed.
     pub(crate) fn unreadable(&self, why: &str, body: &[u8]) -> AskError {
-        match serde_json::from_slice::<Value>(body) {
-            Ok(json) if json.get("error").is_some_and(|error| !error.is_null()) => {
-                // An error instead of an answer is not billed.
-                AskError {
-                    billing: BillingStatus::Nothing,
-                    ..error_mapping::from_event(&json, true, &self.redactor)
-                }
-            }
-            _ => error_mapping::invalid_answer(why, body, &self.redactor),
-        }
+        unreadable(why, body, ErrorContext::from(&self.redactor))
     }
 
     pub(crate) fn model<'a>(&'a self, question: &'a Question) -> &'a str {
         question.model.as_deref().unwrap_or(&self.model)
+    }
+}
+
+/// The error of an answer with status 200 that cannot be parsed: it may be an error body.
+fn unreadable(why: &str, body: &[u8], context: ErrorContext<'_>) -> AskError {
+    match serde_json::from_slice::<Value>(body) {
+        Ok(json) if json.get("error").is_some_and(|error| !error.is_null()) => {
+            // An error instead of an answer is not billed.
+            AskError { billing: BillingStatus::Nothing, ..error_mapping::from_event(&json, true, context) }
+        }
+        _ => error_mapping::invalid_answer(why, body, context.redactor),
     }
 }
 
@@ -355,21 +381,25 @@ impl AnswerReader {
         Self { piece_format, decoder, parser, draft, started: false }
     }
 
-    fn push(&mut self, bytes: &[u8], redactor: &Redactor) -> Result<(Vec<AnswerPiece>, Flow), AskError> {
+    fn push(
+        &mut self,
+        bytes: &[u8],
+        context: ErrorContext<'_>,
+    ) -> Result<(Vec<AnswerPiece>, Flow), AskError> {
         self.decoder.push(bytes);
         let mut received = Vec::new();
         while let Some(event) = self.decoder.next_event() {
-            if self.take(&event, &mut received, redactor)? == Flow::Done {
+            if self.take(&event, &mut received, context)? == Flow::Done {
                 return Ok((received, Flow::Done));
             }
         }
         Ok((received, Flow::More))
     }
 
-    fn last(&mut self, redactor: &Redactor) -> Result<(Vec<AnswerPiece>, Flow), AskError> {
+    fn last(&mut self, context: ErrorContext<'_>) -> Result<(Vec<AnswerPiece>, Flow), AskError> {
         let mut received = Vec::new();
         if let Some(event) = self.decoder.last_event() {
-            self.take(&event, &mut received, redactor)?;
+            self.take(&event, &mut received, context)?;
         }
         Ok((received, Flow::More))
     }
@@ -378,12 +408,14 @@ impl AnswerReader {
         &mut self,
         event: &DecodedEvent,
         received: &mut Vec<AnswerPiece>,
-        redactor: &Redactor,
+        context: ErrorContext<'_>,
     ) -> Result<Flow, AskError> {
         let understood = received.len();
         let flow = self.parser.take(event, &mut self.draft, received).map_err(|error| match error {
-            EventError::Provider(error) => error_mapping::from_event(&error, self.started, redactor),
-            EventError::Invalid(why) => error_mapping::invalid_answer(&why, event.data.as_bytes(), redactor),
+            EventError::Provider(error) => error_mapping::from_event(&error, self.started, context),
+            EventError::Invalid(why) => {
+                error_mapping::invalid_answer(&why, event.data.as_bytes(), context.redactor)
+            }
         })?;
         if self.piece_format == PieceFormat::Raw {
             received.truncate(understood);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::provider_adapter::{
-    Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, add_sampling, messages,
+    Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, add_sampling, messages, token_count,
 };
 use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall};
 use crate::model_api::{AskError, Code, FinishReason, Question};
@@ -187,7 +187,9 @@ struct ChatResponse {
     #[serde(default)]
     done: bool,
     done_reason: Option<String>,
+    #[serde(default, deserialize_with = "token_count")]
     prompt_eval_count: Option<u64>,
+    #[serde(default, deserialize_with = "token_count")]
     eval_count: Option<u64>,
     error: Option<Value>,
 }

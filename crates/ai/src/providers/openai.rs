@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::capabilities::takes_sampling;
 use super::provider_adapter::{
     Changes, Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling,
-    messages, tool_input,
+    if_readable, messages, token_count, tool_input,
 };
 use super::schema_compat;
 use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
@@ -221,6 +221,7 @@ struct Completion<'a> {
     model: Option<String>,
     #[serde(borrow)]
     choices: Option<Vec<Choice<'a>>>,
+    #[serde(default, deserialize_with = "if_readable")]
     usage: Option<Counts>,
     #[serde(borrow)]
     service_tier: Option<BorrowedStr<'a>>,
@@ -285,14 +286,19 @@ struct Function {
 /// As in our counts, the prompt's tokens include the cached ones.
 #[derive(Deserialize, Clone, Copy)]
 struct Counts {
+    #[serde(default, deserialize_with = "token_count")]
     prompt_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "token_count")]
     completion_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "if_readable")]
     prompt_tokens_details: Option<Details>,
 }
 
 #[derive(Deserialize, Clone, Copy, Default)]
 struct Details {
+    #[serde(default, deserialize_with = "token_count")]
     cached_tokens: Option<u64>,
+    #[serde(default, deserialize_with = "token_count")]
     cache_write_tokens: Option<u64>,
 }
 
@@ -347,6 +353,18 @@ fn parse_answer(body: &[u8]) -> Result<Draft, String> {
         hidden,
         open_input: String::new(),
     })
+}
+
+/// The texts of an answer's choices that ended by themselves, by number from 1.
+pub(crate) fn finished_choices(body: &[u8]) -> Vec<(usize, String)> {
+    let completion: Option<Completion<'_>> = serde_json::from_slice(body).ok();
+    let choices = completion.and_then(|completion| completion.choices).unwrap_or_default();
+    let finished = choices.into_iter().enumerate().filter_map(|(at, choice)| {
+        let BorrowedStr(reason) = choice.finish_reason?;
+        let message = choice.message.filter(|message| message.tool_calls.is_none())?;
+        (finish(&reason) == FinishReason::Stop).then_some((at + 1, message.content?))
+    });
+    finished.collect()
 }
 
 impl Call {

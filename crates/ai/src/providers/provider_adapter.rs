@@ -2,6 +2,8 @@
 //! answers. Pure: [`super::http_provider`] sends and waits.
 
 use hyper::header::HeaderMap;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -149,6 +151,18 @@ pub(crate) struct Draft {
     pub(crate) hidden: String,
     /// The input of tool calls that are still arriving.
     pub(crate) open_input: String,
+}
+
+/// A token count. Absent if it is no count: the answer was paid for, and is worth more than that.
+pub(crate) fn token_count<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(Value::deserialize(deserializer)?.as_u64())
+}
+
+/// A part of a response that the answer does not need. Absent if it cannot be read.
+pub(crate) fn if_readable<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Ok(T::deserialize(Value::deserialize(deserializer)?).ok())
 }
 
 /// Token counts, as far as the provider reported them.

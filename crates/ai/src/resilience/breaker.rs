@@ -23,16 +23,17 @@ const MIN_REQUESTS: usize = 3;
 const OPEN_TIME: Duration = Duration::from_millis(500);
 
 /// Longest time that a [`Breaker`] stays open: after an outage, work continues within this time.
-const MAX_OPEN_TIME: Duration = Duration::from_secs(30);
+/// Probes are few, so that the provider does not notice them.
+const MAX_OPEN_TIME: Duration = Duration::from_secs(5);
 
-/// Probes of a half-open [`Breaker`] in flight.
+/// Probes of a half-open [`Breaker`] in flight, at first.
 const MAX_PROBES: usize = 3;
 
-/// How long further questions wait for the results of probes. Models may take minutes to answer.
-const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The retry time while probes are in flight.
-pub(crate) const PROBING_RETRY: Duration = Duration::from_secs(1);
+/// How often that number is doubled while no probe has failed, and how many times: a provider that is
+/// down fails at once, and a model that works may take minutes to answer. Also the retry time
+/// meanwhile.
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_DOUBLINGS: u32 = 5;
 
 /// How a question passed a [`Breaker`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub(crate) enum Pass {
 pub(crate) enum BreakerWait {
     /// Nothing is sent before this time.
     Open(Instant),
-    /// Probes are in flight. Without their results, others are sent at this time.
+    /// Probes are in flight. Without their results, more may be sent at this time.
     Probing(Instant),
 }
 
@@ -80,19 +81,24 @@ impl Default for BreakerState {
 
 impl Breaker {
     /// Admits a question. Each admitted question ends by [`Breaker::record`] or
-    /// [`Breaker::release`].
-    pub(crate) fn admit(&mut self, now: Instant) -> Result<Pass, BreakerWait> {
+    /// [`Breaker::release`]. A question with a fallback is a probe only if few others are: it can be
+    /// answered elsewhere.
+    pub(crate) fn admit(&mut self, now: Instant, has_fallback: bool) -> Result<Pass, BreakerWait> {
         match &mut self.state {
             BreakerState::Closed { .. } => return Ok(Pass::Free),
             BreakerState::Open(until) if now < *until => return Err(BreakerWait::Open(*until)),
-            BreakerState::HalfOpen { in_flight, failed, .. } if *in_flight + failed.len() < MAX_PROBES => {
-                *in_flight += 1;
-                return Ok(Pass::Probe(self.round));
+            BreakerState::HalfOpen { since, in_flight, failed } => {
+                let intervals = now.saturating_duration_since(*since).as_secs() / PROBE_INTERVAL.as_secs();
+                let intervals = u32::try_from(intervals).unwrap_or(u32::MAX);
+                let doublings = if failed.is_empty() && !has_fallback { intervals } else { 0 };
+                if *in_flight + failed.len() < MAX_PROBES << doublings.min(MAX_DOUBLINGS) {
+                    *in_flight += 1;
+                    return Ok(Pass::Probe(self.round));
+                }
+                let next = since.checked_add(PROBE_INTERVAL.saturating_mul(intervals.saturating_add(1)));
+                return Err(BreakerWait::Probing(next.unwrap_or(now + PROBE_INTERVAL)));
             }
-            BreakerState::HalfOpen { since, .. } if now < *since + PROBE_TIMEOUT => {
-                return Err(BreakerWait::Probing(*since + PROBE_TIMEOUT));
-            }
-            BreakerState::Open(_) | BreakerState::HalfOpen { .. } => {}
+            BreakerState::Open(_) => {}
         }
         self.round = self.round.wrapping_add(1);
         self.state = BreakerState::HalfOpen { since: now, in_flight: 1, failed: Vec::new() };
@@ -106,6 +112,13 @@ impl Breaker {
             && round == self.round
         {
             *in_flight = in_flight.saturating_sub(1);
+        }
+    }
+
+    /// The provider has begun to answer a probe: it works, however long the answer takes.
+    pub(crate) fn record_accepted(&mut self, pass: Pass) {
+        if matches!(self.state, BreakerState::HalfOpen { .. }) && pass == Pass::Probe(self.round) {
+            (self.state, self.opened) = (BreakerState::default(), 0);
         }
     }
 
@@ -155,7 +168,7 @@ impl Breaker {
         match self.state {
             BreakerState::Closed { .. } => None,
             BreakerState::Open(until) => Some(until),
-            BreakerState::HalfOpen { .. } => Some(now + PROBING_RETRY),
+            BreakerState::HalfOpen { .. } => Some(now + PROBE_INTERVAL),
         }
     }
 
@@ -194,6 +207,9 @@ const CREDIT_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 #[derive(Debug, Default)]
 pub(crate) struct CreditBreaker {
     state: CreditState,
+    /// Hashes of the requests that were rejected for a lack of credit by a message alone, since the
+    /// last answer. One of them may be the reason itself; several together are not.
+    rejected: Vec<u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -226,9 +242,16 @@ impl CreditBreaker {
         }
     }
 
-    /// Records a question's result. Only an answer shows that there is credit again.
-    pub(crate) fn record<T>(&mut self, result: Result<T, &AskError>, now: Instant) {
+    /// Records the result of a question, of which `request` is a hash. Only an answer shows that
+    /// there is credit again.
+    pub(crate) fn record<T>(&mut self, request: u64, result: Result<T, &AskError>, now: Instant) {
         match (result, self.state) {
+            (Err(error), CreditState::Closed) if error.may_be_about_the_question() => {
+                add_distinct(&mut self.rejected, request);
+                if self.rejected.len() >= MIN_REQUESTS {
+                    self.state = CreditState::Open(now + CREDIT_PROBE_INTERVAL);
+                }
+            }
             (Err(error), _) if error.retry == Retryability::AfterTopUp => {
                 self.state = CreditState::Open(now + CREDIT_PROBE_INTERVAL);
             }
@@ -236,7 +259,7 @@ impl CreditBreaker {
                 self.state = CreditState::Open(now + CREDIT_PROBE_TIMEOUT);
             }
             (Err(_), _) => {}
-            (Ok(_), _) => self.state = CreditState::Closed,
+            (Ok(_), _) => *self = Self::default(),
         }
     }
 
@@ -274,7 +297,7 @@ mod tests {
     }
 
     fn fail(breaker: &mut Breaker, number: u64, now: Instant) {
-        let pass = breaker.admit(now).unwrap();
+        let pass = breaker.admit(now, false).unwrap();
         breaker.record::<()>(pass, request(number), Err(&down()), now);
     }
 
@@ -302,7 +325,7 @@ mod tests {
         (0..50).for_each(|number| fail(&mut breaker, number % 2, now));
         assert!(breaker.is_closed(), "two requests that always fail do not open it");
         fail(&mut breaker, 2, now);
-        assert!(breaker.admit(now).is_err());
+        assert!(breaker.admit(now, false).is_err());
     }
 
     #[test]
@@ -330,24 +353,24 @@ mod tests {
     fn three_probes_decide_and_the_open_time_grows_until_one_succeeds() {
         let mut now = Instant::now();
         let mut breaker = broken(now);
-        for millis in [500, 1000, 2000, 4000, 8000, 16000, 30000, 30000] {
+        for millis in [500, 1000, 2000, 4000, 5000, 5000] {
             let until = open_until(&breaker);
             let open_time = until - now;
             assert!(open_time.abs_diff(Duration::from_millis(millis)) < Duration::from_micros(1));
-            assert_eq!(breaker.admit(now), Err(BreakerWait::Open(until)));
+            assert_eq!(breaker.admit(now, false), Err(BreakerWait::Open(until)));
             now = until;
-            let probes = [0; 3].map(|_| breaker.admit(now).unwrap());
+            let probes = [0; 3].map(|_| breaker.admit(now, false).unwrap());
             assert!(probes.iter().all(|pass| matches!(pass, Pass::Probe(_))));
-            assert_eq!(breaker.admit(now), Err(BreakerWait::Probing(now + PROBE_TIMEOUT)));
+            assert_eq!(breaker.admit(now, false), Err(BreakerWait::Probing(now + PROBE_INTERVAL)));
             for (number, pass) in probes.into_iter().enumerate() {
                 breaker.record::<()>(pass, request(number as u64), Err(&down()), now);
             }
         }
         now = open_until(&breaker);
-        let probes = [0; 2].map(|_| breaker.admit(now).unwrap());
+        let probes = [0; 2].map(|_| breaker.admit(now, false).unwrap());
         breaker.record::<()>(probes[0], request(0), Err(&down()), now);
         breaker.record(probes[1], request(1), Ok(()), now);
-        assert_eq!(breaker.admit(now), Ok(Pass::Free), "one success outweighs a failure");
+        assert_eq!(breaker.admit(now, false), Ok(Pass::Free), "one success outweighs a failure");
         assert!(breaker.is_valid(probes[0]));
     }
 
@@ -357,7 +380,7 @@ mod tests {
         let mut breaker = broken(now);
         let now = open_until(&breaker);
         (0..20).for_each(|_| fail(&mut breaker, 7, now));
-        let pass = breaker.admit(now).unwrap();
+        let pass = breaker.admit(now, false).unwrap();
         breaker.record(pass, request(8), Ok(()), now);
         assert!(breaker.is_closed());
     }
@@ -372,31 +395,56 @@ mod tests {
             (AskError::new(Code::Internal, ""), false),
         ] {
             let mut breaker = broken(now);
-            let pass = breaker.admit(now + seconds(1)).unwrap();
+            let pass = breaker.admit(now + seconds(1), false).unwrap();
             breaker.record::<()>(pass, 1, Err(&error), now + seconds(1));
             assert_eq!(breaker.is_closed(), works, "{error}");
         }
     }
 
     #[test]
-    fn a_dropped_probe_frees_its_place_and_slow_probes_block_nothing_for_long() {
+    fn a_dropped_probe_frees_its_place() {
         let now = Instant::now();
         let mut breaker = broken(now);
         assert!(!breaker.is_valid(Pass::Free));
         let now = now + seconds(1);
-        let probes = [0; 3].map(|_| breaker.admit(now).unwrap());
-        assert!(breaker.admit(now).is_err());
+        let probes = [0; 3].map(|_| breaker.admit(now, false).unwrap());
+        assert!(breaker.admit(now, false).is_err());
         breaker.release(probes[0]);
-        let Ok(Pass::Probe(round)) = breaker.admit(now) else { panic!("{breaker:?}") };
+        assert!(breaker.admit(now, false).is_ok());
         assert!(breaker.is_valid(probes[0]) && !breaker.is_valid(Pass::Free));
-        let later = now + PROBE_TIMEOUT;
-        assert_eq!(breaker.admit(later), Ok(Pass::Probe(round + 1)));
-        breaker.release(probes[1]);
-        (0..2).for_each(|_| assert!(breaker.admit(later).is_ok()));
-        assert!(breaker.admit(later).is_err(), "a probe of the last round frees no place of this one");
-        breaker.record::<()>(probes[2], 0, Err(&down()), later);
-        breaker.record(probes[1], 1, Ok(()), later);
-        assert!(breaker.is_closed(), "a late answer is an answer");
+    }
+
+    #[test]
+    fn while_no_probe_fails_more_are_sent_each_second() {
+        let start = Instant::now() + seconds(1);
+        let mut breaker = broken(Instant::now());
+        let mut probes = Vec::new();
+        for (second, all) in [(0, 3), (1, 6), (2, 12), (3, 24), (4, 48), (5, 96), (600, 96)] {
+            let now = start + seconds(second);
+            while let Ok(pass) = breaker.admit(now, false) {
+                probes.push(pass);
+            }
+            assert_eq!(probes.len(), all, "after {second} s");
+            assert_eq!(breaker.admit(now, false), Err(BreakerWait::Probing(now + PROBE_INTERVAL)));
+            assert!(breaker.admit(now, true).is_err(), "a question with a fallback is answered elsewhere");
+        }
+        probes.drain(1..).for_each(|pass| breaker.release(pass));
+        breaker.record::<()>(probes[0], 0, Err(&down()), start);
+        assert!(breaker.admit(start, false).is_ok() && breaker.admit(start, false).is_ok());
+        assert!(breaker.admit(start, false).is_err(), "one has failed");
+    }
+
+    #[test]
+    fn an_answer_that_has_begun_closes_it() {
+        let now = Instant::now();
+        let mut breaker = broken(now);
+        breaker.record_accepted(Pass::Free);
+        assert!(!breaker.is_closed(), "it was sent before the breaker opened");
+        let pass = breaker.admit(now + seconds(1), false).unwrap();
+        breaker.record_accepted(pass);
+        assert!(breaker.is_closed());
+        breaker.record::<()>(pass, 1, Err(&down()), now);
+        assert!(breaker.is_closed(), "it counts as one failure");
     }
 
     #[test]
@@ -414,23 +462,23 @@ mod tests {
     fn a_key_without_credit_is_probed_rarely_until_it_is_topped_up() {
         let now = Instant::now();
         let mut breaker = CreditBreaker::default();
-        (0..50).for_each(|_| breaker.record::<()>(Err(&down()), now));
+        (0..50).for_each(|_| breaker.record::<()>(0, Err(&down()), now));
         assert!(breaker.is_closed(), "only credit counts");
 
-        let unpaid = error(Code::RateLimited, Retryability::AfterTopUp, 429);
-        breaker.record::<()>(Err(&unpaid), now);
+        let unpaid = error(Code::OverBudget, Retryability::AfterTopUp, 402);
+        breaker.record::<()>(0, Err(&unpaid), now);
         assert_eq!(breaker.admit(now), Err(now + seconds(900)));
         let probe = breaker.admit(now + seconds(900)).unwrap();
         breaker.release(probe, now + seconds(900));
         assert_eq!(breaker.admit(now + seconds(900)), Ok(probe), "the first one was not sent");
-        breaker.record::<()>(Err(&down()), now + seconds(901));
+        breaker.record::<()>(0, Err(&down()), now + seconds(901));
         let inconclusive = Err(now + seconds(961));
         assert_eq!(breaker.admit(now + seconds(901)), inconclusive, "it did not mention credit");
         assert_eq!(breaker.admit(now + seconds(961)), Ok(probe));
-        breaker.record::<()>(Err(&unpaid), now + seconds(962));
+        breaker.record::<()>(0, Err(&unpaid), now + seconds(962));
         assert_eq!(breaker.admit(now + seconds(962)), Err(now + seconds(1862)));
         assert_eq!(breaker.admit(now + seconds(1862)), Ok(probe));
-        breaker.record(Ok(()), now + seconds(1863));
+        breaker.record(0, Ok(()), now + seconds(1863));
         assert!(breaker.is_closed());
     }
 }

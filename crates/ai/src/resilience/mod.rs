@@ -9,7 +9,7 @@ mod tenant_turns;
 mod token_lease;
 
 pub use adaptive_concurrency::{AdaptiveConcurrency, Gauge, GaugeGuard};
-pub(crate) use breaker::{Breaker, BreakerWait, CreditBreaker, CreditPass, PROBING_RETRY, Pass};
+pub(crate) use breaker::{Breaker, BreakerWait, CreditBreaker, CreditPass, PROBE_INTERVAL, Pass};
 pub use limiter::{LimitError, Limiter, TokenReservation};
 pub(crate) use provider_quota::{Allow, ProviderQuota};
 pub use retry_policy::{CallRetryPolicy, RetryDecision};

@@ -236,7 +236,7 @@ async fn conclude(
             .with_cost(cost_picos)
             .with_schema_error(schema_error(question, &answer.text).await),
         Err(error) if can_wait_for_credit(error, question.until) => {
-            let after = error.retry_after.unwrap_or(NO_CREDIT_DELAY);
+            let after = credit_delay(error);
             return Err(Verdict::Snooze(after).with_calls(records));
         }
         Err(error) => Reply::error(header, error, attempts),
@@ -274,8 +274,13 @@ fn own_batch(batch: &BatchId, tenant: &TenantId) -> Result<BatchId, String> {
 
 /// Whether the key has no credit and the request has time to wait for it.
 fn can_wait_for_credit(error: &AskError, until: Instant) -> bool {
-    let after = error.retry_after.unwrap_or(NO_CREDIT_DELAY);
-    error.retry == Retryability::AfterTopUp && Instant::now() + after < until
+    error.retry == Retryability::AfterTopUp && Instant::now() + credit_delay(error) < until
+}
+
+/// How long a request waits for credit. Not as long as the key rests: another request's answer may
+/// show sooner that it has credit again.
+fn credit_delay(error: &AskError) -> Duration {
+    error.retry_after.map_or(NO_CREDIT_DELAY, |after| after.min(NO_CREDIT_DELAY))
 }
 
 fn done(reply: Payload, calls: Vec<CallRecord>) -> RunOutcome {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::{AcquireError, CancelReason, OnLost, Permit, Verdict};
+use longshore::{AcquireError, CancelReason, OnLost, Permit, Verdict, exponential_delay};
 use longshore_ai::{Answer, AskError, Code, Cost, Deferral, InferenceOutcome, Question, Retryability};
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -13,8 +13,13 @@ use super::run::{RowExecution, run_deadline};
 use super::verdict;
 use crate::pre_post::{PrepareError, ReplyError, RowReply, SKIPPED};
 
-/// How long a row waits if its provider account has no credit and the provider gives no delay.
+/// How long a row waits if its tenant is suspended and no delay is known.
 const DEFAULT_RESUME_DELAY: Duration = Duration::from_secs(60);
+
+/// How long a row waits at first if its provider account has no credit; doubled with each further
+/// wait. The breaker of the key may close at any time, because another question was answered.
+const CREDIT_DELAY: Duration = Duration::from_secs(60);
+const MAX_CREDIT_DELAY: Duration = Duration::from_secs(15 * 60);
 
 /// How long a row waits after it got no permit of its batch's pool.
 pub(super) const NO_PERMIT_DELAY: Duration = Duration::from_secs(1);
@@ -22,6 +27,10 @@ pub(super) const NO_PERMIT_DELAY: Duration = Duration::from_secs(1);
 /// How many questions of a row an unavailable provider may reject before they use attempts. A row
 /// that the provider always fails on ends some minutes later, when no other row is left.
 const MAX_REJECTED_QUESTIONS: u32 = 20;
+
+/// How many questions of a row may be rejected for a lack of credit without a code, before the error
+/// is the row's answer: the provider may mean the row's own question.
+const MAX_UNPAID_QUESTIONS: u32 = 20;
 
 /// An answer and its cost, or the error for POST.
 pub(super) type AskResult = Result<(Answer, Cost), ReplyError>;
@@ -178,14 +187,30 @@ impl<'a> RowExecution<'a> {
         }
         match result {
             Ok(answer) => Ok(Ok((answer, Cost(cost_picos)))),
-            Err(error) if matches!(error.retry, Retryability::AfterTopUp | Retryability::AfterResume) => {
-                // The provider account has no credit, or the tenant was suspended while the row ran:
-                // the row waits until the account is topped up or the tenant resumed.
-                tracing::warn!(unit = %self.row.unit, %error, "a row waits for credit or its tenant");
+            Err(error) if error.retry == Retryability::AfterTopUp && !self.is_unpaid_too_often(&error) => {
+                // The row waits until the account is topped up.
+                tracing::warn!(unit = %self.row.unit, %error, "a row waits for credit");
+                Err(self.snooze(self.credit_delay(&error)))
+            }
+            Err(error) if error.retry == Retryability::AfterResume => {
+                // The tenant was suspended while the row ran.
+                tracing::warn!(unit = %self.row.unit, %error, "a row waits for its tenant");
                 Err(self.snooze(error.retry_after.unwrap_or(DEFAULT_RESUME_DELAY)))
             }
             Err(error) => Ok(Err(error.into())),
         }
+    }
+
+    /// Counts a question that was rejected for a lack of credit, and whether there were too many.
+    fn is_unpaid_too_often(&mut self, error: &AskError) -> bool {
+        self.checkpoint.unpaid += u32::from(error.may_be_about_the_question());
+        self.checkpoint.unpaid >= MAX_UNPAID_QUESTIONS
+    }
+
+    /// How long the row waits for credit.
+    fn credit_delay(&self, error: &AskError) -> Duration {
+        let delay = exponential_delay(CREDIT_DELAY, MAX_CREDIT_DELAY, self.checkpoint.asked);
+        error.retry_after.map_or(delay, |after| delay.min(after))
     }
 
     /// How the row is put off, without an attempt: its question was not sent, or was rejected by a

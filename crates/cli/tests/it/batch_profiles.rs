@@ -42,6 +42,15 @@ fn a_profile_that_does_not_exist_fails_the_batch_and_no_row() {
 }
 
 #[test]
+fn a_template_instead_of_a_profile_is_named_as_such() {
+    let job = job("house");
+    let add = ["profile", "add", "house", "--template", "--provider", "scripted", "--script", "script.toml"];
+    job.dir.run(&[&add[..], &["--model", "m"]].concat()).ok();
+    let run = job.dir.run(&["batch", "run", "."]).ends(1).says("is a template").says("--extends house");
+    assert!(!run.err.contains("did you mean"), "{}", run.err);
+}
+
+#[test]
 fn a_profile_whose_key_cannot_be_opened_fails_the_batch_and_no_row() {
     let job = job("keyed");
     let add = ["profile", "add", "keyed", "--provider", "openai", "--model", "gpt-5"];

@@ -14,6 +14,9 @@ use crate::resilience::{Turn, WaitingTenant};
 /// How long a call waits for an open breaker, unless the profile sets `limits.max_wait`.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
+/// How long a call with a fallback profile waits for anything but an answer of its own profile.
+pub(in crate::inference) const MAX_WAIT_WITH_FALLBACK: Duration = Duration::from_secs(2);
+
 impl ProfileCall<'_> {
     /// Waits until the upstream admits the call.
     ///
@@ -23,7 +26,8 @@ impl ProfileCall<'_> {
     /// the wait bounds how fast a worker runs through a queue in vain.
     ///
     /// While the provider's rate limit is exhausted, one call has the turn and waits for the limit;
-    /// the others wait for the turn, which is passed on fairly by tenant.
+    /// the others wait for the turn, which is passed on fairly by tenant. A call with a fallback
+    /// profile waits two seconds at most.
     pub(in crate::inference) async fn pass_breaker(
         &self,
         question: &Question,
@@ -37,16 +41,18 @@ impl ProfileCall<'_> {
         let started = Instant::now();
         let left = wait.until.saturating_duration_since(started);
         let breaker_until = started + self.max_breaker_wait().min(left);
+        let quota_until =
+            if self.has_fallback { started + MAX_WAIT_WITH_FALLBACK.min(left) } else { wait.until };
         let passing = async {
             let mut turn = None;
             loop {
                 if turn.is_none() {
-                    turn = Some(upstream.turn(&owner.waiting, tokens, wait.until).await?);
+                    turn = Some(upstream.turn(&owner.waiting, tokens, quota_until).await?);
                 }
                 let mut changed = pin!(upstream.changed());
                 changed.as_mut().enable();
                 let now = Instant::now();
-                let blocked = match upstream.admit(now, tokens) {
+                let blocked = match upstream.admit(now, tokens, self.has_fallback) {
                     Ok(in_flight) => return Ok(in_flight),
                     Err(blocked) => blocked,
                 };
@@ -55,7 +61,7 @@ impl ProfileCall<'_> {
                 }
                 let until = match blocked.by {
                     BlockedBy::Credit => now,
-                    BlockedBy::Quota => wait.until,
+                    BlockedBy::Quota => quota_until,
                     BlockedBy::Breaker | BlockedBy::Probes => breaker_until,
                 };
                 let keeps_slot = blocked.by == BlockedBy::Breaker && self.request.unit.is_some();

@@ -75,6 +75,7 @@ impl ProfileCall<'_> {
         let spent = BudgetState { reserved_tokens: 0, reserved_picos: 0, ..month };
         match spent.admit(bound.tokens_in + bound.tokens_out, bound.cost_picos) {
             BudgetDecision::Exceeded => {
+                self.inner.warnings.rejected(&spent);
                 let reserved = bound.reserve(self.new_call(&self.request.question));
                 Err(over_budget(&spent, &reserved).into())
             }
@@ -167,6 +168,7 @@ impl Inner {
             }
             Some(CallAdmission::Duplicate(other)) => Err(AdmissionError::Duplicate(other)),
             Some(CallAdmission::OverBudget(state)) => {
+                self.warnings.rejected(&state);
                 let (tenant, month) = (&state.tenant, &state.month);
                 if state.is_only_reserved(call.reserve_tokens, call.reserve_picos) {
                     let message = format!(
@@ -255,6 +257,14 @@ impl BudgetWarnings {
     /// Usage is below the budget's `warn_at`, or there is no budget.
     fn below_warning(&self, tenant: &TenantId) {
         lock(&self.shares).remove(tenant);
+    }
+
+    /// A call did not fit into the budget.
+    fn rejected(&self, state: &BudgetState) {
+        match state.warned_share() {
+            Some(part) => self.near_budget(&state.tenant, part),
+            None => self.below_warning(&state.tenant),
+        }
     }
 
     /// Warns that this fraction of a tenant's monthly budget is used.

@@ -325,6 +325,84 @@ async fn all_choices_of_an_answer_without_token_counts_are_estimated() {
     assert!(end.estimated && (180..=250).contains(&end.tokens_out), "{end:?}");
 }
 
+/// While the breaker is open, the gateway does not use the attempts that a call has left.
+#[tokio::test(start_paused = true)]
+async fn a_client_may_repeat_what_the_breaker_has_blocked() {
+    let setup = InferenceFixture::new();
+    let provider = SwitchedProvider::install(&setup, &["default"], &json!({})).await;
+    provider.set(Mode::Fail);
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    for stream in [false, true] {
+        let asks = (0..20).map(async |number| {
+            let mut body = hello("p");
+            body["messages"][0]["content"] = json!(format!("question {number}"));
+            body["stream"] = json!(stream);
+            fixture.post(OPENAI, body).await
+        });
+        for reply in futures_util::future::join_all(asks).await {
+            assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE, "{}", reply.body);
+            assert_eq!(reply.header("x-should-retry"), Some("true"), "{}", reply.body);
+            let wait: u64 = reply.header("retry-after").unwrap().parse().unwrap();
+            assert!((1..=30).contains(&wait), "{wait}");
+        }
+    }
+}
+
+/// A question that was never sent costs the provider nothing, however often it is repeated.
+#[tokio::test(start_paused = true)]
+async fn a_client_may_repeat_a_question_that_was_never_sent() {
+    let setup = InferenceFixture::new();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let body =
+        json!({ "provider": "openai", "model": "m", "endpoint": endpoint, "retry": { "attempts": 3 } });
+    setup.profile("default", "p", body).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    let reply = fixture.post(OPENAI, hello("p")).await;
+    let actual = (reply.status, reply.header("x-should-retry"));
+    assert_eq!(actual, (StatusCode::SERVICE_UNAVAILABLE, Some("true")), "{}", reply.body);
+}
+
+#[tokio::test]
+async fn every_choice_of_an_answer_follows_the_schema() {
+    let (setup, fake) = (InferenceFixture::new(), FakeAi::start().await.unwrap());
+    let choice = |text: &str| json!({ "message": { "content": text }, "finish_reason": "stop" });
+    let body = json!({ "model": "m", "choices": [choice("{}"), choice("seven")] }).to_string();
+    fake.set_default(FakeBehaviour::Error { status: 200, headers: Vec::new(), body: Some(body) });
+    setup
+        .profile("default", "p", json!({ "provider": "openai", "model": "m", "endpoint": fake.url() }))
+        .await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    let mut body = hello("p");
+    let schema = json!({ "name": "s", "schema": { "type": "object" } });
+    body["response_format"] = json!({ "type": "json_schema", "json_schema": schema });
+    body["n"] = json!(2);
+    let reply = fixture.post(OPENAI, body).await;
+    assert_eq!(reply.status, StatusCode::BAD_GATEWAY, "{}", reply.body);
+    assert!(reply.body.contains("choice 2"), "{}", reply.body);
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_fit_into_the_budget_says_how_much_is_used() {
+    let setup = InferenceFixture::new();
+    setup.scripted("default", "fast", FINE, json!({})).await;
+    let fixture = GatewayFixture::with_backend(Arc::new(setup.inference.clone()));
+    fixture.post(OPENAI, hello("fast")).await;
+    setup.inference.flush_journal().await;
+    // Three tokens are used.
+    let budget = Budget { tokens: Some(4), cost_picos: None, warn_at: 0.5 };
+    setup.store.put_budget(&Scope::All, &tenant("default"), Some(budget)).await.unwrap();
+    setup.inference.clear_cache();
+    for stream in [false, true] {
+        let mut body = hello("fast");
+        body["stream"] = json!(stream);
+        let reply = fixture.post(OPENAI, body).await;
+        assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS, "{}", reply.body);
+        assert_eq!(reply.header("x-longshore-budget-used"), Some("0.750"), "{stream}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_client_is_told_not_to_repeat_what_the_gateway_has_repeated() {
     let setup = InferenceFixture::new();

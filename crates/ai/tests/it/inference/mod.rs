@@ -3,6 +3,7 @@
 mod budget_bound;
 mod budgets;
 mod call_records;
+mod credit;
 mod events;
 mod fallbacks;
 pub(crate) mod fixture;

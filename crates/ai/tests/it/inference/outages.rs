@@ -21,6 +21,8 @@ pub(crate) enum Mode {
     Answer,
     Fail,
     Hang,
+    /// Answers after this time.
+    Slow(Duration),
 }
 
 /// Answers, fails with 503 or hangs, as the test says; with model `bad` and prompt `bad` it always
@@ -58,6 +60,10 @@ impl Provider for SwitchedProvider {
         let always_fails = question.model.as_deref() == Some("bad") || question.prompt == "bad";
         match mode {
             Mode::Hang => std::future::pending().await,
+            Mode::Slow(time) => {
+                tokio::time::sleep(time).await;
+                Ok(Answer { text: "slow".to_owned(), ..Answer::default() })
+            }
             Mode::Answer if !always_fails => Ok(Answer { text: "fine".to_owned(), ..Answer::default() }),
             _ => {
                 let error = AskError::new(Code::ProviderError, "the provider said 503");
@@ -148,6 +154,97 @@ async fn callers_of_an_open_breaker_are_woken_by_the_result_of_a_probe() {
     assert!(last < Duration::from_secs(12), "{last:?}");
 }
 
+/// Asks as an official client does, which repeats a question that the gateway lets it repeat. Returns
+/// the number of repeats.
+async fn ask_until_answered(fixture: &InferenceFixture, prompt: &str) -> usize {
+    for repeats in 0.. {
+        match fixture.ask("acme", "p", prompt).await.result {
+            Ok(_) => return repeats,
+            Err(error) => tokio::time::sleep(error.retry_after.unwrap()).await,
+        }
+    }
+    unreachable!()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_model_serves_all_callers_soon_after_an_outage() {
+    let (fixture, provider) = switched(&["acme"], json!({})).await;
+    open_breaker(&fixture, &provider, "acme").await;
+    // As long an outage as any: the breaker has been opened again and again.
+    for number in 0..20 {
+        ask_all(&fixture, "acme", prompts(10)).await;
+        tokio::time::sleep(Duration::from_secs(3 + number % 2)).await;
+    }
+    provider.set(Mode::Slow(Duration::from_secs(8)));
+    let healed = Instant::now();
+    let callers = join_all(prompts(30).map(|prompt| {
+        let fixture = &fixture;
+        async move { (ask_until_answered(fixture, &prompt).await, Instant::now()) }
+    }));
+    let callers = callers.await;
+    let last = callers.iter().map(|(_, at)| *at - healed).max().unwrap();
+    let repeats: Vec<usize> = callers.iter().map(|(repeats, _)| *repeats).collect();
+    assert!(repeats.iter().all(|repeats| *repeats <= 2), "official clients repeat twice: {repeats:?}");
+    assert!(last <= Duration::from_secs(5 + 5 + 8), "{last:?}");
+}
+
+/// Begins a streamed answer at once, and ends it after ten seconds.
+struct SlowStream(AtomicUsize);
+
+#[async_trait]
+impl Provider for SlowStream {
+    async fn ask(&self, _: &Question) -> Result<Answer, AskError> {
+        let error = AskError::new(Code::ProviderError, "the provider said 503");
+        Err(AskError { retry: Retryability::Later, provider_status: Some(503), ..error })
+    }
+
+    async fn stream(
+        &self,
+        _: &Question,
+        pieces: &tokio::sync::mpsc::Sender<longshore_ai::AnswerPiece>,
+    ) -> Result<Answer, AskError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let _ = pieces.send(longshore_ai::AnswerPiece::Text("a".to_owned())).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        Ok(Answer { text: "a".to_owned(), ..Answer::default() })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_piece_of_an_answer_closes_the_breaker() {
+    let fixture = InferenceFixture::new();
+    let provider = Arc::new(SlowStream(AtomicUsize::new(0)));
+    fixture.inference.override_provider(ProfileName::new("p").unwrap(), Arc::clone(&provider) as _);
+    fixture.scripted("acme", "p", "[[answer]]\nreply = 'unused'", json!({})).await;
+    while ask_all(&fixture, "acme", prompts(10)).await.iter().any(|outcome| outcome.attempts > 0) {}
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let started = Instant::now();
+    let callers = join_all(prompts(30).map(|prompt| {
+        let fixture = &fixture;
+        async move {
+            let (sender, mut pieces) = tokio::sync::mpsc::channel(64);
+            let request = request("acme", "p", &prompt);
+            let first = async {
+                while let Some(piece) = pieces.recv().await {
+                    if matches!(piece, longshore_ai::AnswerPiece::Text(_)) {
+                        return started.elapsed();
+                    }
+                }
+                Duration::MAX
+            };
+            let ask = async {
+                let outcome = fixture.inference.ask(&request, Some(&sender)).await;
+                drop(sender);
+                outcome
+            };
+            tokio::join!(first, ask).0
+        }
+    }));
+    let first = callers.await.into_iter().max().unwrap();
+    assert!(first < Duration::from_secs(1), "{first:?}");
+    assert_eq!(provider.0.load(Ordering::SeqCst), 30);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_caller_without_a_fallback_waits_two_seconds_at_most_and_learns_when_to_retry() {
     let (fixture, provider) = switched(&["acme"], json!({})).await;
@@ -217,10 +314,10 @@ async fn one_request_that_always_fails_never_opens_the_breaker() {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_the_breaker_rejects_takes_nothing_from_the_limits() {
-    let limits = json!({ "limits": { "requests": 100, "burst": 1 } });
+    // Probes and other attempts take some. The store has its own clock: the bucket is not refilled.
+    let limits = json!({ "limits": { "requests": 600, "burst": 1 } });
     let (fixture, provider) = switched(&["acme"], limits).await;
     open_breaker(&fixture, &provider, "acme").await;
-    // The failed attempts took some; the buckets are refilled.
     for _ in 0..60 {
         let outcomes = ask_all(&fixture, "acme", prompts(100)).await;
         assert!(outcomes.iter().all(|outcome| outcome.result.is_err()));
@@ -228,7 +325,7 @@ async fn a_call_that_the_breaker_rejects_takes_nothing_from_the_limits() {
     }
     provider.set(Mode::Answer);
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert!(fixture.ask("acme", "p", "probe").await.result.is_ok());
+    fixture.ask("acme", "p", "probe").await.result.unwrap();
     let started = Instant::now();
     assert!(ask_all(&fixture, "acme", prompts(20)).await.iter().all(|outcome| outcome.result.is_ok()));
     assert_eq!(started.elapsed(), Duration::ZERO);

@@ -38,6 +38,7 @@ run_all!(
     a_stream_may_come_byte_by_byte,
     a_tool_call_is_read_whole_and_from_a_stream,
     tokens_that_nobody_counted_are_estimated,
+    counts_that_cannot_be_read_are_estimated,
     an_answer_that_ends_early_says_so,
     questions_share_a_connection,
     another_model_may_be_asked,

@@ -6,7 +6,7 @@ use longshore_ai::{
     AnswerPiece, BillingStatus, Code, FinishReason, Profile, ProviderName, Retryability, ToolCall,
 };
 use longshore_testkit::fake_ai::{AnswerEnd, FakeAnswer, FakeBehaviour};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -67,6 +67,48 @@ pub(super) async fn tokens_that_nobody_counted_are_estimated(fixture: ProviderFi
             assert_eq!((answer.tokens_in, answer.tokens_out), (3, 2), "{count:?}");
         }
     }
+}
+
+pub(super) async fn counts_that_cannot_be_read_are_estimated(fixture: ProviderFixture) {
+    let answer = |counts: &Value| match fixture.name {
+        ProviderName::Openai => json!({
+            "choices": [{ "message": { "content": "12345678" }, "finish_reason": "stop" }],
+            "usage": { "prompt_tokens": counts, "completion_tokens": counts,
+                "prompt_tokens_details": { "cached_tokens": counts } },
+        }),
+        ProviderName::Anthropic => json!({
+            "type": "message", "model": "m", "stop_reason": "end_turn",
+            "content": [{ "type": "text", "text": "12345678" }],
+            "usage": { "input_tokens": counts, "output_tokens": counts, "cache_read_input_tokens": counts,
+                "cache_creation": { "ephemeral_1h_input_tokens": counts } },
+        }),
+        ProviderName::Gemini => json!({
+            "candidates": [{ "content": { "parts": [{ "text": "12345678" }] }, "finishReason": "STOP" }],
+            "usageMetadata": { "promptTokenCount": counts, "candidatesTokenCount": counts,
+                "thoughtsTokenCount": counts },
+        }),
+        _ => json!({
+            "model": "m", "message": { "content": "12345678" }, "done": true, "done_reason": "stop",
+            "prompt_eval_count": counts, "eval_count": counts,
+        }),
+    };
+    for counts in [json!(10.5), json!("10"), json!(-5), json!(null), json!({}), json!([1])] {
+        let body = answer(&counts).to_string();
+        let given =
+            fixture.ask(FakeBehaviour::Error { status: 200, headers: Vec::new(), body: Some(body) }).await;
+        let given = given.unwrap_or_else(|error| panic!("{counts}: {error}"));
+        assert!(given.estimated, "{counts}");
+        assert_eq!((given.text.as_str(), given.tokens_in, given.tokens_out), ("12345678", 3, 2), "{counts}");
+    }
+    // The usage itself may be of another type.
+    let mut body = answer(&json!(1));
+    for name in ["usage", "usageMetadata"] {
+        if body.get(name).is_some() {
+            body[name] = json!("none");
+        }
+    }
+    let body = Some(body.to_string());
+    fixture.ask(FakeBehaviour::Error { status: 200, headers: Vec::new(), body }).await.unwrap();
 }
 
 pub(super) async fn an_answer_that_ends_early_says_so(fixture: ProviderFixture) {

@@ -166,6 +166,54 @@ async fn a_row_whose_key_has_no_money_is_parked_through_the_queue() {
     money(TestRoute::Queue).await;
 }
 
+/// A lack of credit, as a provider or our breaker reports it.
+fn no_credit(status: Option<u16>, retry_after: Option<Duration>) -> FakeReply {
+    let error = AskError::new(Code::OverBudget, "credit exhausted");
+    let retry = Retryability::AfterTopUp;
+    FakeReply::Error(AskError { retry, provider_status: status, retry_after, ..error })
+}
+
+/// The breaker may close at any time: an answer that was in flight shows that the key has credit.
+#[tokio::test(start_paused = true)]
+async fn a_row_that_waits_for_credit_looks_again_after_a_minute() {
+    let provider = FakeProvider::new(|_, before| match before {
+        0 => no_credit(Some(402), Some(Duration::from_secs(900))),
+        _ => FakeReply::Answer(answer(FINE)),
+    });
+    let fixture = Fixture::by(TestRoute::Local, provider).await;
+    let id = fixture.start(&fixture.definition(), &[json!(1)]).await;
+    let parked = async {
+        while fixture.only_unit(&id).await.state != UnitState::Scheduled {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    fixture.work_by(fixture.worker(1, fixture.handler()), parked).await;
+    let unit = fixture.only_unit(&id).await;
+    let wait = unit.since.since(unit.created_at);
+    assert!((50..=61).contains(&wait.as_secs()), "{wait:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_whose_own_question_is_rejected_for_credit_without_a_code_ends() {
+    let fixture = Fixture::by(TestRoute::Local, FakeProvider::new(|_, _| no_credit(Some(400), None))).await;
+    let id = fixture.start(&fixture.definition(), &[json!(1)]).await;
+    let waits = async || fixture.only_unit(&id).await.state == UnitState::Scheduled;
+    for _ in 0..30 {
+        let parked = async {
+            while !waits().await && !fixture.only_unit(&id).await.state.is_final() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        fixture.work_by(fixture.worker(1, fixture.handler()), parked).await;
+        let wake = (UnitSelection::Ids(vec![fixture.only_unit(&id).await.id]), UnitAction::Wake);
+        fixture.store.apply_unit_action(&Scope::All, wake.0, wake.1).await.unwrap();
+    }
+    let unit = fixture.only_unit(&id).await;
+    assert!(unit.state.is_final(), "{unit:?}");
+    let asked = fixture.calls(&id).await.len();
+    assert!((20..=25).contains(&asked), "{asked}");
+}
+
 /// Suspends or resumes the tenant of all rows, as `Inference` sees it.
 async fn suspend(fixture: &Fixture, suspended: bool) {
     let change = TenantChange { suspended: Some(suspended), ..TenantChange::default() };

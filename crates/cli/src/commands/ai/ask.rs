@@ -246,7 +246,13 @@ async fn ask_via_queue(
 
 /// The error, with a hint.
 fn with_hint(error: AskError) -> anyhow::Error {
-    let hint = match error.code {
+    let hint = hint(&error);
+    crate::error::hinted(error.into(), hint)
+}
+
+/// What the user can do about an error.
+fn hint(error: &AskError) -> &'static str {
+    match error.code {
         Code::ProfileNotFound => "`longshore profile list` shows the profiles; `profile add` makes one",
         Code::ProfileDisabled if error.retry == Retryability::AfterResume => {
             "`longshore tenant resume NAME` lets it ask again"
@@ -254,7 +260,7 @@ fn with_hint(error: AskError) -> anyhow::Error {
         Code::ProfileDisabled => "`longshore profile resume NAME` lets it be used",
         Code::ProviderAuth => "`longshore key list` shows the keys; `ai health` tries them",
         Code::RateLimited => "wait, or raise the limits: `longshore profile set`",
-        Code::OverBudget if error.provider_status.is_some() => {
+        Code::OverBudget if error.retry == Retryability::AfterTopUp => {
             "the provider's account has no credit: top it up there, or use another key (`longshore key add`)"
         }
         Code::OverBudget => {
@@ -274,6 +280,18 @@ fn with_hint(error: AskError) -> anyhow::Error {
         }
         Code::ProviderError => "`longshore ai health` looks at the providers of all profiles",
         _ => "--log-level debug says more",
-    };
-    crate::error::hinted(error.into(), hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_tells_the_providers_credit_from_the_tenants_budget() {
+        let hint = |retry| hint(&AskError { retry, ..AskError::new(Code::OverBudget, "no credit") });
+        // Our breaker answers without a status of the provider.
+        assert!(hint(Retryability::AfterTopUp).contains("top it up there"));
+        assert!(hint(Retryability::Never).contains("tenant set"));
+    }
 }

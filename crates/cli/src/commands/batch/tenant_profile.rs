@@ -182,11 +182,16 @@ async fn not_found_error(tenant: &TenantId, name: &ProfileName, searched: &Searc
 
 /// The error for a profile that does not exist, and its hint.
 async fn not_found(tenant: &TenantId, name: &ProfileName, searched: &Searched<'_>) -> (String, String) {
-    let mut known = Vec::new();
+    let mut known: Vec<ProfileName> = Vec::new();
     for (_, ledger) in searched {
         let own = Scope::Tenant(tenant.clone());
         let page = ledger.profiles(&own, None, None, MAX_NAMES).await.map(|page| page.items);
-        known.extend(page.unwrap_or_default().into_iter().map(|record| record.name));
+        let records = page.unwrap_or_default();
+        if records.iter().any(|record| record.name == *name && record.body["template"] == true) {
+            let message = format!("profile `{name}` of tenant `{tenant}` is a template, which cannot be asked");
+            return (message, format!("`longshore profile add NAME --extends {name}` makes a profile of it"));
+        }
+        known.extend(records.into_iter().map(|record| record.name));
     }
     let hint = match did_you_mean(name.as_str(), known.iter().map(ProfileName::as_str)) {
         Some(suggestion) => format!("did you mean `@{suggestion}`?"),

@@ -12,7 +12,7 @@ use super::cell::{CellReport, Fault, RECOVERY_LIMIT};
 use crate::ai_fixture::AiFixture;
 use crate::serve::ServeProcess;
 use crate::serve_storm::MIB;
-use crate::support::{TestDir, eventually};
+use crate::support::{TestDir, eventually, pick_size};
 
 /// Clients that do not read, of which others must notice nothing.
 const SLOW_CLIENTS: usize = 8;
@@ -24,9 +24,19 @@ const TENANTS: [&str; 3] = ["a", "b", "c"];
 /// The callers' timeout: longer than a stall.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Callers that ask the gateway during the fault are answered: at once where there is a fallback, else after the
-/// fault. They behave as the official clients: they repeat a request if the gateway says so, after the time that it says.
-/// If a question may have been billed, its caller repeats it by its own choice.
+/// How much longer than without load a call may take on a busy machine.
+const MARGIN: Duration = Duration::from_secs(10);
+
+/// How often a caller repeats a question that the gateway lets it repeat: as the official clients in a short outage. In
+/// one of twenty seconds they would give up, so these callers go on.
+fn max_repeats() -> usize {
+    pick_size(2, 10)
+}
+
+/// Callers that ask the gateway during the fault are answered: soon where there is a fallback, else after the fault.
+/// They behave as the official clients: they repeat a request only if the gateway says so, after the time that it says,
+/// and at most [`max_repeats`] times. A caller with a fallback need not. If a question may have been billed, its caller
+/// asks it anew by its own choice.
 pub fn provider(fault: Fault) -> CellReport {
     let fixture = AiFixture::bare(TestDir::new());
     let dir = &fixture.dir;
@@ -80,10 +90,16 @@ pub fn provider(fault: Fault) -> CellReport {
         sum(|call| call.repeats),
         sum(|call| call.maybe_billed)
     );
-    if matches!(fault, Fault::Cut | Fault::Restart) {
-        assert!(slowest(true) < 10.0, "{notes}");
-    }
-    assert!(recovery < Duration::from_secs(60), "{recovery:?}: {notes}");
+    let longest_call = match fault {
+        // The provider rejects a call, or breaks its connection.
+        Fault::Cut | Fault::Restart => Duration::ZERO,
+        // It answers late, connection included.
+        Fault::Latency | Fault::Slow => Fault::latency() * 4,
+        // It is silent, and the call may have been billed.
+        _ => CALL_TIMEOUT,
+    };
+    assert!(slowest(true) < (longest_call + MARGIN).as_secs_f64(), "{notes}");
+    assert!(recovery < longest_call + 2 * MARGIN, "{recovery:?}: {notes}");
     server.stop();
     dir.run(&["verify"]).ok();
     CellReport { recovery, notes, skipped: None }
@@ -109,7 +125,7 @@ impl GatewayCall {
             CALL_TIMEOUT.as_millis()
         );
         let began = Instant::now();
-        let (mut repeats, mut maybe_billed) = (0, 0);
+        let (mut repeats, mut in_a_row, mut maybe_billed) = (0, 0, 0);
         loop {
             let (head, body) = server.exchange("POST", "/v1/chat/completions", &headers, &body);
             let status = &head[9..12];
@@ -121,13 +137,19 @@ impl GatewayCall {
                 ("200", _) => {
                     return Self { backed, began, answered: Instant::now(), repeats, maybe_billed };
                 }
-                // After several attempts of its own, the gateway advises against more.
-                ("503", Some(_)) => {
+                ("503", Some("true")) if !backed && in_a_row < max_repeats() => {
+                    in_a_row += 1;
                     let after = header("retry-after-ms").map_or(1000, |millis| millis.parse().unwrap());
                     std::thread::sleep(Duration::from_millis(after));
                 }
-                ("502" | "504", Some("false")) => maybe_billed += 1,
-                _ => panic!("{head}\n{body}"),
+                ("502" | "504", Some("false")) => {
+                    maybe_billed += 1;
+                    in_a_row = 0;
+                }
+                _ => panic!(
+                    "question {number} after {:?} and {in_a_row} repeats: {head}\n{body}",
+                    began.elapsed()
+                ),
             }
             assert!(began.elapsed() < RECOVERY_LIMIT, "{head}\n{body}");
             repeats += 1;

@@ -4,6 +4,9 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+
 use crate::chat::Part;
 use crate::model_api::Question;
 
@@ -16,15 +19,20 @@ const MIN_TEXT_BYTES: usize = 6;
 /// What replaces a quote.
 const REPLACEMENT: &str = "[prompt]";
 
-/// A message without quotes of the question's texts.
-pub(super) fn remove_quotes(message: &str, question: &Question) -> String {
+/// A message without quotes of the question's texts: as they are, in other letter case, as in JSON,
+/// and in base64.
+pub(crate) fn remove_quotes(message: &str, question: &Question) -> String {
+    let lower = lower_case(message);
     let mut is_quoted = vec![false; message.len()];
     for text in texts(question) {
-        mark_quotes(message, &text, &mut is_quoted);
+        mark_quotes(&lower, &lower_case(&text), &mut is_quoted);
         // As in a JSON body that the provider sends back, with or without other characters than ASCII.
         let escaped = serde_json::Value::from(&*text).to_string();
         for escaped in [ascii(&escaped), escaped] {
-            mark_quotes(message, &escaped[1..escaped.len() - 1], &mut is_quoted);
+            mark_quotes(&lower, &lower_case(&escaped[1..escaped.len() - 1]), &mut is_quoted);
+        }
+        for encoded in base64_forms(&text) {
+            mark_quotes(message, &encoded, &mut is_quoted);
         }
     }
     let mut cleaned = String::with_capacity(message.len());
@@ -39,6 +47,29 @@ pub(super) fn remove_quotes(message: &str, question: &Question) -> String {
         was_quoted = quoted;
     }
     cleaned
+}
+
+/// The text in lower case, with every character at its place. A character is kept if its lower case has another length,
+/// so that both texts can be compared byte by byte.
+fn lower_case(text: &str) -> String {
+    let lower = |char: char| {
+        let mut lower = char.to_lowercase();
+        lower.next().filter(|one| lower.next().is_none() && one.len_utf8() == char.len_utf8()).unwrap_or(char)
+    };
+    text.chars().map(lower).collect()
+}
+
+/// The text in base64, as part of any larger text: groups of three bytes may begin at any of its first
+/// three. In both alphabets, and only whole groups.
+fn base64_forms(text: &str) -> impl Iterator<Item = String> {
+    let bytes = text.as_bytes();
+    (0..3).flat_map(move |start| {
+        let rest = bytes.get(start..).unwrap_or_default();
+        let whole = &rest[..rest.len() - rest.len() % 3];
+        let forms =
+            if whole.len() < MIN_TEXT_BYTES { &[][..] } else { &[STANDARD_NO_PAD, URL_SAFE_NO_PAD][..] };
+        forms.iter().map(move |form| form.encode(whole))
+    })
 }
 
 fn texts(question: &Question) -> impl Iterator<Item = Cow<'_, str>> {
@@ -149,6 +180,22 @@ mod tests {
             r#"M\u00fcller, J\u00fcrgen:\n\"Gr\u00f6\u00dfe\" 190 cm \u60a3\u8005\u662f\u5f20\u4e09"#,
         ] {
             assert_eq!(remove_quotes(&format!("bad: {quote}!"), &question), "bad: [prompt]!");
+        }
+    }
+
+    #[test]
+    fn a_text_in_other_letter_case_or_in_base64_is_a_quote_too() {
+        use base64::engine::general_purpose::STANDARD;
+        let prompt = "Patient Ada Lovelace, born 1815, has a cough; É";
+        let asked = asked(prompt);
+        assert_eq!(
+            remove_quotes("bad: PATIENT ADA LOVELACE, BORN 1815, HAS A COUGH; é!", &asked),
+            "bad: [prompt]!"
+        );
+        for before in ["", "x", "xy", "xyz"] {
+            let message = format!("bad: {}", STANDARD.encode(format!("{before}{prompt}. Thanks")));
+            let cleaned = remove_quotes(&message, &asked);
+            assert!(cleaned.len() < 40 && cleaned.contains(REPLACEMENT), "{cleaned}");
         }
     }
 
