@@ -44,6 +44,9 @@ CREATE TABLE longshore_batch (
     callback text,
     announced integer NOT NULL DEFAULT 0,
     definition bytea,
+    expected bigint,
+    paused_at bigint,
+    paused_ms bigint NOT NULL DEFAULT 0,
     CONSTRAINT longshore_batch_check CHECK ((announced <= generation)),
     CONSTRAINT longshore_batch_name_key UNIQUE (name),
     CONSTRAINT longshore_batch_pkey PRIMARY KEY (num),
@@ -506,6 +509,73 @@ CREATE TABLE longshore_unit (
     CONSTRAINT longshore_unit_state_check CHECK (((state >= 0) AND (state <= 9)))
 ) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_analyze_scale_factor=0.2, autovacuum_vacuum_cost_delay=1);
 
+CREATE VIEW longshore_batches AS
+ SELECT b.name AS batch_id,
+    b.kind AS batch_type,
+    b.tenant,
+    b.initiated_by,
+    to_timestamp((((b.initiated_at)::numeric / '1000000'::numeric))::double precision) AS initiated_at,
+    to_timestamp((((b.started_at)::numeric / '1000000'::numeric))::double precision) AS started_at,
+    to_timestamp((((b.completed_at)::numeric / '1000000'::numeric))::double precision) AS completed_at,
+    b.status,
+    b.reason,
+    t.total AS total_units,
+    c.done AS processed_units,
+    c.failed AS failed_units,
+    c.cancelled AS cancelled_units,
+    b.workers AS worker_count,
+    b.notes,
+    ((((c.done + c.failed) + c.cancelled) * 100) / NULLIF(t.total, 0)) AS pct,
+        CASE
+            WHEN (b.started_at IS NOT NULL) THEN (GREATEST(((t.until - b.started_at) - p.paused), (0)::bigint) / 1000000)
+            ELSE NULL::bigint
+        END AS seconds_running,
+    (p.paused / 1000000) AS seconds_paused,
+    b.generation,
+    (m.picos / '1000000000000'::numeric) AS cost_usd
+   FROM ((((longshore_batch b
+     CROSS JOIN LATERAL ( SELECT (COALESCE(sum(((((((n.blocked + n.scheduled) + n.ready) + n.leased) + n.done) + n.failed) + n.cancelled)), (0)::numeric))::bigint AS units,
+            (COALESCE(sum(n.done), (0)::numeric))::bigint AS done,
+            (COALESCE(sum(n.failed), (0)::numeric))::bigint AS failed,
+            (COALESCE(sum(n.cancelled), (0)::numeric))::bigint AS cancelled
+           FROM ( SELECT s.blocked,
+                    s.scheduled,
+                    s.ready,
+                    s.leased,
+                    s.done,
+                    s.failed,
+                    s.cancelled
+                   FROM longshore_stream s
+                  WHERE ((s.batch = b.num) AND (s.batch <> 0))
+                UNION ALL
+                 SELECT d.blocked,
+                    d.scheduled,
+                    d.ready,
+                    d.leased,
+                    d.done,
+                    d.failed,
+                    d.cancelled
+                   FROM longshore_stream_delta d
+                  WHERE (d.stream = ANY (ARRAY( SELECT s.num
+                           FROM longshore_stream s
+                          WHERE ((s.batch = b.num) AND (s.batch <> 0)))))) n) c)
+     CROSS JOIN LATERAL ( SELECT COALESCE(sum(a.amount), (0)::numeric) AS picos
+           FROM ( SELECT (s.amount)::numeric AS amount
+                   FROM longshore_batch_sum s
+                  WHERE ((s.batch = b.num) AND (s.name = 'cost_picos'::text))
+                UNION ALL
+                 SELECT (((d.sums)::json ->> 'cost_picos'::text))::numeric AS "numeric"
+                   FROM longshore_stream_delta d
+                  WHERE ((d.sums IS NOT NULL) AND (d.stream = ANY (ARRAY( SELECT s.num
+                           FROM longshore_stream s
+                          WHERE ((s.batch = b.num) AND (s.batch <> 0))))))) a) m)
+     CROSS JOIN LATERAL ( SELECT GREATEST(c.units,
+                CASE
+                    WHEN (b.sealed OR (b.status = ANY (ARRAY['complete'::text, 'failed'::text, 'cancelled'::text]))) THEN (0)::bigint
+                    ELSE COALESCE(b.expected, (0)::bigint)
+                END) AS total,
+            COALESCE(b.completed_at, ((EXTRACT(epoch FROM clock_timestamp()) * (1000000)::numeric))::bigint) AS until) t)
+     CROSS JOIN LATERAL ( SELECT ((b.paused_ms * 1000) + COALESCE(GREATEST((t.until - b.paused_at), (0)::bigint), (0)::bigint)) AS paused) p);
 CREATE VIEW longshore_monthly_spend_total AS
  SELECT a.tenant,
     a.month,
@@ -529,6 +599,19 @@ CREATE VIEW longshore_monthly_spend_total AS
             longshore_monthly_spend_delta.reserved_picos
            FROM longshore_monthly_spend_delta) a
   GROUP BY a.tenant, a.month;
+CREATE VIEW longshore_queues AS
+ SELECT q.name AS queue_name,
+    l.tenant,
+    (COALESCE(sum(((s.blocked + s.scheduled) + s.ready)), (0)::numeric))::bigint AS messages_on_queue,
+    (COALESCE(sum(s.ready), (0)::numeric))::bigint AS ready,
+    (COALESCE(sum(s.scheduled), (0)::numeric))::bigint AS scheduled,
+    (COALESCE(sum(s.blocked), (0)::numeric))::bigint AS blocked,
+    (COALESCE(sum(s.leased), (0)::numeric))::bigint AS leased,
+    (q.paused OR l.paused) AS paused
+   FROM ((longshore_lane l
+     JOIN longshore_queue q ON ((q.num = l.queue)))
+     LEFT JOIN longshore_stream_count s ON ((s.lane = l.num)))
+  GROUP BY l.num, q.num;
 CREATE VIEW longshore_stream_count AS
  SELECT s.num AS stream,
     s.lane,
@@ -591,6 +674,20 @@ CREATE VIEW longshore_unit_current AS
             b_1.attempt
            FROM longshore_bulk_state(u.id, u.stream, u.sort_key) b_1(state, sort_key, fence, session, started_at, attempt)
           WHERE (u.state = 9)) b ON (true));
+CREATE VIEW longshore_workers AS
+ SELECT w.label AS job_name,
+        CASE w.command
+            WHEN 'work'::text THEN 'active'::text
+            ELSE w.command
+        END AS job_status,
+    ( SELECT string_agg(k.kind, ' '::text ORDER BY k.kind) AS string_agg
+           FROM json_object_keys((w.kinds)::json) k(kind)) AS function,
+    (w.cpu / 1000) AS cpu_time,
+    w.slots,
+    w.version,
+    to_timestamp((((w.opened_at)::numeric / '1000000'::numeric))::double precision) AS started_at,
+    to_timestamp((((w.heartbeat_at)::numeric / '1000000'::numeric))::double precision) AS heartbeat_at
+   FROM longshore_session w;
 
 CREATE INDEX longshore_audit_entry_tenant ON public.longshore_audit_entry USING btree (tenant, seq) WHERE (tenant IS NOT NULL);
 CREATE INDEX longshore_batch_age ON public.longshore_batch USING btree (initiated_at, name COLLATE "C");

@@ -7,6 +7,7 @@
 
 mod ai;
 mod command;
+mod keys;
 mod mail;
 mod post;
 mod pre;
@@ -18,6 +19,7 @@ use crate::rows::RowSource;
 use crate::sql::{self, Clause};
 
 pub use command::commands;
+pub use keys::unique_keys;
 pub use post::{ALERT_PARAMETERS, COMPLETION_PARAMETERS};
 use query::Query;
 

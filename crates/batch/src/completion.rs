@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::definition::{Action, Database, Definition, SqlStatement};
 use crate::handler::{BatchLoadError, definition};
+use crate::report::gather_failures;
 use crate::rows::{SourceError, Sources};
 use crate::sql;
 use crate::sql_json::from_json;
@@ -45,7 +46,11 @@ pub struct CompletionHandler {
     sources: Arc<Sources>,
     act: Arc<dyn ActionRunner>,
     clock: Arc<dyn Clock>,
+    pages: Option<String>,
 }
+
+/// Failures that are grouped for an action, the newest first.
+const MAX_GROUPED_FAILURES: u64 = 10_000;
 
 /// The payload of a batch's callback; see [`longshore::batch::Callback`].
 #[derive(Debug, Clone, Deserialize)]
@@ -63,7 +68,13 @@ pub struct CompletionInput {
 impl CompletionHandler {
     /// A handler that runs commands and HTTP calls through `act`.
     pub fn new(sources: Arc<Sources>, act: Arc<dyn ActionRunner>) -> Self {
-        Self { sources, act, clock: Arc::new(SystemClock) }
+        Self { sources, act, clock: Arc::new(SystemClock), pages: None }
+    }
+
+    /// Sets the URL of the dashboard, for links to the batch's page.
+    #[must_use]
+    pub fn with_pages(self, url: Option<String>) -> Self {
+        Self { pages: url, ..self }
     }
 
     async fn run_completion(
@@ -121,7 +132,12 @@ impl Handler for CompletionHandler {
         let Some(action) = &definition.completion else {
             return Ok(HandlerReply::new(()));
         };
-        let facts = facts(&ended, &batch, self.clock.now());
+        let mut facts = facts(&ended, &batch, self.clock.now());
+        if !matches!(action, Action::Sql(_)) {
+            let failures = gather_failures(&**store, &own, &batch.id, Some(MAX_GROUPED_FAILURES)).await;
+            facts["failures"] = json!(failures.map_err(batch_error)?);
+            facts["link"] = json!(self.pages.as_ref().map(|url| format!("{url}/batches/{}", batch.id)));
+        }
         let effects = self.run_completion(&definition, action, &facts).await?;
         Ok(HandlerReply::new(()).with_effects(effects))
     }

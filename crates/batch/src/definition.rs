@@ -16,7 +16,7 @@ use longshore::{OnLost, PoolName, RetryPolicy, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::ai::{Ai, AskRoute, ProfileRef, ProviderBatchOptions};
+pub use self::ai::{Ai, AskRoute, DEFAULT_MAX_PROMPT, ProfileRef, ProviderBatchOptions};
 pub use self::command::{CommandPost, CommandPre, CommandSpec};
 pub use self::mail::{Mail, MailMode};
 
@@ -67,9 +67,40 @@ pub struct Definition {
     pub completion: Option<Action>,
     /// When an operator is alerted.
     pub alerts: Alerts,
+    /// A run on some of the rows: people look at its answers before the others are run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<Trial>,
+}
+
+/// What a run on some of the rows is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trial {
+    /// Its rows are done for good: a later batch runs the rest.
+    Apply,
+    /// Its answers are kept and not applied.
+    AskOnly,
 }
 
 impl Definition {
+    /// Makes it a trial: the answers are kept, and there is no completion action. [`Trial::AskOnly`] also removes the
+    /// SQL and the command of POST (its rules stay), and claims no row.
+    pub fn make_trial(&mut self, trial: Trial) {
+        self.trial = Some(trial);
+        self.completion = None;
+        if let RowStep::Ai(ai) = &mut self.step {
+            ai.keep_answers = true;
+        }
+        if trial == Trial::AskOnly {
+            self.candidates.claim = None;
+            let rules = match &mut self.post {
+                Post::Sql(post) => std::mem::take(&mut post.rules),
+                Post::Command(_) | Post::Code(_) => Vec::new(),
+            };
+            self.post = Post::Sql(SqlPost { rules, ..SqlPost::default() });
+        }
+    }
+
     /// The model's settings, if the rows ask a model.
     pub fn ai(&self) -> Option<&Ai> {
         match &self.step {
@@ -159,10 +190,44 @@ pub struct Candidates {
     pub params: BTreeMap<String, Value>,
     /// The maximum number of rows.
     pub limit: Option<u64>,
+    /// Only some of the rows, spread evenly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<RowSample>,
+    /// Only the rows with these keys, whatever the SQL returns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<Value>>,
+    /// Skip rows that another batch with the same claim has ended since this time. `None`: since this batch was
+    /// initiated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip_since: Option<Timestamp>,
     /// Two batches with the same claim do not run the same row at the same time. `None`: no check.
     pub claim: Option<String>,
     /// How many unfinished rows there may be before the initiator waits for the workers.
     pub ahead: u64,
+}
+
+/// A sample of the candidates, spread evenly over them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowSample {
+    /// How many rows.
+    pub rows: u64,
+    /// Of how many candidates.
+    pub of: u64,
+}
+
+impl RowSample {
+    /// How many of the first `candidates` are in the sample.
+    pub fn rows_within(self, candidates: u64) -> u64 {
+        let (rows, of) = (u128::from(self.rows), u128::from(self.of.max(1)));
+        // Rounded up, so that the first candidate is in the sample.
+        let within = (u128::from(candidates) * rows).div_ceil(of);
+        u64::try_from(within).unwrap_or(u64::MAX).min(self.rows).min(candidates)
+    }
+
+    /// Whether the candidate at this position, from 0, is in the sample.
+    pub fn has(self, position: u64) -> bool {
+        self.rows_within(position + 1) > self.rows_within(position)
+    }
 }
 
 /// How a row becomes a prompt or a message.
@@ -264,9 +329,20 @@ pub enum Action {
     Command(Vec<String>),
     /// A POST of the facts as JSON to this URL.
     Http(String),
+    /// A mail with the facts, at the end of a batch.
+    Mail(EndMail),
     /// SQL with the facts bound (`:batch_id`, `:status`, `:generation`, `:total`, `:done`,
     /// `:failed`, `:cancelled`).
     Sql(Vec<SqlStatement>),
+}
+
+/// The mail at the end of a batch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndMail {
+    /// The sender.
+    pub from: String,
+    /// The recipients.
+    pub to: Vec<String>,
 }
 
 /// When an operator is alerted.

@@ -10,6 +10,7 @@ mod candidates;
 mod command;
 mod database;
 mod error;
+mod expect;
 mod mail;
 mod policy;
 mod post;
@@ -26,6 +27,7 @@ use longshore::{Clock, Kind, SystemClock, TenantId, Timestamp};
 use toml::de::DeTable;
 
 pub use error::{FileError, toml_key};
+pub use expect::{ExpectedRow, GoldenSet};
 pub use mail::zone_hint;
 pub use source_map::{SourceLocation, SourceMap};
 pub use text::MAX_FILE;
@@ -36,7 +38,7 @@ use section::{Field, Section};
 /// The file name looked for in a folder.
 const FILE_NAME: &str = "batch.toml";
 
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 19] = [
     "type",
     "tenant",
     "database",
@@ -54,6 +56,8 @@ const KEYS: [&str; 17] = [
     "failures",
     "completion",
     "alerts",
+    "check",
+    "expect",
 ];
 
 /// Settings from the command line; they override the file.
@@ -87,6 +91,8 @@ pub struct LoadedBatchFile {
     pub seed: Option<PathBuf>,
     /// The folder of the file.
     pub dir: PathBuf,
+    /// Rows with known answers, which `batch run --check` scores.
+    pub golden_set: Option<GoldenSet>,
     /// The lines where the definition's texts were written.
     pub source_map: SourceMap,
 }
@@ -143,7 +149,8 @@ impl BatchFile {
         let mut source_map = SourceMap::default();
         let definition = self.definition(&root, overrides, &mut source_map)?;
         let seed = database::seed(&root, &definition.database)?;
-        Ok(LoadedBatchFile { definition, seed, dir: self.dir.clone(), source_map })
+        let golden_set = expect::read(&root)?;
+        Ok(LoadedBatchFile { definition, seed, dir: self.dir.clone(), golden_set, source_map })
     }
 
     fn definition(
@@ -175,6 +182,7 @@ impl BatchFile {
             threshold: policy::threshold(root)?,
             completion: action::completion(root, source_map)?,
             alerts: action::alerts(root, source_map)?,
+            trial: None,
             kind,
         })
     }

@@ -4,6 +4,7 @@
 //! once. `run` and `ask` have the run itself; `verdict` maps POST's verdict to the unit's outcome.
 
 mod ask;
+mod budget;
 mod compiled_batch;
 mod compiled_batch_cache;
 mod deferred;
@@ -89,7 +90,13 @@ pub struct RowResult {
     pub simulated: bool,
     /// The worker that ran the row when it ended.
     pub worker: String,
+    /// The answer, if the batch keeps answers; a long one is cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
 }
+
+/// The most bytes of a kept answer.
+pub const MAX_KEPT_ANSWER: usize = 16 * 1024;
 
 impl RowHandler {
     /// Starts building a handler. `sources` opens the databases that definitions name.

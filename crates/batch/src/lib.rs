@@ -9,6 +9,7 @@
 pub mod alert_monitor;
 pub mod alerts;
 mod answer_samples;
+pub mod answers;
 pub mod check;
 pub mod checkpoint;
 pub mod command;

@@ -1,7 +1,8 @@
 //! The prompt: a minijinja template over a row and its lists.
 //!
 //! The template's variables are the row's columns, the lists, and the whole row as `row`
-//! (`row["unit price"]`, `{% for name in row %}`). NULL is `none`. An undefined name is an error,
+//! (`row["unit price"]`, `{% for name in row %}`). NULL is `none`, and is rendered as `NULL`; a BLOB is rendered as its
+//! size, and `.base16` has its bytes. An undefined name is an error,
 //! so that no prompt with a gap is sent and paid for.
 //!
 //! ```
@@ -16,6 +17,7 @@
 
 use std::collections::BTreeMap;
 
+use longshore::byte_size;
 use minijinja::{AutoEscape, Environment, Value};
 
 use crate::rows::Row;
@@ -48,7 +50,12 @@ impl PromptTemplate {
     fn compile_with(template: &str, name: &str, auto_escape: AutoEscape) -> Result<Self, TemplateError> {
         template::guard(template)?;
         let mut environment = template::environment();
+        let null = if auto_escape == AutoEscape::Html { "" } else { "NULL" };
         environment.set_auto_escape_callback(move |_| auto_escape.clone());
+        environment.set_formatter(move |out, state, value| match value.is_none() {
+            true => Ok(out.write_str(null)?),
+            false => minijinja::escape_formatter(out, state, value),
+        });
         let added = environment.add_template_owned(name.to_owned(), template.to_owned());
         added.map_err(|error| TemplateError::from_engine(&error))?;
         Ok(Self { environment, name: name.to_owned() })
@@ -99,6 +106,15 @@ impl PromptTemplate {
         }
         text
     }
+}
+
+/// Why a prompt must not be sent: it has more than `max` bytes.
+pub fn prompt_too_long(prompt: &str, max: u64) -> Option<String> {
+    let length = prompt.len() as u64;
+    (length > max).then(|| {
+        let (length, max) = (byte_size::format(length), byte_size::format(max));
+        format!("the prompt has {length}, `ai.max_prompt` is {max}")
+    })
 }
 
 /// The variables of templates: a row and its lists.

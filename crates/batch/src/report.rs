@@ -8,7 +8,9 @@ mod fields;
 mod format;
 mod html;
 mod latency;
+pub mod mail;
 mod markdown;
+mod progress;
 
 use serde::Serialize;
 use std::time::Duration;
@@ -19,6 +21,7 @@ use longshore_ai::Cost;
 
 pub use self::failures::{FailureGroup, FailureGroups, gather as gather_failures};
 pub use self::latency::{Latency, Quantile};
+pub use self::progress::ProgressEstimate;
 use crate::definition::Definition;
 
 /// A batch's report.
@@ -93,11 +96,9 @@ impl Report {
         Some(self.batch.completed_at.unwrap_or(self.at).since(began))
     }
 
-    /// Rows ended per second.
-    #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
-    pub fn rate(&self) -> Option<f64> {
-        let seconds = self.duration()?.as_secs_f64();
-        (seconds > 0.0).then(|| self.batch.counts.finished() as f64 / seconds)
+    /// How far the batch was when the report was made.
+    pub fn progress(&self) -> ProgressEstimate {
+        ProgressEstimate::of(&self.batch, self.at)
     }
 }
 

@@ -24,7 +24,7 @@ use longshore::{
 use serde_json::json;
 
 use crate::batch_id::batch_id;
-use crate::definition::Definition;
+use crate::definition::{Candidates, Definition};
 use crate::rows::RowSource;
 
 use cursor::FillCursor;
@@ -66,13 +66,26 @@ pub struct BatchFill {
     writer: BatchWriter,
     batch: Batch,
     progress: FillProgress,
+    taken: Vec<TakenRow>,
 }
+
+/// A candidate that was skipped because another batch has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenRow {
+    /// Its key, for people.
+    pub key: String,
+    /// The batch that has it, if it can be read.
+    pub batch: Option<BatchId>,
+}
+
+/// The most skipped candidates that are named.
+pub const MAX_TAKEN: usize = 3;
 
 impl BatchFill {
     fn new(definition: Definition, writer: BatchWriter) -> Result<Self, FillError> {
         let batch = writer.batch().clone();
-        let progress = FillProgress::of(&batch, &FillCursor::read(&batch.cursor)?);
-        Ok(Self { definition, writer, batch, progress })
+        let progress = FillProgress::of(&batch, &FillCursor::read(&batch.cursor)?, &definition.candidates);
+        Ok(Self { definition, writer, batch, progress, taken: Vec::new() })
     }
 
     /// The batch as last read.
@@ -83,6 +96,11 @@ impl BatchFill {
     /// The batch's definition.
     pub fn definition(&self) -> &Definition {
         &self.definition
+    }
+
+    /// Some of the candidates that this initiator skipped, at most [`MAX_TAKEN`].
+    pub fn taken(&self) -> &[TakenRow] {
+        &self.taken
     }
 
     /// How many rows were sent.
@@ -101,9 +119,10 @@ pub struct FillProgress {
 }
 
 impl FillProgress {
-    fn of(batch: &Batch, cursor: &FillCursor) -> Self {
+    fn of(batch: &Batch, cursor: &FillCursor, candidates: &Candidates) -> Self {
         let sent = batch.counts.total();
-        Self { sent, skipped: cursor.rows.saturating_sub(sent) }
+        let chosen = candidates.sample.map_or(cursor.rows, |sample| sample.rows_within(cursor.rows));
+        Self { sent, skipped: chosen.saturating_sub(sent) }
     }
 }
 
@@ -144,10 +163,11 @@ impl RowEnqueuer {
     pub async fn start(&self, definition: Definition, options: StartOptions) -> Result<BatchFill, FillError> {
         // Identifies the batch as ours if the store's reply to `open_batch` is lost.
         let mark = json!({ "initiation": UnitId::new() });
+        let expected = self.expected_rows(&definition).await;
         let mut taken = None;
         for sequence in 1..=MAX_SEQUENCE {
             let id = batch_id(options.now, sequence).map_err(bad_name)?;
-            let batch = record::new_batch(id, &definition, &options, mark.clone())?;
+            let batch = record::new_batch(id, &definition, &options, expected, mark.clone())?;
             match self.client.open_batch(batch).await {
                 Ok(writer) if !writer.is_resumed() || record::has_mark(writer.batch(), &mark) => {
                     return BatchFill::new(definition, writer);
@@ -171,7 +191,8 @@ impl RowEnqueuer {
         options: StartOptions,
     ) -> Result<BatchFill, FillError> {
         let mark = json!({ "initiation": id });
-        let batch = record::new_batch(id.clone(), &definition, &options, mark)?;
+        let expected = self.expected_rows(&definition).await;
+        let batch = record::new_batch(id.clone(), &definition, &options, expected, mark)?;
         let writer = self.client.open_batch(batch).await?;
         if writer.is_resumed() {
             return BatchFill::new(definition_of(&self.client, id).await?, writer);
@@ -212,6 +233,20 @@ impl RowEnqueuer {
         on_progress: &'a mut (dyn FnMut(FillProgress) + Send),
     ) -> BoxFuture<'a, Result<FillEnd, FillError>> {
         Box::pin(async { FillLoop::begin(self, initiation).await?.run(on_progress).await })
+    }
+
+    /// The number of candidates, if the database counts them.
+    async fn expected_rows(&self, definition: &Definition) -> Option<u64> {
+        let candidates = &definition.candidates;
+        if let Some(keys) = &candidates.keys {
+            return Some(keys.len() as u64);
+        }
+        if let Some(sample) = candidates.sample {
+            return Some(sample.rows.min(sample.of));
+        }
+        let count = self.source.count(candidates).await;
+        let count = count.inspect_err(|error| tracing::debug!(%error, "cannot count the candidates")).ok()?;
+        Some(candidates.limit.map_or(count, |limit| limit.min(count)))
     }
 
     /// The batch's writer at the cursor that the store has.

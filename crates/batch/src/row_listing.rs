@@ -1,11 +1,19 @@
 //! Lists the rows of a batch with their outcome, page by page.
 
+mod filter;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
 use longshore::store::{Page, UnitFilter};
-use longshore::{BatchId, Result, Scope, Store, Unit, UnitId, UnitState};
+use longshore::{BatchId, Error, Result, Scope, Store, Unit, UnitId, UnitState};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub use self::filter::{KeyRange, RowFilter};
+use crate::checkpoint::Checkpoint;
 use crate::handler::RowInput;
+
+/// Units read at once: each is a request to the store.
+const MAX_READS: usize = 16;
 
 /// A row in a list, as JSON for scripts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,12 +32,18 @@ pub struct ListedRow {
     pub unit: UnitId,
     /// The stored result.
     pub result: Option<Value>,
+    /// The model's answer, if it is kept: of a failed row, or with `keep_answers`.
+    #[serde(default)]
+    pub answer: Option<String>,
 }
 
 impl From<Unit> for ListedRow {
     fn from(unit: Unit) -> Self {
         let input = unit.payload.parse::<RowInput>();
+        let saved = Checkpoint::from_unit(&unit).ok().and_then(|saved| saved.answer);
         let (code, reason) = unit.failure.map(|why| (why.code, why.message)).unzip();
+        let result: Option<Value> = unit.result.and_then(|result| result.parse().ok());
+        let kept = result.as_ref().and_then(|result| result["answer"].as_str().map(str::to_owned));
         Self {
             key: input.map_or_else(|_| unit.payload.parse().unwrap_or_default(), |input| input.key),
             state: unit.state,
@@ -37,30 +51,59 @@ impl From<Unit> for ListedRow {
             code,
             reason,
             unit: unit.id,
-            result: unit.result.and_then(|result| result.parse().ok()),
+            result,
+            answer: kept.or_else(|| saved.map(|answer| answer.text)),
         }
     }
 }
 
-/// Rows of a batch, newest first, all or in one state. An unknown batch is an error, not an empty
-/// list.
+/// Rows of a batch that match `filter`, newest first. A page has the matching ones of `limit` rows, so it may be empty
+/// although others follow. An unknown batch is an error, not an empty list.
 pub async fn rows(
     store: &dyn Store,
     scope: &Scope,
     batch: &BatchId,
-    state: Option<UnitState>,
+    filter: &RowFilter,
     after: Option<&str>,
     limit: u32,
 ) -> Result<Page<ListedRow>> {
     store.batch(scope, batch).await?;
-    let filter = UnitFilter { state, batch: Some(batch.clone()), ..UnitFilter::default() };
-    let found = store.units(scope, &filter, after, limit).await?;
-    let mut items = Vec::with_capacity(found.items.len());
-    for unit in found.items {
-        // Lists carry no payloads, so the key is read with the unit.
-        if let Ok(unit) = store.unit(scope, unit.id).await {
-            items.push(unit.into());
+    let units = UnitFilter { state: filter.state, batch: Some(batch.clone()), ..UnitFilter::default() };
+    let found = store.units(scope, &units, after, limit).await?;
+    // Lists carry no payloads, so the key is read with the unit.
+    let wanted = found.items.into_iter().filter(|unit| filter.admits(unit)).map(|unit| unit.id);
+    let reads = stream::iter(wanted).map(|id| async move {
+        match store.unit(scope, id).await {
+            Ok(unit) => Ok(Some(ListedRow::from(unit))),
+            // It was pruned since.
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    });
+    let rows: Vec<Option<ListedRow>> = reads.buffered(MAX_READS).try_collect().await?;
+    let items = rows.into_iter().flatten().filter(|row| filter.matches(row)).collect();
+    Ok(Page { items, next: found.next })
+}
+
+/// All rows of a batch, oldest first. `None` if there are more than `max`.
+pub async fn all_rows(
+    store: &dyn Store,
+    scope: &Scope,
+    batch: &BatchId,
+    max: u64,
+) -> Result<Option<Vec<ListedRow>>> {
+    const PAGE: u32 = 1_000;
+    if store.batch(scope, batch).await?.counts.total() > max {
+        return Ok(None);
+    }
+    let (filter, mut after, mut all) = (RowFilter::default(), None, Vec::new());
+    loop {
+        let page = rows(store, scope, batch, &filter, after.as_deref(), PAGE).await?;
+        all.extend(page.items);
+        after = page.next;
+        if after.is_none() {
+            all.reverse();
+            return Ok(Some(all));
         }
     }
-    Ok(Page { items, next: found.next })
 }

@@ -105,6 +105,22 @@ fn clause(word: &str, next: &str) -> Option<Clause> {
     }
 }
 
+/// What follows the first WHERE outside of parentheses.
+pub fn condition(sql: &str) -> Option<&str> {
+    let mut depth = 0_usize;
+    for token in significant_tokens(sql) {
+        match token.kind {
+            TokenKind::Open => depth += 1,
+            TokenKind::Close => depth = depth.saturating_sub(1),
+            TokenKind::Word if depth == 0 && token.text.eq_ignore_ascii_case("WHERE") => {
+                return Some(&sql[token.at + token.text.len()..]);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
 /// The tables of a statement: the words after FROM, JOIN, INTO and UPDATE, as written. A guess, for
 /// hints only.
 pub fn tables(sql: &str) -> Vec<&str> {

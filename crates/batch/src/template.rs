@@ -3,13 +3,15 @@
 //! Shared by prompts ([`crate::prompt`]) and rules ([`crate::verdict_rules`]), which define the variables
 //! of their templates.
 
+use std::fmt;
+use std::sync::Arc;
+
 use longshore::SqlValue;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::Serde;
+use minijinja::value::Object;
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value};
 
 use crate::rows::Row;
-use crate::sql_json::to_json;
 
 /// Maximum steps of one rendering. A prompt with a thousand rows takes some ten thousand.
 const MAX_FUEL: u64 = 2_000_000;
@@ -119,7 +121,26 @@ fn sql_value(value: &SqlValue) -> Value {
         SqlValue::Int(value) => Value::from(*value),
         SqlValue::Real(value) => Value::from(*value),
         SqlValue::Text(value) => Value::from(value.as_str()),
-        SqlValue::Blob(_) => Value::from(Serde(to_json(value))),
+        SqlValue::Blob(bytes) => Value::from_object(Blob(bytes.clone())),
+    }
+}
+
+/// Bytes: rendered as their number, with the hexadecimal digits as `base16`.
+#[derive(Debug)]
+struct Blob(Vec<u8>);
+
+impl Object for Blob {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        let Blob(bytes) = &**self;
+        match key.as_str()? {
+            "base16" => Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()),
+            "size" => Some(bytes.len().into()),
+            _ => None,
+        }
+    }
+
+    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({} bytes)", self.0.len())
     }
 }
 

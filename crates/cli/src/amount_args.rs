@@ -4,9 +4,6 @@
 
 use std::str::FromStr;
 
-/// Picodollars (millionths of a millionth of a dollar) in a dollar, and their decimals.
-const DECIMALS: usize = 12;
-
 /// A dollar amount as typed, in picodollars.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dollars(pub i64);
@@ -15,15 +12,7 @@ impl FromStr for Dollars {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || format!("`{text}` is not an amount of dollars, as 50 or 0.25");
-        let number = text.strip_prefix('$').unwrap_or(text);
-        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
-        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-        if !digits(whole) || !digits(part) || part.len() > DECIMALS {
-            return Err(bad());
-        }
-        let picos = format!("{whole}{part:0<DECIMALS$}").parse();
-        picos.map(Self).map_err(|_| bad())
+        text.parse::<longshore_ai::Cost>().map(|cost| Self(cost.0)).map_err(|error| error.to_string())
     }
 }
 

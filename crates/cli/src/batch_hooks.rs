@@ -2,12 +2,15 @@
 //! rows' database.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::Verdict;
 use longshore_batch::completion::{ActionError, ActionRunner};
 use longshore_batch::definition::Action;
+use longshore_batch::mail::{MailSpool, MailSpoolError};
+use longshore_batch::report;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Url};
 use serde_json::Value;
@@ -24,12 +27,13 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct BatchHooks {
     settings: CommandSettings,
     caller: HttpClient,
+    office: Arc<dyn MailSpool>,
 }
 
 impl BatchHooks {
-    /// Commands run in `dir`, and requests go through `caller`.
-    pub fn new(dir: PathBuf, caller: HttpClient) -> Self {
-        Self { settings: CommandSettings::new(dir), caller }
+    /// Commands run in `dir`, requests go through `caller`, and mail into `office`.
+    pub fn new(dir: PathBuf, caller: HttpClient, office: Arc<dyn MailSpool>) -> Self {
+        Self { settings: CommandSettings::new(dir), caller, office }
     }
 
     async fn command(&self, argv: &[String], facts: &Value) -> Result<(), ActionError> {
@@ -74,9 +78,19 @@ impl ActionRunner for BatchHooks {
         match action {
             Action::Command(argv) => self.command(argv, facts).await,
             Action::Http(url) => self.post(url, facts).await,
+            Action::Mail(mail) => {
+                for message in report::mail::messages(mail, facts) {
+                    self.office.enqueue(message).await.map_err(mail_error)?;
+                }
+                Ok(())
+            }
             Action::Sql(_) => Err(permanent("SQL runs in the rows' database, not here".to_owned())),
         }
     }
+}
+
+fn mail_error(error: MailSpoolError) -> ActionError {
+    ActionError { message: format!("the mail: {}", error.message), retryable: error.retryable }
 }
 
 fn transient(message: String) -> ActionError {

@@ -21,6 +21,8 @@ mod batch_hooks;
 mod batch_start;
 mod commands;
 mod config;
+#[cfg(feature = "standard")]
+mod csv;
 mod env;
 mod error;
 mod exec;

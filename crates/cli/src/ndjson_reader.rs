@@ -12,6 +12,8 @@ const CHUNK_BYTES: usize = 4 * 1024 * 1024;
 pub struct PayloadChunk {
     /// The payloads, as written.
     pub payloads: Vec<Vec<u8>>,
+    /// The line of each payload, from 1.
+    pub payload_lines: Vec<u64>,
     /// Input lines consumed up to its end, blank ones included.
     pub lines: u64,
     /// Why the input ends after this chunk, if it does.
@@ -39,12 +41,21 @@ pub enum InputEnd {
 pub struct NdjsonReader<R> {
     from: R,
     lines: u64,
+    check: PayloadCheck,
 }
+
+/// Why a payload that is JSON is not valid for its kind.
+pub type PayloadCheck = fn(&[u8]) -> Result<(), String>;
 
 impl<R: BufRead> NdjsonReader<R> {
     /// Starts at the beginning of `from`.
     pub fn new(from: R) -> Self {
-        Self { from, lines: 0 }
+        Self { from, lines: 0, check: |_| Ok(()) }
+    }
+
+    /// Also applies this check to each payload.
+    pub fn checked_by(self, check: PayloadCheck) -> Self {
+        Self { check, ..self }
     }
 
     /// Skips this many lines without checking them. Returns how many there were.
@@ -74,19 +85,20 @@ impl<R: BufRead> NdjsonReader<R> {
 
     /// The next chunk, of at most `most` payloads.
     pub fn chunk(&mut self, most: usize) -> PayloadChunk {
-        let (mut payloads, mut bytes, mut end) = (Vec::new(), 0, None);
+        let (mut payloads, mut payload_lines, mut bytes, mut end) = (Vec::new(), Vec::new(), 0, None);
         while end.is_none() && payloads.len() < most && bytes < CHUNK_BYTES {
             match self.line() {
                 Ok(Some(payload)) if payload.is_empty() => {}
                 Ok(Some(payload)) => {
                     bytes += payload.len();
                     payloads.push(payload);
+                    payload_lines.push(self.lines);
                 }
                 Ok(None) => end = Some(InputEnd::Input),
                 Err(ended) => end = Some(ended),
             }
         }
-        PayloadChunk { payloads, lines: self.lines, end }
+        PayloadChunk { payloads, payload_lines, lines: self.lines, end }
     }
 
     /// The next line, trimmed; `None` at the end. Counted only if it is valid.
@@ -102,7 +114,9 @@ impl<R: BufRead> NdjsonReader<R> {
             line.drain(..3);
         }
         let payload = line.trim_ascii();
-        check(payload).map_err(|problem| InputEnd::Bad { line: self.lines + 1, problem })?;
+        let valid =
+            check(payload).and_then(|()| if payload.is_empty() { Ok(()) } else { (self.check)(payload) });
+        valid.map_err(|problem| InputEnd::Bad { line: self.lines + 1, problem })?;
         self.lines += 1;
         Ok(Some(if payload.len() == line.len() { line } else { payload.to_vec() }))
     }

@@ -152,6 +152,17 @@ impl Output {
     }
 }
 
+/// Creates or empties a file for data. A new one is private: rows and reports quote payloads.
+#[cfg(feature = "standard")]
+pub fn private_file(path: &std::path::Path) -> anyhow::Result<std::fs::File> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use anyhow::Context;
+
+    let file = std::fs::File::options().create(true).write(true).truncate(true).mode(0o600).open(path);
+    file.with_context(|| format!("cannot write {}", path.display()))
+}
+
 fn write_stdout(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes)?;

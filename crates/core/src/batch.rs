@@ -4,6 +4,7 @@
 //! batch's counters or its seal changed. [`apply_action`] applies operators' actions.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -169,6 +170,8 @@ pub struct NewBatch {
     pub initiated_by: String,
     /// How many workers it asks for.
     pub workers: Option<u32>,
+    /// How many units its initiator expects to send.
+    pub expected: Option<u64>,
     /// Notes for people.
     pub notes: String,
     /// The failure threshold.
@@ -213,6 +216,7 @@ impl NewBatch {
             kind: String::new(),
             initiated_by: String::new(),
             workers: None,
+            expected: None,
             notes: String::new(),
             threshold: None,
             callback: None,
@@ -247,8 +251,17 @@ pub struct Batch {
     pub started_at: Option<Timestamp>,
     /// When its last unit ended.
     pub completed_at: Option<Timestamp>,
+    /// Since when it is paused.
+    #[serde(default)]
+    pub paused_at: Option<Timestamp>,
+    /// How long it was paused before that, in milliseconds.
+    #[serde(default)]
+    pub paused_ms: u64,
     /// How many workers it asks for.
     pub workers: Option<u32>,
+    /// How many units its initiator expected to send.
+    #[serde(default)]
+    pub expected: Option<u64>,
     /// Notes for people.
     pub notes: String,
     /// The initiator's position in its source: opaque, moved with each chunk.
@@ -302,7 +315,18 @@ pub fn advance(batch: &mut Batch, now: Timestamp) -> BatchUpdate {
         batch.announced = batch.generation;
         batch.completed_at = Some(now);
     }
+    measure_pause(batch, now);
     BatchUpdate { callback_due: announce, changed: before != *batch }
+}
+
+/// Adds up the time in which the batch is paused.
+fn measure_pause(batch: &mut Batch, now: Timestamp) {
+    if batch.status == BatchStatus::Paused {
+        batch.paused_at.get_or_insert(now);
+    } else if let Some(since) = batch.paused_at.take() {
+        let paused = u64::try_from(now.since(since).as_millis()).unwrap_or(u64::MAX);
+        batch.paused_ms = batch.paused_ms.saturating_add(paused);
+    }
 }
 
 fn apply_threshold(batch: &mut Batch) {
@@ -384,6 +408,24 @@ pub struct InvalidBatchAction {
 }
 
 impl Batch {
+    /// How many units it has, or will have as far as its initiator knows.
+    pub fn expected_total(&self) -> u64 {
+        let expected = self.expected.filter(|_| !self.sealed && !self.status.is_final());
+        self.counts.total().max(expected.unwrap_or_default())
+    }
+
+    /// How long it was paused until `now`.
+    pub fn paused(&self, now: Timestamp) -> Duration {
+        let current = self.paused_at.map_or(Duration::ZERO, |since| now.since(since));
+        Duration::from_millis(self.paused_ms) + current
+    }
+
+    /// How long it ran until its end or `now`, without its pauses.
+    pub fn running(&self, now: Timestamp) -> Option<Duration> {
+        let end = self.completed_at.unwrap_or(now);
+        Some(end.since(self.started_at?).saturating_sub(self.paused(end)))
+    }
+
     fn refuse(&self, wanted: &'static str) -> Result<(), InvalidBatchAction> {
         Err(InvalidBatchAction { batch: self.id.clone(), status: self.status, action: wanted })
     }

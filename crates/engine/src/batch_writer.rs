@@ -84,28 +84,29 @@ impl BatchWriter {
                 return Ok(answers);
             };
             let queues = chunk.units.iter().map(|unit| unit.queue.clone()).collect();
-            let waits = !self.exceeds_capacity(&chunk).await? && capacity_wait.wait(full, &queues).await?;
+            let waits =
+                !self.exceeds_capacity(&chunk.units).await? && capacity_wait.wait(full, &queues).await?;
             if let (SendResult::Rejected(rejection), false) = (full, waits) {
                 return Err(SendError::Rejected(rejection.clone()));
             }
         }
     }
 
-    /// Whether a chunk exceeds the capacity of its queue, lane or tenant, so that waiting cannot
-    /// help.
-    async fn exceeds_capacity(&self, chunk: &BatchChunk) -> Result<bool, SendError> {
+    /// Whether units exceed the capacity of their queue, lane or tenant together, so that waiting cannot help: fewer may
+    /// fit.
+    pub async fn exceeds_capacity(&self, units: &[NewUnit]) -> Result<bool, SendError> {
         let (store, scope) = (self.client.store(), self.client.scope());
         let lanes = self.client.retry_unavailable(|| store.queues(scope)).await?;
         let tenants = self.client.retry_unavailable(|| store.tenants(scope)).await?;
         let own = tenants.iter().find(|tenant| tenant.id == self.batch.tenant);
-        if own.is_some_and(|tenant| exceeds(chunk.units.iter(), tenant.capacity)) {
+        if own.is_some_and(|tenant| exceeds(units.iter(), tenant.capacity)) {
             return Ok(true);
         }
         Ok(lanes.iter().any(|lane| {
             let in_queue = |unit: &&NewUnit| unit.queue == lane.queue;
             let in_lane = |unit: &&NewUnit| unit.queue == lane.queue && unit.tenant == lane.tenant;
-            exceeds(chunk.units.iter().filter(in_queue), lane.capacity)
-                || exceeds(chunk.units.iter().filter(in_lane), lane.lane_capacity)
+            exceeds(units.iter().filter(in_queue), lane.capacity)
+                || exceeds(units.iter().filter(in_lane), lane.lane_capacity)
         }))
     }
 

@@ -24,6 +24,9 @@ use crate::stats::PoolCounters;
 use crate::suspects::SuspectCalls;
 use crate::sync::{Mutex, MutexGuard, lock};
 
+/// Bytes of a worker's standard error in a log line.
+const MAX_LOGGED_STDERR: usize = 1_000;
+
 /// State that callers and workers share.
 pub(crate) struct Shared {
     pub(crate) name: String,
@@ -202,10 +205,11 @@ impl Shared {
     /// A worker could not be started.
     pub(crate) fn start_failed(&self, id: WorkerId, error: ErrorKind) {
         let (pool, message) = (&self.name, "a worker could not be started");
+        let logged = error.clone().with_short_stderr(MAX_LOGGED_STDERR);
         // Until a worker was ready, the error is returned to the caller that opens the pool.
         match self.registry.list().is_empty() {
-            true => tracing::debug!(%pool, worker = id, %error, "{message}"),
-            false => tracing::warn!(%pool, worker = id, %error, "{message}"),
+            true => tracing::debug!(%pool, worker = id, error = %logged, "{message}"),
+            false => tracing::warn!(%pool, worker = id, error = %logged, "{message}"),
         }
         let mut state = self.state();
         let rejected = state.scheduler.start_failed(id, Instant::now());

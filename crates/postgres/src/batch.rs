@@ -36,8 +36,8 @@ pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Resu
     let made = tx
         .query(
             "INSERT INTO longshore_batch (name, tenant, kind, status, initiated_by, initiated_at,
-             workers, notes, threshold, callback, definition)
-             VALUES ($1, $2, $3, 'queued', $4, $5, $6, $7, $8, $9, $10)
+             workers, notes, threshold, callback, definition, expected)
+             VALUES ($1, $2, $3, 'queued', $4, $5, $6, $7, $8, $9, $10, $11)
              ON CONFLICT (name) DO NOTHING RETURNING num",
             &[
                 &id.as_str(),
@@ -50,6 +50,7 @@ pub(crate) async fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Resu
                 &new.threshold.as_ref().map(to_json).transpose()?,
                 &new.callback.as_ref().map(to_json).transpose()?,
                 &new.definition.as_ref().map(Payload::as_bytes),
+                &new.expected.map(|units| i64::try_from(units).unwrap_or(i64::MAX)),
             ],
         )
         .await?;
@@ -195,7 +196,8 @@ async fn write(tx: &mut Tx<'_>, num: i64, batch: &Batch) -> Result<()> {
     let forgiven = i64::try_from(batch.forgiven).map_err(damaged)?;
     tx.execute(
         "UPDATE longshore_batch SET status = $2, reason = $3, started_at = $4, completed_at = $5,
-         sealed = $6, generation = $7, forgiven = $8, announced = $9 WHERE num = $1",
+         sealed = $6, generation = $7, forgiven = $8, announced = $9, paused_at = $10,
+         paused_ms = $11 WHERE num = $1",
         &[
             &num,
             &batch.status.as_str(),
@@ -206,6 +208,8 @@ async fn write(tx: &mut Tx<'_>, num: i64, batch: &Batch) -> Result<()> {
             &i32::try_from(batch.generation).map_err(damaged)?,
             &forgiven,
             &i32::try_from(batch.announced).map_err(damaged)?,
+            &batch.paused_at.map(Timestamp::as_micros),
+            &i64::try_from(batch.paused_ms).map_err(damaged)?,
         ],
     )
     .await?;
@@ -224,7 +228,7 @@ pub(crate) async fn number(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Resu
     value(&row, 0)
 }
 
-/// The columns that [`read`] reads: the record in the first 19, then the counts. `rest` follows
+/// The columns that [`read`] reads: the record in the first 22, then the counts. `rest` follows
 /// `FROM longshore_batch b`.
 pub(crate) fn select(rest: &str) -> String {
     format!(
@@ -281,7 +285,7 @@ pub(crate) async fn lock(tx: &mut Tx<'_>, num: i64) -> Result<Option<Batch>> {
 
 /// Reads what [`select`] selects.
 pub(crate) fn read(row: &Row) -> Result<Batch> {
-    read_batch(&Columns(row), read_counts(&Columns(row), 19)?)
+    read_batch(&Columns(row), read_counts(&Columns(row), 22)?)
 }
 
 /// Opens a new generation of an ended batch, for units that are retried. Flush first: deltas that

@@ -17,18 +17,26 @@ use crate::row::{small, value};
 use crate::single_statement::ConnGuard;
 use crate::timeline::NewestTimeline;
 
-const MIGRATIONS: Migrations = Migrations(&[Migration {
-    version: 1,
-    name: "tables and functions",
-    sql: concat!(
-        include_str!("../migrations/001_tables.sql"),
-        include_str!("../migrations/001_settle_functions.sql"),
-        include_str!("../migrations/001_unit_functions.sql"),
-        include_str!("../migrations/001_call_functions.sql"),
-        include_str!("../migrations/001_permit_functions.sql"),
-    ),
-    min_compatible: 1,
-}]);
+const MIGRATIONS: Migrations = Migrations(&[
+    Migration {
+        version: 1,
+        name: "tables and functions",
+        sql: concat!(
+            include_str!("../migrations/001_tables.sql"),
+            include_str!("../migrations/001_settle_functions.sql"),
+            include_str!("../migrations/001_unit_functions.sql"),
+            include_str!("../migrations/001_call_functions.sql"),
+            include_str!("../migrations/001_permit_functions.sql"),
+        ),
+        min_compatible: 1,
+    },
+    Migration {
+        version: 2,
+        name: "batch progress",
+        sql: include_str!("../migrations/002_batch_progress.sql"),
+        min_compatible: 1,
+    },
+]);
 
 /// How long one attempt waits for a lock. Statements of workers wait behind it for as long, so it is short.
 const LOCK_TIMEOUT: &str = "2s";

@@ -27,8 +27,8 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
     tx.db
         .execute(
             "INSERT INTO longshore_batch (name, tenant, kind, status, initiated_by, initiated_at,
-             workers, notes, threshold, callback, definition)
-             VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             workers, notes, threshold, callback, definition, expected)
+             VALUES (?1, ?2, ?3, 'queued', ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             (
                 id.as_str(),
                 new.tenant.as_str(),
@@ -40,6 +40,7 @@ pub(crate) fn open(tx: &mut Tx<'_>, scope: &Scope, new: &NewBatch) -> Result<Ope
                 new.threshold.as_ref().map(to_json).transpose()?,
                 new.callback.as_ref().map(to_json).transpose()?,
                 new.definition.as_ref().map(Payload::as_bytes),
+                new.expected,
             ),
         )
         .or_translate()?;
@@ -123,8 +124,8 @@ fn write(tx: &mut Tx<'_>, num: i64, batch: &Batch) -> Result<()> {
     tx.db
         .prepare_cached(
             "UPDATE longshore_batch SET status = ?2, reason = ?3, started_at = ?4,
-             completed_at = ?5, sealed = ?6, generation = ?7, forgiven = ?8, announced = ?9
-             WHERE num = ?1",
+             completed_at = ?5, sealed = ?6, generation = ?7, forgiven = ?8, announced = ?9,
+             paused_at = ?10, paused_ms = ?11 WHERE num = ?1",
         )
         .or_translate()?
         .execute((
@@ -137,6 +138,8 @@ fn write(tx: &mut Tx<'_>, num: i64, batch: &Batch) -> Result<()> {
             batch.generation,
             batch.forgiven,
             batch.announced,
+            batch.paused_at.map(Timestamp::as_micros),
+            batch.paused_ms,
         ))
         .or_translate()?;
     Ok(())

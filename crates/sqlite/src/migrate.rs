@@ -11,12 +11,20 @@ use rusqlite::{Connection, OptionalExtension};
 use crate::error::Translate;
 use crate::store::{Access, SqliteOptions, connect};
 
-const MIGRATIONS: Migrations = Migrations(&[Migration {
-    version: 1,
-    name: "tables",
-    sql: include_str!("../migrations/001_tables.sql"),
-    min_compatible: 1,
-}]);
+const MIGRATIONS: Migrations = Migrations(&[
+    Migration {
+        version: 1,
+        name: "tables",
+        sql: include_str!("../migrations/001_tables.sql"),
+        min_compatible: 1,
+    },
+    Migration {
+        version: 2,
+        name: "batch progress",
+        sql: include_str!("../migrations/002_batch_progress.sql"),
+        min_compatible: 1,
+    },
+]);
 
 /// Begins a migration's transaction: only one process migrates at a time.
 const BEGIN: &str = "BEGIN IMMEDIATE";
@@ -129,6 +137,9 @@ fn apply_missing(db: &Connection, migrations: Migrations) -> Result<()> {
 mod tests {
     use super::*;
 
+    /// The first migration, as a program knew it that had no other.
+    const FIRST: Migrations = Migrations(&[MIGRATIONS.0[0]]);
+
     fn with_second(name: &'static str, sql: &'static str) -> Migrations {
         let second = Migration { version: 2, name, sql, min_compatible: 2 };
         Migrations(vec![MIGRATIONS.0[0], second].leak())
@@ -142,7 +153,7 @@ mod tests {
     #[test]
     fn a_later_version_adds_its_migrations_to_a_store_that_has_the_first() {
         let db = Connection::open_in_memory().unwrap();
-        assert_eq!(migrate(&db, MIGRATIONS).unwrap(), 1);
+        assert_eq!(migrate(&db, FIRST).unwrap(), 1);
         db.execute("INSERT INTO longshore_queue (name) VALUES ('kept')", []).unwrap();
         let both =
             with_second("added", "ALTER TABLE longshore_queue ADD COLUMN added INTEGER NOT NULL DEFAULT 7;");
@@ -152,16 +163,16 @@ mod tests {
         let kept = "SELECT name, added FROM longshore_queue";
         let kept: (String, i64) = db.query_row(kept, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
         assert_eq!(kept, ("kept".to_owned(), 7));
-        assert!(migrate(&db, MIGRATIONS).is_err(), "the former version is not compatible");
+        assert!(migrate(&db, FIRST).is_err(), "the former version is not compatible");
     }
 
     #[test]
     fn a_migration_that_fails_leaves_the_schema_as_it_was() {
         let db = Connection::open_in_memory().unwrap();
-        migrate(&db, MIGRATIONS).unwrap();
+        migrate(&db, FIRST).unwrap();
         let both = with_second("bad", "CREATE TABLE longshore_half (a); CREATE TABLE longshore_queue (a);");
         assert!(migrate(&db, both).is_err());
         assert!(db.execute("INSERT INTO longshore_half VALUES (1)", []).is_err());
-        assert_eq!(migrate(&db, MIGRATIONS).unwrap(), 1);
+        assert_eq!(migrate(&db, FIRST).unwrap(), 1);
     }
 }

@@ -116,7 +116,7 @@ fn batch_lists() -> Map<String, Value> {
                 "key": { "description": "Identifies the row; null if the caller may not read it" },
                 "state": { "$ref": "#/components/schemas/UnitState" }, "attempt": count,
                 "code": maybe_text, "reason": maybe_text,
-                "unit": { "type": "string", "format": "uuid" }, "result": {},
+                "unit": { "type": "string", "format": "uuid" }, "result": {}, "answer": maybe_text,
             })),
         ),
     ])

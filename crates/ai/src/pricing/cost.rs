@@ -59,6 +59,28 @@ impl Cost {
     }
 }
 
+/// The text is not an amount of dollars.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an amount of dollars, as 50 or 0.25")]
+pub struct ParseCostError(String);
+
+/// `$25`, `25` or `0.000012`; exact.
+impl std::str::FromStr for Cost {
+    type Err = ParseCostError;
+
+    fn from_str(text: &str) -> Result<Self, ParseCostError> {
+        const DECIMALS: usize = 12;
+        let bad = || ParseCostError(text.to_owned());
+        let number = text.strip_prefix('$').unwrap_or(text);
+        let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+        if !digits(whole) || !digits(part) || part.len() > DECIMALS {
+            return Err(bad());
+        }
+        format!("{whole}{part:0<DECIMALS$}").parse().map(Self).map_err(|_| bad())
+    }
+}
+
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sign = if self.0 < 0 { "-" } else { "" };

@@ -86,14 +86,41 @@ pub(super) async fn statements(
         ("retry", &post.retry),
         ("skip", &post.skip),
     ];
+    let mut warnings = Vec::new();
     for (name, statements) in lists {
         for (index, statement) in statements.iter().enumerate() {
-            check_statement(context, &format!("post.{name}[{index}]"), statement, fields).await?;
+            let key = format!("post.{name}[{index}]");
+            check_statement(context, &key, statement, fields).await?;
+            warnings.extend(unbounded_change(context, &key, &statement.sql));
         }
     }
     let no_sql = lists.iter().all(|(_, statements)| statements.is_empty());
     let warning = "[post] has no SQL: answers are kept with the batch and written to no table";
-    Ok(no_sql.then(|| warning.to_owned()).into_iter().collect())
+    warnings.extend(no_sql.then(|| warning.to_owned()));
+    Ok(warnings)
+}
+
+/// Parameters that limit a change to the row, or to what the batch itself wrote.
+const ROW_PARAMETERS: [&str; 4] = ["key", "unit_key", "unit_id", "batch_id"];
+
+/// The warning about an UPDATE or DELETE that is not limited to the row: each answer would change all rows.
+fn unbounded_change(context: &CheckContext<'_>, key: &str, text: &str) -> Option<String> {
+    let verb = sql::verb(text).filter(|verb| verb == "UPDATE" || verb == "DELETE")?;
+    let condition = sql::condition(text);
+    let parameters = sql::parameters(condition.unwrap_or_default());
+    if parameters.iter().any(|name| ROW_PARAMETERS.contains(name)) {
+        return None;
+    }
+    let lacks = match condition {
+        Some(_) => "has no `:key` in its WHERE",
+        None => "has no WHERE",
+    };
+    let error = context.error(
+        key,
+        0,
+        format!("the {verb} {lacks}: every answer would change all rows that it finds"),
+    );
+    Some(error.to_string())
 }
 
 async fn check_statement(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore::{PoolName, ProfileName};
 use longshore_ai::batches::{self, BatchPacing};
-use longshore_ai::{Profile, Question};
+use longshore_ai::{Cost, Profile, Question};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -32,9 +32,26 @@ pub struct Ai {
     pub timeout: Duration,
     /// The JSON schema of answers. Without one, any text is accepted.
     pub schema: Option<Value>,
+    /// Keep the answers of rows that are done, at most
+    /// [`MAX_KEPT_ANSWER`](crate::handler::MAX_KEPT_ANSWER) bytes of each.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keep_answers: bool,
+    /// Pause the batch when its answers have cost this much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Cost>,
+    /// The longest prompt, in bytes. A row with a longer one fails before anything is asked.
+    #[serde(default = "default_max_prompt")]
+    pub max_prompt: u64,
     /// A bounded pool: each call holds one of its permits while it is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
+}
+
+/// The default of [`Ai::max_prompt`].
+pub const DEFAULT_MAX_PROMPT: u64 = 1_000_000;
+
+fn default_max_prompt() -> u64 {
+    DEFAULT_MAX_PROMPT
 }
 
 impl Ai {

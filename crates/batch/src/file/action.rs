@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::definition::{Action, Alerts};
+use crate::definition::{Action, Alerts, EndMail};
 
 use super::error::FileError;
 use super::section::{Field, Section};
@@ -10,15 +10,30 @@ use super::source_map::SourceMap;
 use super::{ai, command, statements};
 
 const ACTIONS: [&str; 3] = ["command", "http", "sql"];
+const END_ACTIONS: [&str; 4] = ["command", "http", "sql", "mail"];
 
 pub(super) fn completion(
     root: &Section<'_>,
     source_map: &mut SourceMap,
 ) -> Result<Option<Action>, FileError> {
-    let Some(section) = root.section("completion", &ACTIONS)? else { return Ok(None) };
-    let action = action(&section, source_map)?;
+    let Some(section) = root.section("completion", &END_ACTIONS)? else { return Ok(None) };
+    let action = match section.exclusive(&END_ACTIONS)? {
+        Some((3, field)) => Some(Action::Mail(mail(&field)?)),
+        _ => action(&section, source_map)?,
+    };
     let empty = || section.error("[completion] is empty");
-    action.ok_or_else(|| empty().hint("give it `command`, `http` or `sql`")).map(Some)
+    action.ok_or_else(|| empty().hint("give it `command`, `http`, `mail` or `sql`")).map(Some)
+}
+
+fn mail(field: &Field<'_>) -> Result<EndMail, FileError> {
+    let section = field.section(&["from", "to"])?;
+    let to = section.require("to")?;
+    let to = match to.items() {
+        None => vec![to.text()?.to_owned()],
+        Some(items) if items.is_empty() => return Err(to.error(format!("`{}` is empty", to.name))),
+        Some(items) => items.iter().map(|item| item.text().map(str::to_owned)).collect::<Result<_, _>>()?,
+    };
+    Ok(EndMail { from: section.require("from")?.text()?.to_owned(), to })
 }
 
 /// Default of `no_progress` with a provider batch, which may take a day.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use longshore::byte_size::ByteSize;
 use longshore::{PoolName, ProfileName};
-use longshore_ai::{Profile, ProviderName};
+use longshore_ai::{Cost, Profile, ProviderName};
 use serde_json::{Number, Value};
 use toml::de::DeValue;
 
-use crate::definition::{Ai, AskRoute, ProfileRef, ProviderBatchOptions};
+use crate::definition::{Ai, AskRoute, DEFAULT_MAX_PROMPT, ProfileRef, ProviderBatchOptions};
 
 use super::SourceText;
 use super::error::FileError;
@@ -16,7 +17,7 @@ use super::profile;
 use super::section::{Field, Section};
 use super::source_map::SourceMap;
 
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 14] = [
     "profile",
     "through",
     "mode",
@@ -28,6 +29,9 @@ const KEYS: [&str; 11] = [
     "schema",
     "schema_file",
     "pool",
+    "keep_answers",
+    "budget",
+    "max_prompt",
 ];
 const PROVIDER_BATCH_KEYS: [&str; 3] = ["gather", "look", "lag"];
 const MODES: [(&str, AskMode); 2] =
@@ -70,8 +74,16 @@ pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Ai,
         temperature: temperature(&section)?,
         timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
         schema: schema(&section, source_map)?,
+        keep_answers: section.deserialize("keep_answers")?,
+        budget: section.field("budget").map(|field| budget(&field)).transpose()?,
+        max_prompt: section.field("max_prompt").map_or(Ok(DEFAULT_MAX_PROMPT), |field| bytes(&field))?,
         pool: section.field("pool").map(|field| pool(&field)).transpose()?,
     };
+    if let (Some(_), Some(field)) = (ai.provider_batch, section.field("budget")) {
+        let message = "a provider's batch has no budget: its answers' cost is known only when all are there";
+        let hint = "`longshore tenant set NAME --budget-usd` limits a tenant, provider batches included";
+        return Err(field.error(message).hint(hint));
+    }
     match (ai.check_provider_batch(), section.field("mode")) {
         (Err(why), Some(field)) => {
             let hint = "providers `anthropic` and `openai` have a batch API; mode = \"direct\" \
@@ -116,6 +128,31 @@ fn provider_batch(section: &Section<'_>) -> Result<Option<ProviderBatchOptions>,
 
 pub(super) fn pool(field: &Field<'_>) -> Result<PoolName, FileError> {
     PoolName::new(field.text()?).map_err(|error| field.error(error.to_string()))
+}
+
+fn budget(field: &Field<'_>) -> Result<Cost, FileError> {
+    let text = match field.value() {
+        DeValue::Integer(_) | DeValue::Float(_) => field.number()?.to_string(),
+        _ => field.text()?.to_owned(),
+    };
+    match text.parse::<Cost>() {
+        Ok(Cost(0)) => Err(field.error(format!("`{}` must be above 0", field.name))),
+        parsed => parsed.map_err(|error| field.error(format!("`{}`: {error}", field.name))),
+    }
+}
+
+fn bytes(field: &Field<'_>) -> Result<u64, FileError> {
+    let size = match field.value() {
+        DeValue::Integer(_) => field.count()?,
+        _ => {
+            let parsed = field.text()?.parse::<ByteSize>();
+            parsed.map_err(|error| field.error(format!("`{}`: {error}", field.name)))?.0
+        }
+    };
+    if size == 0 {
+        return Err(field.error(format!("`{}` must be above 0", field.name)));
+    }
+    Ok(size)
 }
 
 fn temperature(section: &Section<'_>) -> Result<f64, FileError> {

@@ -40,6 +40,9 @@ pub(super) fn read(
         priority: section.field("priority").map(|field| column(&field, source_map)).transpose()?,
         params,
         limit: overrides.limit.or(limit),
+        sample: None,
+        keys: None,
+        skip_since: None,
         claim: claim(&section, kind)?.filter(|_| !overrides.allow_duplicates),
         ahead: ahead.unwrap_or(if ai::uses_provider_batch(root) {
             DEFAULT_AHEAD_PROVIDER_BATCH

@@ -7,11 +7,13 @@ use longshore_ai::{Answer, AskError, Code, Cost, Deferral, InferenceOutcome, Que
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::budget;
 use super::compiled_batch::AiStep;
-use super::reply::{LOST, PRE_ERROR, error_reply, final_error, timeout_error};
+use super::reply::{LOST, PRE_ERROR, PROMPT_TOO_LONG, error_reply, final_error, timeout_error};
 use super::run::{RowExecution, run_deadline};
 use super::verdict;
 use crate::pre_post::{PrepareError, ReplyError, RowReply, SKIPPED};
+use crate::prompt::prompt_too_long;
 
 /// How long a row waits if its tenant is suspended and no delay is known.
 const DEFAULT_RESUME_DELAY: Duration = Duration::from_secs(60);
@@ -42,10 +44,11 @@ type AskPermits<'a> = (Option<SemaphorePermit<'a>>, Option<Permit>);
 impl<'a> RowExecution<'a> {
     /// Runs PRE and sends the question. A verdict only if the run was cancelled.
     pub(super) async fn prepare_and_ask(&mut self, step: &AiStep) -> Result<RowReply, Verdict> {
-        let prompt = match self.prepare(step.prepare.prepare(&self.row)).await? {
+        let prompt = match self.prompt(step).await? {
             Ok(prompt) => prompt,
             Err(error) => return Ok(error_reply(error)),
         };
+        budget::check(self.context, self.row.batch, step.ai.budget).await?;
         match self.ask(step, prompt).await? {
             Ok((answer, cost)) => {
                 self.save_answer(&answer, cost).await?;
@@ -53,6 +56,15 @@ impl<'a> RowExecution<'a> {
             }
             Err(error) => self.on_no_answer(error).await,
         }
+    }
+
+    /// Runs PRE of a model's step: the prompt, or the error for POST.
+    pub(super) async fn prompt(&self, step: &AiStep) -> Result<Result<String, ReplyError>, Verdict> {
+        let prompt = self.prepare(step.prepare.prepare(&self.row)).await?;
+        Ok(prompt.and_then(|prompt| match prompt_too_long(&prompt, step.ai.max_prompt) {
+            None => Ok(prompt),
+            Some(why) => Err(final_error(PROMPT_TOO_LONG, why)),
+        }))
     }
 
     /// Runs PRE: the prompt or message, or the error for POST. A verdict if the run was cancelled or

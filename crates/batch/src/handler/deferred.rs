@@ -60,7 +60,7 @@ impl RowExecution<'_> {
 
     /// Runs PRE, journals the call, parks the question.
     async fn park(&mut self, step: &AiStep, client: &DeferredClient) -> Result<RowReply, Verdict> {
-        let prompt = match self.prepare(step.prepare.prepare(&self.row)).await? {
+        let prompt = match self.prompt(step).await? {
             Ok(prompt) => prompt,
             Err(error) => return Ok(error_reply(error)),
         };

@@ -8,6 +8,8 @@ use crate::pre_post::{ReplyError, RowReply};
 
 /// PRE could not make a prompt.
 pub(super) const PRE_ERROR: &str = "PRE_ERROR";
+/// The prompt is longer than `ai.max_prompt`.
+pub(super) const PROMPT_TOO_LONG: &str = "PROMPT_TOO_LONG";
 /// The answer does not follow the schema.
 pub(super) const BAD_ANSWER: &str = "BAD_ANSWER";
 /// The worker died or was stopped, perhaps with a call in flight.

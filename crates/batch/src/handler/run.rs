@@ -213,7 +213,9 @@ impl<'a> RowExecution<'a> {
         let next = next.map(|next| next.to_payload()).transpose();
         let next = next.map_err(|why| Verdict::fail("checkpoint", why))?;
         let policy = verdict::policy(self.context, self.compiled);
-        let outcome = verdict::from_outcome(OutcomeInput { row: &self.row, reply, policy }, applied);
+        let keep_answers = self.compiled.definition.ai().is_some_and(|ai| ai.keep_answers);
+        let input = OutcomeInput { row: &self.row, reply, policy, keep_answers };
+        let outcome = verdict::from_outcome(input, applied);
         match next {
             Some(next) => outcome.map_err(|verdict| verdict.with_checkpoint(next)),
             None => outcome,

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use longshore::text::truncate_bytes;
 use longshore::{CheckpointError, Context, HandlerReply, HandlerResult, RetryPolicy, Verdict};
 
-use super::RowResult;
 use super::compiled_batch::CompiledBatch;
+use super::{MAX_KEPT_ANSWER, RowResult};
 use crate::definition::PostVerdict;
 use crate::pre_post::{ApplyOutcome, ReplyError, RowReply, RowRun};
 
@@ -14,6 +15,7 @@ pub(super) struct OutcomeInput<'a> {
     pub(super) row: &'a RowRun<'a>,
     pub(super) reply: &'a RowReply,
     pub(super) policy: &'a RetryPolicy,
+    pub(super) keep_answers: bool,
 }
 
 /// The row's retry policy: the unit's own, else the batch's.
@@ -104,6 +106,9 @@ impl OutcomeInput<'_> {
             latency_ms: answer.map_or(0, |answer| answer.latency_ms),
             simulated: answer.is_some_and(|answer| answer.simulated),
             worker: self.row.worker.to_owned(),
+            answer: answer
+                .filter(|_| self.keep_answers)
+                .map(|answer| truncate_bytes(&answer.text, MAX_KEPT_ANSWER)),
         }
     }
 }

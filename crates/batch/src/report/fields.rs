@@ -1,5 +1,7 @@
 //! The labels and values of a report, for all formats.
 
+use std::time::Duration;
+
 use longshore::text::truncate_chars;
 
 use super::format::{self, count};
@@ -60,7 +62,11 @@ pub(super) fn times(report: &Report) -> Vec<LabelledValue> {
     fields.extend(batch.started_at.map(|at| ("First row", at.to_string())));
     fields.extend(batch.completed_at.map(|at| ("Ended", at.to_string())));
     fields.extend(report.duration().map(|took| ("Took", longshore::duration::format(took))));
-    fields.extend(report.rate().map(|rate| ("Rows per second", format!("{rate:.1}"))));
+    let progress = report.progress();
+    if progress.paused >= Duration::from_secs(1) {
+        fields.push(("Paused", longshore::duration::format(progress.paused)));
+    }
+    fields.extend(progress.rate.map(|rate| ("Rows per second", format!("{rate:.1}"))));
     if !batch.notes.is_empty() {
         fields.push(("Notes", batch.notes.clone()));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore::store::SendRejection;
+use longshore::store::{SendRejection, SendResult};
 use longshore::{Batch, Error, SendError};
 
 use super::cursor::FillCursor;
@@ -10,8 +10,10 @@ use super::next_step::{self, FillStep};
 use super::pages::CandidatePages;
 use super::unit::UnitFactory;
 use super::watcher::BatchWatcher;
-use super::{BatchFill, FillEnd, FillError, FillProgress, RowEnqueuer, bad_name};
+use super::{BatchFill, FillEnd, FillError, FillProgress, MAX_TAKEN, RowEnqueuer, TakenRow, bad_name};
 use crate::provider_batch::enqueue_runner;
+use crate::rows::Candidate;
+use crate::sql_json::show_key;
 
 /// One pass of an initiator over a batch.
 pub(super) struct FillLoop<'a> {
@@ -70,7 +72,7 @@ impl<'a> FillLoop<'a> {
         cursor: &FillCursor,
         on_progress: &mut (dyn FnMut(FillProgress) + Send),
     ) {
-        let progress = FillProgress::of(batch, cursor);
+        let progress = FillProgress::of(batch, cursor, &self.initiation.definition.candidates);
         self.initiation.batch.clone_from(batch);
         if progress != std::mem::replace(&mut self.initiation.progress, progress) {
             on_progress(progress);
@@ -97,9 +99,32 @@ impl<'a> FillLoop<'a> {
             return self.seal().await;
         };
         let next = cursor.advanced(last.key.clone(), rows.len() as u64);
-        let units: Result<Vec<_>, _> = rows.iter().map(|row| self.units.unit(batch, row)).collect();
+        let sample = candidates.sample;
+        let chosen = rows.iter().zip(cursor.rows..);
+        let chosen = chosen.filter(|(_, position)| sample.is_none_or(|sample| sample.has(*position)));
+        let chosen: Vec<_> = chosen.map(|(row, _)| row).collect();
+        let units: Result<Vec<_>, _> = chosen.iter().map(|row| self.units.unit(batch, row)).collect();
         let added = self.initiation.writer.add(units?, next.write()).await;
+        if let Ok(answers) = &added {
+            self.note_taken(&chosen, answers).await;
+        }
         self.settle(added.map(drop), rows.len() as u64)
+    }
+
+    /// Remembers some of the rows that other batches have.
+    async fn note_taken(&mut self, rows: &[&Candidate], answers: &[SendResult]) {
+        for (row, answer) in rows.iter().zip(answers) {
+            let SendResult::Existing(unit) = answer else { continue };
+            if self.initiation.taken.len() >= MAX_TAKEN {
+                return;
+            }
+            let client = &self.initiator.client;
+            let unit = client.store().unit(client.scope(), *unit).await;
+            let batch = unit.ok().and_then(|unit| unit.batch);
+            if batch.as_ref() != Some(&self.initiation.batch.id) {
+                self.initiation.taken.push(TakenRow { key: show_key(&row.key), batch });
+            }
+        }
     }
 
     /// Handles the result of sending `rows` rows. The next iteration reads the batch's new state.

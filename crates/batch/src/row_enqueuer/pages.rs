@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use longshore::SqlValue;
 use longshore::text::truncate_chars;
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::FillError;
 use crate::definition::Candidates;
 use crate::rows::{Candidate, RowSource};
-use crate::sql_json::show_key;
+use crate::sql_json::{from_json, show_key};
 
 /// How long a page is used. Rows read longer ago, because workers lag or the batch was paused, are
 /// read again: some may be gone.
@@ -91,7 +92,10 @@ impl CandidatePages {
         let at = Instant::now();
         // The first row may be the one passed last, so read one more.
         let limit = self.size.saturating_add(u32::from(self.after.is_some()));
-        let rows = self.source.candidates(candidates, self.after.as_ref(), limit).await?;
+        let rows = match &candidates.keys {
+            Some(keys) => named_rows(keys, self.after.as_ref(), limit),
+            None => self.source.candidates(candidates, self.after.as_ref(), limit).await?,
+        };
         let is_last = rows.len() < limit as usize;
         self.rows = rows.into();
         let first = self.rows.front().map(|row| &row.key);
@@ -116,6 +120,13 @@ impl CandidatePages {
         let message = format!("two candidates have the key `{key}` in `{column}`: keys must be unique");
         Err(FillError::Data(message))
     }
+}
+
+/// The candidates with these keys, in this order, `limit` of them from the key `from` on.
+fn named_rows(keys: &[Value], from: Option<&SqlValue>, limit: u32) -> Vec<Candidate> {
+    let keys = keys.iter().map(from_json);
+    let keys = keys.skip_while(|key| from.is_some_and(|from| !same_key(key, from)));
+    keys.take(limit as usize).map(|key| Candidate { key, priority: None }).collect()
 }
 
 /// The beginning of a key, for messages.

@@ -30,6 +30,7 @@ pub(super) fn new_batch(
     id: BatchId,
     definition: &Definition,
     options: &StartOptions,
+    expected: Option<u64>,
     mark: Value,
 ) -> Result<NewBatch, FillError> {
     let payload = Payload::json(definition).map_err(|error| FillError::Data(error.to_string()))?;
@@ -38,6 +39,7 @@ pub(super) fn new_batch(
         tenant: definition.tenant.clone(),
         kind: definition.kind.clone(),
         initiated_by: options.initiated_by.clone(),
+        expected,
         workers: match definition.workers {
             RowConcurrency::Fixed(workers) => Some(workers),
             RowConcurrency::Auto => None,

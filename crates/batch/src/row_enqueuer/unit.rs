@@ -2,7 +2,9 @@
 
 use longshore::name::NameError;
 use longshore::unit::{DedupWindow, OnDuplicate};
-use longshore::{Batch, Dedup, Kind, NewUnit, OnLost, Payload, Policy, Priority, QueueName, SqlValue};
+use longshore::{
+    Batch, Dedup, Kind, NewUnit, OnLost, Payload, Policy, Priority, QueueName, SqlValue, Timestamp,
+};
 use serde_json::Value;
 
 use super::FillError;
@@ -22,6 +24,7 @@ pub(super) struct UnitFactory {
     policy: Policy,
     /// The prefix of each unit's dedup key.
     claim: Option<String>,
+    skip_since: Option<Timestamp>,
 }
 
 impl UnitFactory {
@@ -31,7 +34,8 @@ impl UnitFactory {
         // again, because it knows whether a call was in flight.
         let policy = Policy { retry, timeout: None, on_lost: OnLost::Rerun, ..Policy::default() };
         let claim = definition.candidates.claim.as_deref().map(claim_prefix);
-        Ok(Self { queue: QueueName::new(QUEUE)?, kind: Kind::new(ROW_KIND)?, policy, claim })
+        let skip_since = definition.candidates.skip_since;
+        Ok(Self { queue: QueueName::new(QUEUE)?, kind: Kind::new(ROW_KIND)?, policy, claim, skip_since })
     }
 
     /// The unit for one row.
@@ -65,7 +69,7 @@ impl UnitFactory {
             let message = format!("is longer than {} bytes", MAX_KEY - claim.len().min(MAX_KEY));
             return Err(row_error(row, &message));
         }
-        let window = DedupWindow::Since(batch.initiated_at);
+        let window = DedupWindow::Since(self.skip_since.unwrap_or(batch.initiated_at));
         let dedup = Dedup { key, window, on_duplicate: OnDuplicate::Existing };
         Ok(self.claim.is_some().then_some(dedup))
     }

@@ -54,7 +54,7 @@ async fn work(fixture: &Fixture, sources: Arc<Sources>, act: Arc<RecordingAction
         .handle(
             Kind::new(COMPLETION_KIND).unwrap(),
             Policy { retry: quick, ..Policy::default() },
-            CompletionHandler::new(sources, act),
+            CompletionHandler::new(sources, act).with_pages(Some("https://longshore.example".to_owned())),
         );
     worker.build().unwrap().run().await.unwrap();
 }
@@ -89,6 +89,10 @@ async fn the_end_is_announced_once_per_generation_with_its_facts() {
         "batch": "b-1", "type": "review", "tenant": "default", "status": "complete",
         "generation": 1, "total": 3, "done": 2, "failed": 1, "cancelled": 0, "reason": null,
         "cost_usd": 0.000_45, "simulated": true, "seconds": facts[0]["seconds"],
+        "link": "https://longshore.example/batches/b-1",
+        "failures": [{
+            "code": "bad-answer", "count": 1, "examples": ["2"], "message": facts[0]["failures"][0]["message"],
+        }],
     });
     assert_eq!(facts[0], expected);
     assert!(facts[0]["seconds"].is_number());

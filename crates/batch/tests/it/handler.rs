@@ -5,6 +5,7 @@ mod commands;
 mod crashes;
 mod effects;
 pub(crate) mod fixture;
+mod limits;
 mod replies;
 mod steps;
 

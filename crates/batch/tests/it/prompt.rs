@@ -36,7 +36,8 @@ fn columns_lists_and_the_whole_row_are_there() {
         ("{{ qty * price }} {{ paid }} {{ note is none }} {{ note or '-' }}", "30.0 True True -"),
         ("{{ row.qty }} {{ row['unit price'] }} {{ row|length }}", "12 3 7"),
         ("{{ history|length }} {{ history[1].qty }} {{ empty|length }}", "2 2 0"),
-        ("{{ hash.base16 }}", "ab01"),
+        ("{{ hash.base16 }} {{ hash.size }} {{ hash }}", "ab01 2 (2 bytes)"),
+        ("Note: {{ note }}.", "Note: NULL."),
         ("Before:\n{% for past in history %}\n- {{ past.qty }}\n{% endfor %}\nSo?", "Before:\n- 1\n- 2\nSo?"),
     ] {
         assert_eq!(render(template).as_deref(), Ok(prompt), "{template}");

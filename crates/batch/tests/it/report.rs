@@ -119,7 +119,7 @@ async fn a_batch_that_has_not_begun_has_a_report_too() {
     let fixture = Fixture::in_memory(seven_of_ten());
     let id = fixture.start(&definition(), &keys(4)).await;
     let report = report(&fixture, &id).await;
-    assert_eq!((report.duration(), report.rate()), (None, None));
+    assert_eq!((report.duration(), report.progress().rate), (None, None));
     let page = report.markdown();
     assert!(page.contains("| Status | queued |") && page.contains("| Not ended | 4 |"), "{page}");
     assert!(!page.contains("Simulated") && !page.contains("## Latency"), "{page}");
@@ -133,5 +133,5 @@ async fn the_rate_is_rows_per_second_of_work() {
     fixture.work(fixture.handler()).await;
     let mut report = report(&fixture, &id).await;
     report.batch.completed_at = report.batch.started_at.map(|at| at + Duration::from_secs(4));
-    assert_eq!(report.rate(), Some(2.5));
+    assert_eq!(report.progress().rate, Some(2.5));
 }

@@ -43,6 +43,9 @@ pub(crate) fn definition() -> Definition {
             temperature: 0.0,
             timeout: Duration::from_secs(60),
             schema: None,
+            keep_answers: false,
+            budget: None,
+            max_prompt: longshore_batch::definition::DEFAULT_MAX_PROMPT,
             pool: None,
         }),
         post: Post::Sql(SqlPost::default()),
@@ -52,6 +55,7 @@ pub(crate) fn definition() -> Definition {
         threshold: None,
         completion: None,
         alerts: Alerts::default(),
+        trial: None,
     }
 }
 
@@ -71,6 +75,9 @@ pub(crate) fn candidates(sql: &str) -> Candidates {
         priority: Some("priority".to_owned()),
         params: BTreeMap::new(),
         limit: None,
+        sample: None,
+        keys: None,
+        skip_since: None,
         claim: Some("lines".to_owned()),
         ahead: 10_000,
     }

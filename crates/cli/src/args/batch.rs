@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use longshore::{BatchId, BatchStatus, HumanDuration, UnitState};
 use longshore_batch::definition::{MailMode, RowConcurrency};
+use longshore_batch::row_listing::KeyRange;
 
 use super::unit_worker::{PageArgs, PoolTarget};
 
@@ -17,6 +18,9 @@ pub enum BatchCommand {
   longshore batch run examples/purchase-orders              the folder with batch.toml, or the file
   longshore batch run nightly.toml --param since=2026-11-01 --workers auto
   longshore batch run nightly.toml --dry-run                the prompts, and the estimated cost
+  longshore batch run nightly.toml --sample 20              20 rows: their answers, and the cost of all
+  longshore batch run nightly.toml --continue               the rest
+  longshore batch run nightly.toml --check                  only if the answers to [[expect]] are right
 
 Run again after a crash or Ctrl-C, it resumes the unfinished batch of the same file where it stopped.
 Without --store and without a configured one, the batch is kept in the rows' own SQLite database, so
@@ -89,18 +93,21 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
         failed: bool,
     },
     /// List the rows of a batch, or the scripts of an array, with their outcomes
-    Rows {
-        #[command(flatten)]
-        batch: BatchTarget,
-        /// Only the failed ones, with their reasons
-        #[arg(long, conflicts_with = "state")]
-        failed: bool,
-        /// Only in this state
-        #[arg(long, value_name = "STATE")]
-        state: Option<UnitState>,
-        #[command(flatten)]
-        page: PageArgs,
-    },
+    #[command(after_help = "Examples:
+  longshore batch rows nightly --failed
+  longshore batch rows nightly --code timeout --code rate-limited --attempt 3
+  longshore batch rows nightly --key 4711 --key 5000..5999
+  longshore batch rows nightly --format csv -o rows.csv      all rows, for a spreadsheet
+  longshore batch rows nightly --failed --format ndjson | jq -r .key")]
+    Rows(Box<BatchRowsArgs>),
+    /// Compare the answers of two batches over the same rows: of two prompts, or of two models
+    #[command(after_help = "Examples:
+  longshore batch run nightly.toml --sample 50 --no-post       asks about 50 rows, changes nothing
+  longshore batch run nightly-new.toml --sample 50 --no-post   the same rows with another prompt or profile
+  longshore batch compare 20261118-200000-001 20261118-200130-001
+
+Both must have kept their answers, which --sample, --no-post and `keep_answers` in [ai] do.")]
+    Compare(BatchCompareArgs),
     /// Write a report of a batch
     Report {
         #[command(flatten)]
@@ -112,6 +119,49 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+}
+
+/// `batch rows`
+#[derive(Debug, Args)]
+pub struct BatchRowsArgs {
+    #[command(flatten)]
+    pub batch: BatchTarget,
+    /// Only the failed ones, with their reasons
+    #[arg(long, conflicts_with = "state")]
+    pub failed: bool,
+    /// Only in this state
+    #[arg(long, value_name = "STATE")]
+    pub state: Option<UnitState>,
+    /// Only with this code of their last failure (may be repeated)
+    #[arg(long, value_name = "CODE")]
+    pub code: Vec<String>,
+    /// Only with this key, or in this range of keys, as 17, 17..20, 17.. or ..20 (may be repeated)
+    #[arg(long, value_name = "KEY")]
+    pub key: Vec<KeyRange>,
+    /// Only after this many attempts
+    #[arg(long, value_name = "N")]
+    pub attempt: Option<u32>,
+    /// Export: all matching rows, with their results
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<RowFormat>,
+    /// Write the export to this file instead of to stdout
+    #[arg(long, short, value_name = "FILE", requires = "format")]
+    pub output: Option<PathBuf>,
+    /// Maximum number of rows [default: 50; of an export: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: Option<u32>,
+    /// Cursor at which an earlier list stopped
+    #[arg(long, value_name = "CURSOR")]
+    pub after: Option<String>,
+}
+
+/// The format of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RowFormat {
+    /// Comma-separated values with a heading
+    Csv,
+    /// One JSON object per line
+    Ndjson,
 }
 
 /// A batch by its name.
@@ -131,11 +181,40 @@ pub struct BatchTarget {
     pub pool: PoolTarget,
 }
 
+/// `batch compare`
+#[derive(Debug, Args)]
+pub struct BatchCompareArgs {
+    /// Name of the first batch
+    #[arg(value_name = "A")]
+    pub a: BatchId,
+    /// Name of the second batch
+    #[arg(value_name = "B")]
+    pub b: BatchId,
+    /// Also show the rows that agree
+    #[arg(long)]
+    pub all: bool,
+    /// Write all rows as CSV
+    #[arg(long)]
+    pub csv: bool,
+}
+
 /// `batch run`
 #[derive(Debug, Args)]
 pub struct BatchRunArgs {
     #[command(flatten)]
     pub file: BatchFileArgs,
+    /// Trial: run this many rows, spread over all, and print their answers and the cost of all rows
+    #[arg(long, value_name = "N", conflicts_with_all = ["limit", "continue"], value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub sample: Option<u64>,
+    /// Ask and keep the answers, but apply none: POST's SQL and completion are left out
+    #[arg(long, conflicts_with = "continue")]
+    pub no_post: bool,
+    /// Run the rows that trials of this file have left (--sample, --limit)
+    #[arg(long, conflicts_with_all = ["limit", "allow_duplicates"])]
+    pub r#continue: bool,
+    /// Ask about the rows of [[expect]] first, and run only if enough answers are right
+    #[arg(long, conflicts_with = "dry_run")]
+    pub check: bool,
     /// Show the SQL, the count, three prompts and the estimated cost; ask and change nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -80,13 +80,16 @@ fn batch_server(typed: &BatchCommand) -> Option<(&ServerArgs, Option<&'static st
         | BatchCommand::Watch { batch: BatchTarget { pool, .. }, .. }
         | BatchCommand::Pause { batch: BatchTarget { pool, .. }, .. }
         | BatchCommand::Drain { batch: BatchTarget { pool, .. }, .. }
-        | BatchCommand::Retry { batch: BatchTarget { pool, .. }, .. }
-        | BatchCommand::Rows { batch: BatchTarget { pool, .. }, .. } => pool,
+        | BatchCommand::Retry { batch: BatchTarget { pool, .. }, .. } => pool,
+        BatchCommand::Rows(typed) => &typed.batch.pool,
         BatchCommand::Report { batch: BatchTarget { pool, .. }, .. } => {
             let definition = "a report needs the batch's definition, which a server does not return";
             return Some((&pool.server, Some(definition)));
         }
-        BatchCommand::Run(_) | BatchCommand::Start(_) | BatchCommand::Recover { .. } => {
+        BatchCommand::Run(_)
+        | BatchCommand::Start(_)
+        | BatchCommand::Recover { .. }
+        | BatchCommand::Compare(_) => {
             return None;
         }
     };

@@ -1,6 +1,8 @@
 //! `batch`: runs batch files, shows batches and controls them.
 
 mod batch_json;
+#[cfg(feature = "standard")]
+mod compare;
 mod completion_wait;
 pub mod context;
 #[cfg(feature = "standard")]
@@ -8,6 +10,7 @@ mod digest_loop;
 #[cfg(feature = "standard")]
 mod drain;
 mod dry_run;
+mod golden_check;
 pub mod handlers;
 mod progress;
 mod provider_batch;
@@ -24,9 +27,12 @@ mod seed;
 mod signals;
 pub mod stall_monitor;
 #[cfg(feature = "standard")]
+mod status;
+#[cfg(feature = "standard")]
 mod subcommands;
 pub mod summary;
 pub mod tenant_profile;
+mod trial;
 
 pub use batch_json::BatchSummary;
 #[cfg(feature = "standard")]

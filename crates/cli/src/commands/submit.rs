@@ -5,7 +5,7 @@ use std::io::Read;
 use anyhow::Context;
 use longshore::store::SendResult;
 use longshore::unit::{ConcurrencyCap, Dependencies, MAX_PAYLOAD, Weight};
-use longshore::{Client, NewUnit, Policy, RetryPolicy, Timestamp, Unit, UnitId, UnitState};
+use longshore::{Client, Kind, NewUnit, Policy, RetryPolicy, Timestamp, Unit, UnitId, UnitState};
 use longshore_dispatch::system::JobRole;
 use serde::Serialize;
 
@@ -14,6 +14,7 @@ use crate::args::resource;
 use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
+use crate::ndjson_reader::PayloadCheck;
 use crate::settings::Settings;
 use crate::time_arg::TimeArg;
 use crate::{exec, ndjson_reader};
@@ -38,7 +39,9 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
         None => payload(typed.payload.as_deref().unwrap_or("-"))?,
     };
     let (_store, client) = connect(settings).await?;
-    let mut unit = SubmitTemplate::new(&typed, settings, &client).await?.unit(payload);
+    let template = SubmitTemplate::new(&typed, settings, &client).await?;
+    payload_check(typed.kind()?)(&payload).map_err(|problem| usage(format!("the payload {problem}")))?;
+    let mut unit = template.unit(payload);
     unit.awaited = typed.wait;
     let (id, status) = match client.send_many(vec![unit], typed.when_full()).await?.pop() {
         Some(SendResult::Created(id)) => (id, "created"),
@@ -111,6 +114,11 @@ pub fn payload(argument: &str) -> anyhow::Result<Vec<u8>> {
     }
     ndjson_reader::check(payload).map_err(|problem| usage(format!("the payload {problem}")))?;
     Ok(payload.to_vec())
+}
+
+/// What a payload of this kind must be, as far as this program knows.
+pub fn payload_check(kind: &Kind) -> PayloadCheck {
+    if kind.as_str() == exec::KIND { exec::payload::check_payload } else { |_| Ok(()) }
 }
 
 /// Reads at most one byte more than a payload may have, which is enough to detect one that is too

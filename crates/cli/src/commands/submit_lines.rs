@@ -8,12 +8,12 @@ use std::io::{BufRead, BufReader};
 
 use anyhow::{Context, anyhow};
 use indicatif::ProgressBar;
-use longshore::store::SendResult;
-use longshore::{Batch, BatchId, BatchWriter, Client, FailureThreshold, NewBatch, NewUnit};
+use longshore::store::{SendRejection, SendResult};
+use longshore::{Batch, BatchId, BatchWriter, Client, FailureThreshold, NewBatch, NewUnit, SendError};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::submit::SubmitTemplate;
+use super::submit::{self, SubmitTemplate};
 use super::{connect, wait};
 use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, hinted, usage};
@@ -106,12 +106,8 @@ impl LineSubmitter<'_> {
         while let Some(chunk) = chunks.recv().await {
             if chunk.lines > at {
                 let units = chunk.payloads.into_iter().map(|payload| template.unit(payload));
-                let units: Vec<_> = units.collect();
-                let count = units.len() as u64;
-                let answers = writer.add(units, chunk.lines.to_string()).await;
-                check_rejected(&answers.map_err(|error| add_error(error, writer.batch()))?, at)?;
-                (new, at) = (new + count, chunk.lines);
-                self.bar.inc(count);
+                let units = units.zip(chunk.payload_lines).collect();
+                new += self.add(writer, units, chunk.lines, &mut at).await?;
             }
             if let Some(end) = chunk.end {
                 check_end(end, at, |line| {
@@ -125,6 +121,37 @@ impl LineSubmitter<'_> {
             }
         }
         Ok(new)
+    }
+
+    /// Adds units, each with its line; moves `at` to `end`, the last line read. Units that do not fit into the queue
+    /// together are added in smaller chunks. Returns their number.
+    async fn add(
+        &self,
+        writer: &mut BatchWriter,
+        mut units: Vec<(NewUnit, u64)>,
+        end: u64,
+        at: &mut u64,
+    ) -> anyhow::Result<u64> {
+        let (total, mut size) = (units.len() as u64, units.len().max(1));
+        while *at < end {
+            let mut rest = units.split_off(size.min(units.len()));
+            let chunk: Vec<NewUnit> = units.iter().map(|(unit, _)| unit.clone()).collect();
+            let to = if rest.is_empty() { end } else { units.last().map_or(end, |(_, line)| *line) };
+            match writer.add(chunk.clone(), to.to_string()).await {
+                Err(SendError::Rejected(SendRejection::Full { .. }))
+                    if chunk.len() > 1 && writer.exceeds_capacity(&chunk).await? =>
+                {
+                    size = chunk.len() / 2;
+                    units.append(&mut rest);
+                }
+                answers => {
+                    check_rejected(&answers.map_err(|error| add_error(error, writer.batch()))?, *at)?;
+                    self.bar.inc(chunk.len() as u64);
+                    (*at, units) = (to, rest);
+                }
+            }
+        }
+        Ok(total)
     }
 
     async fn as_units(&self) -> anyhow::Result<ExitCode> {
@@ -194,15 +221,16 @@ impl LineSubmitter<'_> {
         };
         let (to, chunks) = mpsc::channel(READ_AHEAD);
         let most = self.typed.chunk as usize;
+        let check = submit::payload_check(self.typed.kind()?);
         std::thread::Builder::new()
             .name("lines".into())
-            .spawn(move || read_all(NdjsonReader::new(input), from, most, &to))?;
+            .spawn(move || read_all(NdjsonReader::new(input).checked_by(check), from, most, &to))?;
         Ok(chunks)
     }
 }
 
 fn read_all(mut lines: NdjsonReader<impl BufRead>, from: u64, most: usize, to: &mpsc::Sender<PayloadChunk>) {
-    let broken = |end| PayloadChunk { payloads: vec![], lines: from, end: Some(end) };
+    let broken = |end| PayloadChunk { lines: from, end: Some(end), ..PayloadChunk::default() };
     match lines.skip(from) {
         Ok(there) if there < from => {
             let problem = format!("is missing: {from} lines were sent before, this input has {there}");

@@ -16,7 +16,7 @@ use longshore_batch::definition::{COMPLETION_KIND, PROVIDER_BATCH_KIND, ROW_KIND
 use longshore_batch::{AlertMonitor, ProviderBatchHandler};
 
 use super::batch::context::{commands, sources};
-use super::batch::handlers::{BatchHandlers, completion_policy, label};
+use super::batch::handlers::{BatchHandlers, completion_policy, label, pages};
 use super::batch::stall_monitor::run_with_monitor;
 use super::chaos::{self, ChaosHandler};
 use super::{StoreHandles, connect_with_ledger, retry_while_unavailable, worker_remote};
@@ -56,11 +56,12 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
     let dir = typed.exec_dir.clone().unwrap_or_else(|| settings.worker.exec_dir.clone());
     let caller = HttpClient::new(settings.http.rules());
-    let actions = Arc::new(BatchHooks::new(dir, caller.clone()));
+    let office = Arc::new(LazyMailSpool::new(settings));
+    let actions = Arc::new(BatchHooks::new(dir, caller.clone(), office.clone()));
     let (sources, commands) = (sources(&settings.store), commands(settings));
     let batches = {
-        let (actions, office) = (Arc::clone(&actions), Arc::new(LazyMailSpool::new(settings)));
-        BatchHandlers::new(&sources, &commands, actions, inference.clone(), office)
+        let (actions, pages) = (Arc::clone(&actions), pages(settings));
+        BatchHandlers::new(&sources, &commands, actions, inference.clone(), office, pages)
     };
     let http = HttpHandler::new(caller, settings.http.env.clone());
     let slots = typed.slots.unwrap_or(settings.worker.slots);

@@ -53,6 +53,13 @@ impl ExecPayload {
     }
 }
 
+/// Checks the payload of a unit before it is sent.
+pub fn check_payload(payload: &[u8]) -> Result<(), String> {
+    let exec: Result<ExecPayload, _> = serde_json::from_slice(payload);
+    let checked = exec.map_err(|error| error.to_string()).and_then(|exec| exec.check());
+    checked.map_err(|why| format!("is not an exec payload: {why}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,6 +6,7 @@ pub struct Table {
     heading: Vec<TableCell>,
     rows: Vec<Vec<TableCell>>,
     empty: &'static str,
+    without_empty_columns: bool,
 }
 
 /// A text and its alignment.
@@ -38,7 +39,14 @@ pub fn clean_lines(text: &str) -> String {
 impl Table {
     /// A table with this heading; `empty` is printed when there are no rows.
     pub fn new<const N: usize>(heading: [TableCell; N], empty: &'static str) -> Self {
-        Self { heading: heading.into(), rows: Vec::new(), empty }
+        Self { heading: heading.into(), empty, ..Self::default() }
+    }
+
+    /// Leaves out the columns that have no value in any row.
+    #[cfg(feature = "standard")]
+    #[must_use]
+    pub fn without_empty_columns(self) -> Self {
+        Self { without_empty_columns: true, ..self }
     }
 
     /// Lines of `name  value`.
@@ -78,17 +86,22 @@ impl Table {
         text
     }
 
+    /// The width of each column; 0 of one that is left out.
     fn widths(&self) -> Vec<usize> {
         let rows = || self.rows.iter().chain([&self.heading]);
         let columns = rows().map(Vec::len).max().unwrap_or(0);
         let width =
             |i: usize| rows().filter_map(|row| row.get(i)).map(|cell| cell.text.chars().count()).max();
-        (0..columns).map(|i| width(i).unwrap_or(0)).collect()
+        let is_empty =
+            |i: usize| self.rows.iter().all(|row| row.get(i).is_none_or(|cell| cell.text.is_empty()));
+        let is_shown = |i: usize| !self.without_empty_columns || !is_empty(i);
+        (0..columns).map(|i| width(i).filter(|_| is_shown(i)).unwrap_or(0)).collect()
     }
 }
 
 fn line(row: &[TableCell], widths: &[usize], show: impl Fn(&str, &str) -> String) -> String {
-    let cells = row.iter().zip(widths).enumerate().map(|(i, (cell, &width))| {
+    let shown = row.iter().zip(widths).enumerate().filter(|(_, (_, width))| **width > 0);
+    let cells = shown.map(|(i, (cell, &width))| {
         let text = &cell.text;
         let padded = match cell.right {
             true => format!("{text:>width$}"),

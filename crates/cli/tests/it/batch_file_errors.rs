@@ -196,11 +196,11 @@ fn a_profile_that_is_not_there_is_refused() {
     rejects("script = \"script.toml\"", "script = \"none.toml\"", "none.toml: there is no such file", "");
 }
 
-/// An error that only appears while rows are read names the row; effects of earlier rows stay.
+/// A key that several rows have opens no batch; a key that is NULL is met while rows are read.
 #[test]
-fn candidates_whose_keys_name_no_row_are_refused_when_they_are_met() {
+fn candidates_whose_keys_name_no_row_are_refused() {
     let keys = [
-        ("SELECT id FROM", "SELECT 1 AS id FROM", "the key `1`"),
+        ("SELECT id FROM", "SELECT 1 AS id FROM", "one key has several candidates: `1`"),
         ("SELECT id FROM", "SELECT NULL AS id FROM", "is NULL"),
     ];
     for (right, wrong, words) in keys {

@@ -37,12 +37,16 @@ mod batch_interruption;
 #[cfg(test)]
 mod batch_job;
 #[cfg(test)]
+mod batch_operators;
+#[cfg(test)]
 mod batch_outage;
 #[cfg(test)]
 mod batch_overlap;
 mod batch_profiles;
 #[cfg(test)]
 mod batch_storm;
+#[cfg(test)]
+mod batch_trials;
 #[cfg(test)]
 mod bounded_pools;
 #[cfg(test)]
@@ -129,6 +133,8 @@ mod signals;
 mod slow_renderer;
 #[cfg(test)]
 mod snapshots;
+#[cfg(test)]
+mod submit_checks;
 #[cfg(test)]
 mod supervise;
 #[cfg(test)]

@@ -23,7 +23,7 @@ fn assert_snapshot(name: &str, text: &str) {
 fn mask_times(record: &str) -> String {
     let line = |line: &str| {
         let name = line.split(' ').next().unwrap_or_default();
-        let changes = ["initiated", "started", "completed", "took"].contains(&name);
+        let changes = ["initiated", "started", "completed", "took", "rate"].contains(&name);
         if changes { format!("{name:<10} …\n") } else { format!("{line}\n") }
     };
     record.lines().map(line).collect()

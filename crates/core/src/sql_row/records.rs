@@ -20,7 +20,8 @@ use crate::worker_session::{Session, WorkerCommand};
 /// The columns of [`read_batch`], of table `b`.
 pub const BATCH_COLUMNS: &str = "b.num, b.name, b.tenant, b.kind, b.status, b.reason, \
     b.initiated_by, b.initiated_at, b.started_at, b.completed_at, b.workers, b.notes, b.cursor, \
-    b.sealed, b.generation, b.threshold, b.forgiven, b.callback, b.announced";
+    b.sealed, b.generation, b.threshold, b.forgiven, b.callback, b.announced, \
+    b.expected, b.paused_at, b.paused_ms";
 
 /// Reads [`BATCH_COLUMNS`]. No decision needs the sums.
 pub fn read_batch(row: &impl SqlRow, counts: Counts) -> Result<Batch> {
@@ -43,6 +44,9 @@ pub fn read_batch(row: &impl SqlRow, counts: Counts) -> Result<Batch> {
         forgiven: row.number(16)?,
         callback: row.json(17)?,
         announced: row.number(18)?,
+        expected: row.optional_number(19)?,
+        paused_at: row.optional_time(20)?,
+        paused_ms: row.number(21)?,
         counts,
         sums: Sums::new(),
     })

@@ -21,7 +21,10 @@ pub(crate) fn batch(status: BatchStatus, sealed: bool, counts: Counts) -> Batch 
         initiated_at: Timestamp::ZERO,
         started_at: None,
         completed_at: None,
+        paused_at: None,
+        paused_ms: 0,
         workers: None,
+        expected: None,
         notes: String::new(),
         cursor: String::new(),
         sealed,
@@ -71,6 +74,28 @@ fn the_first_lease_starts_it_once() {
     assert_eq!(batch.started_at, Some(NOW));
     advance(&mut batch, NOW + Duration::from_secs(1));
     assert_eq!(batch.started_at, Some(NOW));
+}
+
+#[test]
+fn the_time_in_which_it_is_paused_is_added_up_apart_from_the_time_in_which_it_runs() {
+    let (mut batch, second) = (batch(Running, true, counts(5, 1, 1, 0)), Duration::from_secs(1));
+    advance(&mut batch, NOW);
+    for at in [10, 30] {
+        batch.status = Paused;
+        advance(&mut batch, NOW + second * at);
+        assert_eq!(batch.paused(NOW + second * (at + 2)) - batch.paused(NOW + second * at), second * 2);
+        batch.status = Running;
+        assert!(advance(&mut batch, NOW + second * (at + 5)).changed);
+        assert!(!advance(&mut batch, NOW + second * (at + 9)).changed);
+    }
+    let end = NOW + second * 60;
+    assert_eq!((batch.paused(end), batch.running(end)), (second * 10, Some(second * 50)));
+    batch.status = Paused;
+    advance(&mut batch, NOW + second * 50);
+    batch.counts = counts(0, 0, 7, 0);
+    advance(&mut batch, end);
+    assert_eq!((batch.status, batch.paused_at), (Complete, None), "it ended while it was paused");
+    assert_eq!(batch.running(end + second * 99), Some(second * 40), "its end stays");
 }
 
 fn with_threshold(limit: FailureLimit, then: OnThreshold, sealed: bool, counts: Counts) -> Batch {

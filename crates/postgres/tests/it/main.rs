@@ -15,6 +15,7 @@ mod growth;
 mod idle_cache;
 mod ledger;
 mod link_faults;
+mod monitoring_views;
 mod outages;
 mod permits;
 mod permits_chaos;

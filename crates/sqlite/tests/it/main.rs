@@ -11,6 +11,7 @@ mod faults;
 mod helpers;
 mod ledger;
 mod listing;
+mod monitoring_views;
 mod permits;
 mod permits_chaos;
 mod processes;

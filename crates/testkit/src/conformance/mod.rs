@@ -36,6 +36,7 @@ mod ledger_tokens;
 mod ledger_usage;
 mod listing;
 mod maintenance;
+pub mod monitoring_views;
 mod outcomes;
 mod permits_chaos;
 mod permits_helpers;

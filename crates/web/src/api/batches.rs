@@ -5,8 +5,9 @@ use std::time::Duration;
 use longshore::batch::BatchAction;
 use longshore::store::Page;
 use longshore::{Batch, BatchId, BatchStatus, Timestamp};
-use longshore_batch::report::gather_failures;
-use longshore_batch::{Report, row_listing};
+use longshore_ai::Cost;
+use longshore_batch::report::{ProgressEstimate, gather_failures};
+use longshore_batch::row_listing::{self, RowFilter};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -48,6 +49,18 @@ pub struct BatchProgressView {
     pub seconds_left: Option<f64>,
     /// Cost so far, in dollars.
     pub cost: f64,
+    /// Estimated cost at the end, in dollars, if the total is known and the batch has not ended.
+    #[serde(default)]
+    pub projected_cost: Option<f64>,
+    /// Units, or as many as the initiator expects.
+    #[serde(default)]
+    pub total: u64,
+    /// Seconds in which it ran, without its pauses.
+    #[serde(default)]
+    pub seconds_running: Option<f64>,
+    /// Seconds in which it was paused.
+    #[serde(default)]
+    pub seconds_paused: f64,
 }
 
 /// The body of a pause request.
@@ -71,18 +84,17 @@ impl BatchView {
 }
 
 impl BatchProgressView {
-    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     fn of(batch: &Batch, now: Timestamp) -> Self {
-        let report = Report::of(batch.clone(), Vec::new(), now);
-        let (ended, total) = (batch.counts.finished(), batch.counts.total());
-        let rate = report.rate();
-        let is_complete = batch.status.is_open() && batch.sealed;
-        let left = rate.filter(|rate| is_complete && *rate > 0.0);
+        let progress = ProgressEstimate::of(batch, now);
         Self {
-            fraction: if total == 0 { 0.0 } else { ended as f64 / total as f64 },
-            rate,
-            seconds_left: left.map(|rate| batch.counts.live() as f64 / rate),
-            cost: report.usage.cost.dollars(),
+            fraction: progress.fraction.unwrap_or_default(),
+            rate: progress.rate,
+            seconds_left: progress.left.map(|left| left.as_secs_f64()),
+            cost: progress.cost.dollars(),
+            projected_cost: progress.projected.map(Cost::dollars),
+            total: progress.total,
+            seconds_running: progress.running.map(|running| running.as_secs_f64()),
+            seconds_paused: progress.paused.as_secs_f64(),
         }
     }
 }
@@ -108,10 +120,11 @@ pub(super) async fn rows(ctx: RequestContext) -> ApiResult {
     let (store, scope) = (&*ctx.app.store, &ctx.caller.scope);
     let can_read = ctx.caller.can_read(&store.batch(scope, &id).await?.tenant);
     let limit = ctx.limit()?.min(MAX_ROWS);
-    let mut page = row_listing::rows(store, scope, &id, ctx.query("state")?, ctx.after(), limit).await?;
+    let filter = RowFilter::in_state(ctx.query("state")?);
+    let mut page = row_listing::rows(store, scope, &id, &filter, ctx.after(), limit).await?;
     if !can_read {
         for row in &mut page.items {
-            (row.key, row.result) = (Value::Null, None);
+            (row.key, row.result, row.answer) = (Value::Null, None, None);
         }
     }
     json(&page)

@@ -4,7 +4,7 @@ use longshore::accounts::Role;
 use longshore::text::truncate_chars;
 use longshore::{BatchId, BatchStatus, UnitState};
 use longshore_batch::report::{FailureGroup, gather_failures};
-use longshore_batch::row_listing::{self, ListedRow};
+use longshore_batch::row_listing::{self, ListedRow, RowFilter};
 use longshore_batch::sql_json::{from_json, show_key};
 use maud::{Markup, html};
 
@@ -29,7 +29,7 @@ pub(super) async fn page(req: &PageRequest) -> Result<Markup, Problem> {
     };
     let state = req.query.get("state").and_then(|text| text.parse::<UnitState>().ok());
     let after = req.query.get("after").map(String::as_str);
-    let rows = row_listing::rows(store, scope, &id, state, after, PAGE).await?;
+    let rows = row_listing::rows(store, scope, &id, &RowFilter::in_state(state), after, PAGE).await?;
     let main = html! {
         h1 { (id) " " (pill(shown.batch.status.as_str())) }
         @if let Some(reason) = &shown.batch.reason { p.message { (reason) } }

@@ -182,7 +182,18 @@ mod tests {
     fn plan(db: &Connection, sql: &str) -> String {
         let (sql, key) = (sql.to_owned(), "id".to_owned());
         let (params, limit, claim) = (std::collections::BTreeMap::new(), None, None);
-        let candidates = Candidates { sql, key, priority: None, params, limit, claim, ahead: 1 };
+        let candidates = Candidates {
+            sql,
+            key,
+            priority: None,
+            params,
+            limit,
+            sample: None,
+            keys: None,
+            skip_since: None,
+            claim,
+            ahead: 1,
+        };
         let (head, tail) = page_sql(&candidates, true);
         let head = format!("EXPLAIN QUERY PLAN {head}");
         let mut statement = prepare_around(db, &head, &candidates.sql, &tail).unwrap();

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use longshore_batch::check::check;
+use longshore_batch::LoadedBatchFile;
+use longshore_batch::check::{check, unique_keys};
 use longshore_batch::definition::{Post, SqlPost};
 use longshore_batch::file::Overrides;
 use rusqlite::Connection;
@@ -31,6 +32,39 @@ async fn a_post_that_writes_nothing_is_worth_a_word() {
     let warnings = case.check().await.unwrap().warnings;
     assert_eq!(warnings.len(), 1);
     assert!(warnings[0].contains("[post] has no SQL"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn a_post_that_changes_all_rows_is_worth_a_word_with_its_line() {
+    for (from, to, words) in [
+        ("WHERE id = :key;", ";", "the UPDATE has no WHERE"),
+        ("WHERE line = :key", "WHERE line = line AND 'x' <> ':key'", "the DELETE has no `:key` in its WHERE"),
+        (
+            "WHERE id = :key;",
+            "WHERE id = (SELECT max(id) FROM lines);",
+            "the UPDATE has no `:key` in its WHERE",
+        ),
+    ] {
+        let text = BATCH.replace(from, to);
+        let warnings = Case::new(&text).check().await.unwrap().warnings;
+        assert_eq!(warnings.len(), 1, "{to}: {warnings:?}");
+        assert!(warnings[0].contains(words) && warnings[0].contains("batch.toml, line "), "{warnings:?}");
+    }
+    let text = BATCH.replace("WHERE id = :key;", "WHERE id IN (SELECT id FROM lines WHERE id = :key);");
+    assert_eq!(Case::new(&text).check().await.unwrap().warnings, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn keys_that_several_candidates_have_are_named_before_a_batch_is_opened() {
+    let case = Case::new(
+        &BATCH.replace("FROM lines", "FROM (SELECT * FROM lines UNION ALL SELECT * FROM lines) AS twice"),
+    );
+    let source = open(&case.database());
+    let LoadedBatchFile { definition, source_map, .. } = &case.loaded;
+    let error = unique_keys(definition, source_map, &source).await.unwrap_err().to_string();
+    assert!(error.contains("in `id` one key has several candidates: `1`"), "{error}");
+    let case = Case::new(BATCH);
+    unique_keys(&case.loaded.definition, &case.loaded.source_map, &open(&case.database())).await.unwrap();
 }
 
 #[tokio::test]

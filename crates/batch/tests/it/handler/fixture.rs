@@ -63,6 +63,9 @@ pub(crate) fn definition() -> Definition {
             .into(),
             max_tokens: 50,
             timeout: Duration::from_secs(30),
+            keep_answers: false,
+            budget: None,
+            max_prompt: longshore_batch::definition::DEFAULT_MAX_PROMPT,
             pool: None,
             schema: Some(json!({
                 "type": "object",

@@ -55,6 +55,9 @@ fn definition(url: &str) -> Definition {
                 ..ai.profile.inline().unwrap().clone()
             }
             .into(),
+            keep_answers: false,
+            budget: None,
+            max_prompt: longshore_batch::definition::DEFAULT_MAX_PROMPT,
             pool: None,
             schema: Some(json!({
                 "type": "object",

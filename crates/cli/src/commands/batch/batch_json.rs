@@ -3,9 +3,12 @@
 use longshore::accounts::PendingCounts;
 use longshore::batch::Sums;
 use longshore::{Batch, BatchId, BatchStatus, Timestamp};
+use longshore_ai::Cost;
+use longshore_batch::report::ProgressEstimate;
 use serde::Serialize;
 
 use super::summary;
+use crate::commands::now;
 
 /// A batch as JSON. The first ten keys are a contract: they stay, and the seven counts after
 /// `total` add up to it.
@@ -35,6 +38,14 @@ pub struct BatchSummary<'a> {
     generation: u32,
     cursor: &'a str,
     cost: f64,
+    projected_cost: Option<f64>,
+    expected: Option<u64>,
+    percent: Option<u8>,
+    /// Units ended per second.
+    rate: Option<f64>,
+    seconds_left: Option<f64>,
+    seconds_running: Option<f64>,
+    seconds_paused: f64,
     simulated: bool,
     sums: &'a Sums,
     /// Requests in a provider's batches, while there are any.
@@ -50,7 +61,7 @@ impl<'a> BatchSummary<'a> {
 
     /// The summary of `batch`.
     pub fn of(batch: &'a Batch) -> Self {
-        let counts = &batch.counts;
+        let (counts, progress) = (&batch.counts, ProgressEstimate::of(batch, now()));
         Self {
             batch: &batch.id,
             status: batch.status,
@@ -74,7 +85,14 @@ impl<'a> BatchSummary<'a> {
             workers: batch.workers,
             generation: batch.generation,
             cursor: &batch.cursor,
-            cost: summary::cost(batch).dollars(),
+            cost: progress.cost.dollars(),
+            projected_cost: progress.projected.map(Cost::dollars),
+            expected: batch.expected,
+            percent: progress.percent(),
+            rate: progress.rate,
+            seconds_left: progress.left.map(|left| left.as_secs_f64()),
+            seconds_running: progress.running.map(|running| running.as_secs_f64()),
+            seconds_paused: progress.paused.as_secs_f64(),
             simulated: summary::is_simulated(batch),
             sums: &batch.sums,
             parked: None,

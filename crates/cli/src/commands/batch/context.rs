@@ -10,7 +10,7 @@ use longshore::{Batch, BatchId, BatchStatus, Client, Scope, Store};
 use longshore_ai::Profile;
 use longshore_batch::check::{self, check};
 use longshore_batch::definition::Database;
-use longshore_batch::file::{BatchFile, FileError, LoadedBatchFile, Overrides};
+use longshore_batch::file::{BatchFile, FileError, GoldenSet, LoadedBatchFile, Overrides};
 use longshore_batch::rows::SourceError;
 use longshore_batch::{AnswerSamples, Commands, Definition, RowSource, Sources};
 
@@ -30,6 +30,8 @@ pub struct CheckedBatch {
     pub source: Arc<dyn RowSource>,
     /// The store of the batch.
     pub url: StoreUrl,
+    /// Rows with known answers.
+    pub golden_set: Option<GoldenSet>,
     /// The tenant's profile, if the batch names one and its store could be read.
     pub profile: Option<Profile>,
     sources: Arc<Sources>,
@@ -103,10 +105,11 @@ impl CheckedBatch {
         for warning in checked.warnings {
             settings.output.note(format!("warning: {warning}"));
         }
+        check::unique_keys(&loaded.definition, &loaded.source_map, &*source).await.map_err(file_error)?;
         let profile = tenant_profile::read(&loaded, &url, settings).await?;
-        let (definition, commands) = (loaded.definition, commands(settings));
+        let (definition, golden_set, commands) = (loaded.definition, loaded.golden_set, commands(settings));
         check::commands(&definition, &loaded.source_map, &commands).await.map_err(file_error)?;
-        Ok(Self { definition, source, url, profile, sources, commands, _scratch: scratch })
+        Ok(Self { definition, source, url, golden_set, profile, sources, commands, _scratch: scratch })
     }
 
     /// Opens the store.

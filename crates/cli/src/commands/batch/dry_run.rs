@@ -9,6 +9,7 @@ use longshore_batch::command::CommandPrepare;
 use longshore_batch::definition::{Ai, Database, Pre, RowStep};
 use longshore_batch::mail::{MailPrepare, OutgoingMail};
 use longshore_batch::pre_post::{Prepare, PrepareError, RowRun};
+use longshore_batch::prompt::prompt_too_long;
 use longshore_batch::sql_json::{show_key, to_json};
 use longshore_batch::sql_pre::SqlPrepare;
 use serde::Serialize;
@@ -111,7 +112,8 @@ fn effects(database: &Database) -> &'static str {
 
 /// PRE of the batch's step.
 enum SamplePre {
-    Prompt(Box<dyn Prepare>),
+    /// With the longest prompt that may be sent.
+    Prompt(Box<dyn Prepare>, u64),
     Message(Box<MailPrepare>, DigestBuilder),
 }
 
@@ -119,6 +121,7 @@ impl SamplePre {
     /// `None` if PRE is code of another program.
     async fn of(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<Option<Self>> {
         let definition = &checked.definition;
+        let max_prompt = definition.ai().map_or(u64::MAX, |ai| ai.max_prompt);
         Ok(Some(match (&definition.step, &definition.pre) {
             (RowStep::Mail(mail), Pre::Sql(pre)) => {
                 let prepare = MailPrepare::compile(&definition.tenant, &definition.kind, pre, mail);
@@ -126,10 +129,10 @@ impl SamplePre {
                 Self::Message(Box::new(prepare), mail::sealer(settings).await?)
             }
             (_, Pre::Sql(pre)) => {
-                Self::Prompt(Box::new(SqlPrepare::compile(pre).map_err(|why| anyhow!(why))?))
+                Self::Prompt(Box::new(SqlPrepare::compile(pre).map_err(|why| anyhow!(why))?), max_prompt)
             }
             (_, Pre::Command(pre)) => {
-                Self::Prompt(Box::new(CommandPrepare::open(pre, &checked.commands).await?))
+                Self::Prompt(Box::new(CommandPrepare::open(pre, &checked.commands).await?), max_prompt)
             }
             (_, Pre::Code(_)) => return Ok(None),
         }))
@@ -138,7 +141,10 @@ impl SamplePre {
     /// The prompt or message of a row, as text.
     async fn sample(&self, row: &RowRun<'_>) -> Result<String, PrepareError> {
         match self {
-            Self::Prompt(prepare) => prepare.prepare(row).await,
+            Self::Prompt(prepare, max) => {
+                let prompt = prepare.prepare(row).await?;
+                prompt_too_long(&prompt, *max).map_or(Ok(prompt), |why| Err(PrepareError::permanent(why)))
+            }
             Self::Message(prepare, sealer) => check_message(sealer, prepare.message(row).await?).await,
         }
     }

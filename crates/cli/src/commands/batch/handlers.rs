@@ -55,6 +55,7 @@ impl BatchHandlers {
         actions: Arc<BatchHooks>,
         inference: Inference,
         office: Arc<dyn MailSpool>,
+        pages: Option<String>,
     ) -> Self {
         let rows = RowHandler::builder(Arc::clone(sources)).commands(Arc::clone(commands));
         let rows = rows
@@ -64,7 +65,7 @@ impl BatchHandlers {
             .mail_spool(office)
             .build();
         let bulk = ProviderBatchHandler::new(inference);
-        Self { rows, bulk, ends: CompletionHandler::new(Arc::clone(sources), actions) }
+        Self { rows, bulk, ends: CompletionHandler::new(Arc::clone(sources), actions).with_pages(pages) }
     }
 }
 
@@ -78,7 +79,11 @@ impl<'a> BatchWorkers<'a> {
         pools: PoolRegistry,
     ) -> anyhow::Result<Self> {
         let caller = HttpClient::new(settings.http.rules());
-        let actions = Arc::new(BatchHooks::new(settings.worker.exec_dir.clone(), caller));
+        let actions = Arc::new(BatchHooks::new(
+            settings.worker.exec_dir.clone(),
+            caller,
+            Arc::new(LazyMailSpool::new(settings)),
+        ));
         Ok(Self { context, settings, actions, inference, pools })
     }
 
@@ -123,7 +128,8 @@ impl<'a> BatchWorkers<'a> {
     /// neither belongs to a batch. It also does the store's maintenance.
     pub fn completion_worker(&self) -> anyhow::Result<Worker> {
         let act: Arc<BatchHooks> = Arc::clone(&self.actions);
-        let ends = CompletionHandler::new(Arc::clone(&self.context.sources), act);
+        let ends =
+            CompletionHandler::new(Arc::clone(&self.context.sources), act).with_pages(pages(self.settings));
         let mut builder = self
             .builder()?
             .services(Services::All)
@@ -148,6 +154,18 @@ impl<'a> BatchWorkers<'a> {
             .immediate_takeover(true)
             .ttl(self.settings.worker.ttl))
     }
+}
+
+/// The URL of the dashboard, if it is configured.
+#[cfg(feature = "standard")]
+pub fn pages(settings: &Settings) -> Option<String> {
+    settings.web.public_url.as_ref().map(ToString::to_string)
+}
+
+/// The quickstart has no dashboard.
+#[cfg(not(feature = "standard"))]
+pub fn pages(_: &Settings) -> Option<String> {
+    None
 }
 
 /// The retry policy of a completion unit.

@@ -1,8 +1,6 @@
 //! `batch report`: writes a report of a batch.
 
-use std::fs::File;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Context;
@@ -15,6 +13,7 @@ use crate::args::unit_worker::PoolTarget;
 use crate::commands::dispatch::arrays::ArrayClient;
 use crate::commands::now;
 use crate::exit::ExitCode;
+use crate::output::private_file;
 use crate::settings::Settings;
 
 /// Runs the command.
@@ -39,10 +38,8 @@ pub async fn run(
     let text = if html { report.html() } else { report.markdown() };
     match file {
         Some(path) => {
-            // A new file is private: the report quotes payloads.
-            let file = File::options().create(true).write(true).truncate(true).mode(0o600).open(path);
-            file.and_then(|mut file| file.write_all(text.as_bytes()))
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            let written = private_file(path)?.write_all(text.as_bytes());
+            written.with_context(|| format!("cannot write {}", path.display()))?;
             settings.output.note(format!("wrote {}", path.display()));
         }
         None => settings.output.line(text.trim_end())?,

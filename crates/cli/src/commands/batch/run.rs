@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use longshore::{Batch, BatchId, BatchStatus};
-use longshore_batch::definition::RowStep;
+use longshore_batch::definition::{Candidates, RowStep};
 use longshore_batch::row_enqueuer::{FillEnd, StartOptions, definition_of};
 use longshore_batch::{BatchFill, Definition, RowEnqueuer};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::context::{BatchContext, CheckedBatch, ReadPurpose};
 use super::run_all::{SHUTDOWN_TIMEOUT, run_batches};
 use super::signals::Shutdown;
-use super::{summary, tenant_profile};
+use super::{golden_check, summary, tenant_profile, trial};
 use crate::args::batch::{BatchFileArgs, BatchRunArgs};
 use crate::commands::now;
 use crate::error::WithHint;
@@ -26,9 +26,15 @@ pub async fn run_file(typed: BatchRunArgs, settings: &Settings) -> anyhow::Resul
     if typed.dry_run {
         return show_dry_run(&typed.file, settings).await;
     }
-    let checked = CheckedBatch::read(&typed.file, ReadPurpose::Run, settings).await?;
+    let mut checked = CheckedBatch::read(&typed.file, ReadPurpose::Run, settings).await?;
     let context = checked.open(settings).await?;
     tenant_profile::find(&checked.definition, &context, settings).await?;
+    if typed.check
+        && let Some(code) = golden_check::run(&checked, &context, &typed.file, settings).await?
+    {
+        return Ok(code);
+    }
+    trial::prepare(&mut checked.definition, &typed, &*checked.source, &context).await?;
     let initiation = initiation(&checked, &context, &typed.file, settings).await?;
     run_batches(&context, vec![initiation], Some(checked.definition.workers), settings).await
 }
@@ -76,6 +82,9 @@ pub async fn start(typed: BatchFileArgs, settings: &Settings) -> anyhow::Result<
     let started = StartedBatch { batch: &id, status: batch.status, sent, skipped, sealed: batch.sealed };
     settings.output.answer(&started, || summary::started_message(&started, &context.url))?;
     summary::note_if_empty(&batch, skipped, settings.output);
+    if skipped > 0 {
+        settings.output.note(summary::taken_text(skipped, initiation.taken()));
+    }
     Ok(match filled.end {
         FillEnd::Sealed => ExitCode::Good,
         FillEnd::Stopped => ExitCode::Interrupted,
@@ -114,10 +123,20 @@ pub(super) async fn create_batch(
     context: &BatchContext,
     file: &BatchFileArgs,
 ) -> anyhow::Result<BatchFill> {
+    open_batch(checked.definition.clone(), checked, context, &file.notes).await
+}
+
+/// Creates a batch of this definition, with the rows of `checked`.
+pub(super) async fn open_batch(
+    definition: Definition,
+    checked: &CheckedBatch,
+    context: &BatchContext,
+    notes: &str,
+) -> anyhow::Result<BatchFill> {
     let initiator = RowEnqueuer::new(context.client.clone(), checked.source.clone());
-    let (initiated_by, notes) = (host_identity::initiator(), file.notes.clone());
+    let (initiated_by, notes) = (host_identity::initiator(), notes.to_owned());
     let options = StartOptions { now: now(), initiated_by, notes };
-    Ok(initiator.start(checked.definition.clone(), options).await?)
+    Ok(initiator.start(definition, options).await?)
 }
 
 /// Resumes an unfinished batch.
@@ -160,7 +179,11 @@ pub(super) async fn unfinished(
         // A batch without a readable definition was not created by `batch run`.
         let Ok(stored) = definition_of(&context.client, &batch.id).await else { continue };
         let (mine, its) = (&definition.candidates, &stored.candidates);
-        let same_rows = params(definition) == params(&stored) && mine.limit == its.limit;
+        let sampled = |candidates: &Candidates| candidates.sample.map(|sample| sample.rows);
+        let same_rows = params(definition) == params(&stored)
+            && mine.limit == its.limit
+            && sampled(mine) == sampled(its)
+            && (stored.trial, &its.keys) == (definition.trial, &mine.keys);
         // A digest's file may be in another folder after each deployment.
         let both_write = definition.mail().is_some() && stored.mail().is_some();
         if (stored.source == definition.source || both_write) && same_rows {
@@ -171,7 +194,7 @@ pub(super) async fn unfinished(
 }
 
 /// The parameters that select rows, without the day on which a digest began.
-fn params(definition: &Definition) -> BTreeMap<&str, &Value> {
+pub(super) fn params(definition: &Definition) -> BTreeMap<&str, &Value> {
     let params = definition.candidates.params.iter();
     let is_day = |name: &str| definition.mail().is_some() && name == "day";
     params.map(|(name, value)| (name.as_str(), value)).filter(|(name, _)| !is_day(name)).collect()
@@ -181,6 +204,7 @@ fn params(definition: &Definition) -> BTreeMap<&str, &Value> {
 fn same_definition(one: &Definition, other: &Definition) -> bool {
     let mut like = other.clone();
     (like.deadline, like.workers) = (one.deadline, one.workers);
+    (like.candidates.sample, like.candidates.skip_since) = (one.candidates.sample, one.candidates.skip_since);
     if let (RowStep::Mail(mail), RowStep::Mail(like_mail)) = (&one.step, &mut like.step) {
         like_mail.day.clone_from(&mail.day);
         like.candidates.params.clone_from(&one.candidates.params);

@@ -30,7 +30,7 @@ pub async fn run_batches(
     for one in batch_run? {
         codes.push(match one {
             Ok(one) => {
-                summary::print(&one, context, settings)?;
+                summary::print(&one, context, settings).await?;
                 exit_code(&one)
             }
             Err(error) => error::report(&error),

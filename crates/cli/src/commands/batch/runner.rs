@@ -13,6 +13,7 @@ use longshore::{Batch, Worker};
 use longshore_ai::Inference;
 use longshore_batch::BatchFill;
 use longshore_batch::definition::{Ai, RowConcurrency};
+use longshore_batch::row_enqueuer::TakenRow;
 use tokio::sync::Notify;
 
 use super::completion_wait::{CompletionStatus, CompletionUnits};
@@ -31,6 +32,8 @@ pub struct BatchRun {
     pub batch: Batch,
     /// Candidates that belong to another batch.
     pub skipped: u64,
+    /// Some of them, with their batches.
+    pub taken: Vec<TakenRow>,
     /// It was left before its end, or before its completion unit ran.
     pub interrupted: bool,
     /// The state of its completion unit.

@@ -2,8 +2,11 @@
 //! more.
 
 use longshore::text::truncate_chars;
-use longshore::{Batch, BatchId, BatchStatus, duration};
+use longshore::{Batch, BatchId, BatchStatus, UnitState, duration};
 use longshore_ai::Cost;
+use longshore_batch::row_enqueuer::TakenRow;
+use longshore_batch::row_listing::ListedRow;
+use longshore_batch::sql_json::{from_json, show_key};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -11,6 +14,7 @@ use super::completion_wait::CompletionStatus;
 use super::context::BatchContext;
 use super::run::StartedBatch;
 use super::runner::BatchRun;
+use super::trial::TrialResult;
 use crate::output::{Output, Table, cell, right};
 use crate::settings::Settings;
 use crate::store::StoreUrl;
@@ -31,16 +35,32 @@ struct RunSummary<'a> {
     interrupted: bool,
     reason: Option<&'a str>,
     completion_error: Option<&'a str>,
+    /// All answers of a trial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answers: Option<Vec<TrialAnswer<'a>>>,
+    /// What all candidates of a trial would cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cost_of_all: Option<f64>,
+}
+
+/// One answer of a trial.
+#[derive(Serialize)]
+struct TrialAnswer<'a> {
+    key: &'a Value,
+    state: UnitState,
+    answer: Option<&'a str>,
+    reason: Option<&'a str>,
 }
 
 /// Prints the summary of a batch.
-pub fn print(batch_run: &BatchRun, context: &BatchContext, settings: &Settings) -> anyhow::Result<()> {
-    let BatchRun { batch, skipped, interrupted, end } = batch_run;
+pub async fn print(batch_run: &BatchRun, context: &BatchContext, settings: &Settings) -> anyhow::Result<()> {
+    let BatchRun { batch, skipped, interrupted, end, .. } = batch_run;
     let completion = match end {
         CompletionStatus::Failed(why) => Some(why.as_str()),
         CompletionStatus::Done | CompletionStatus::Pending => None,
     };
     let counts = &batch.counts;
+    let trial = TrialResult::of(batch, context).await?;
     let summary = RunSummary {
         batch: &batch.id,
         status: batch.status,
@@ -55,8 +75,13 @@ pub fn print(batch_run: &BatchRun, context: &BatchContext, settings: &Settings) 
         interrupted: *interrupted,
         reason: batch.reason.as_deref(),
         completion_error: completion,
+        answers: trial.as_ref().map(|trial| trial.rows.iter().map(trial_answer).collect()),
+        cost_of_all: trial.as_ref().and_then(|trial| trial.all).map(|(_, cost)| cost.dollars()),
     };
     note_if_empty(batch, *skipped, settings.output);
+    if *skipped > 0 && batch.counts.total() == 0 {
+        settings.output.note(taken_text(*skipped, &batch_run.taken));
+    }
     if settings.output.is_json() {
         return settings.output.json(&summary);
     }
@@ -67,11 +92,33 @@ pub fn print(batch_run: &BatchRun, context: &BatchContext, settings: &Settings) 
     if settings.output.is_quiet() {
         return Ok(());
     }
-    samples(batch, context, settings)?;
+    match &trial {
+        Some(trial) => print_trial(trial, batch, settings)?,
+        None => samples(batch, context, settings)?,
+    }
     for hint in hints(batch_run, &context.url) {
         settings.output.note(hint);
     }
+    if let Some(TrialResult { hint, .. }) = trial.filter(|_| batch.status.is_final()) {
+        settings.output.note(format!("hint: {hint}"));
+    }
     Ok(())
+}
+
+/// Names some of the candidates that other batches have: `3 (row 17 of batch `a`, row 18 of batch `b`, …)`.
+pub fn taken_text(skipped: u64, taken: &[TakenRow]) -> String {
+    let name = |row: &TakenRow| match &row.batch {
+        Some(batch) => format!("row {} is in batch `{batch}`", row.key),
+        None => format!("row {} is a unit of no batch", row.key),
+    };
+    let mut names: Vec<String> = taken.iter().map(name).collect();
+    if skipped > taken.len() as u64 && !names.is_empty() {
+        names.push("…".to_owned());
+    }
+    match names.is_empty() {
+        true => format!("{skipped} (they belong to another batch)"),
+        false => format!("{skipped} candidates: {}", names.join(", ")),
+    }
 }
 
 /// Explains a batch that ended without a row.
@@ -85,7 +132,7 @@ pub fn note_if_empty(batch: &Batch, skipped: u64, output: Output) {
 }
 
 fn table(batch_run: &BatchRun, settings: &Settings) -> Table {
-    let BatchRun { batch, skipped, .. } = batch_run;
+    let BatchRun { batch, skipped, taken, .. } = batch_run;
     let counts = &batch.counts;
     let mut table = Table::record();
     table.field("batch", &batch.id);
@@ -102,7 +149,7 @@ fn table(batch_run: &BatchRun, settings: &Settings) -> Table {
         table.field(name, count);
     }
     if *skipped > 0 {
-        table.field("skipped", format!("{skipped} (they belong to another batch)"));
+        table.field("skipped", taken_text(*skipped, taken));
     }
     let took = seconds(batch);
     #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
@@ -139,6 +186,40 @@ fn seconds(batch: &Batch) -> f64 {
     ended.since(began).as_secs_f64()
 }
 
+fn trial_answer(row: &ListedRow) -> TrialAnswer<'_> {
+    TrialAnswer {
+        key: &row.key,
+        state: row.state,
+        answer: row.answer.as_deref(),
+        reason: row.reason.as_deref(),
+    }
+}
+
+/// Prints all answers of a trial, and what the rest would cost.
+fn print_trial(trial: &TrialResult, batch: &Batch, settings: &Settings) -> anyhow::Result<()> {
+    let title = if is_simulated(batch) { "answer (simulated)" } else { "answer" };
+    let mut table = Table::new([right("row"), cell("state"), cell(title)], "");
+    for row in &trial.rows {
+        let text = match (&row.answer, &row.reason) {
+            (Some(answer), None) => answer.clone(),
+            (Some(answer), Some(reason)) => format!("{answer} ({reason})"),
+            (None, reason) => format!("({})", reason.as_deref().unwrap_or("no answer")),
+        };
+        table.row([
+            right(show_key(&from_json(&row.key))),
+            cell(row.state),
+            cell(one_line(&text, SAMPLE_WIDTH)),
+        ]);
+    }
+    settings.output.line("")?;
+    settings.output.list::<Value>(&[], || table)?;
+    if let Some((all, cost)) = trial.all.filter(|(_, cost)| cost.0 > 0) {
+        let simulated = if is_simulated(batch) { " (simulated)" } else { "" };
+        settings.output.line(format!("\nall {all} candidates would cost about {cost}{simulated}"))?;
+    }
+    Ok(())
+}
+
 /// Prints a few answers that differ.
 fn samples(batch: &Batch, context: &BatchContext, settings: &Settings) -> anyhow::Result<()> {
     let found = context.samples.of(&batch.id);
@@ -148,16 +229,19 @@ fn samples(batch: &Batch, context: &BatchContext, settings: &Settings) -> anyhow
     let title = if is_simulated(batch) { "answer (simulated)" } else { "answer" };
     let mut table = Table::new([right("row"), cell(title)], "");
     for sample in found {
-        table.row([right(sample.key), cell(one_line(&sample.text))]);
+        table.row([right(sample.key), cell(one_line(&sample.text, SAMPLE_WIDTH))]);
     }
     settings.output.line("")?;
     settings.output.list::<Value>(&[], || table)
 }
 
-fn one_line(text: &str) -> String {
-    const WIDTH: usize = 100;
+/// Characters of an answer.
+const SAMPLE_WIDTH: usize = 100;
+
+/// The beginning of a text, on one line.
+pub fn one_line(text: &str, width: usize) -> String {
     let summary = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    truncate_chars(&summary, WIDTH)
+    truncate_chars(&summary, width)
 }
 
 fn hints(batch_run: &BatchRun, url: &StoreUrl) -> Vec<String> {

@@ -188,7 +188,8 @@ async fn not_found(tenant: &TenantId, name: &ProfileName, searched: &Searched<'_
         let page = ledger.profiles(&own, None, None, MAX_NAMES).await.map(|page| page.items);
         let records = page.unwrap_or_default();
         if records.iter().any(|record| record.name == *name && record.body["template"] == true) {
-            let message = format!("profile `{name}` of tenant `{tenant}` is a template, which cannot be asked");
+            let message =
+                format!("profile `{name}` of tenant `{tenant}` is a template, which cannot be asked");
             return (message, format!("`longshore profile add NAME --extends {name}` makes a profile of it"));
         }
         known.extend(records.into_iter().map(|record| record.name));

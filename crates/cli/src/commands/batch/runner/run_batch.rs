@@ -8,7 +8,7 @@ use longshore::worker_session::WorkerCommand;
 use longshore::{Batch, BatchId, WorkerControl};
 use longshore_ai::AdaptiveConcurrency;
 use longshore_batch::definition::RowConcurrency;
-use longshore_batch::{BatchFill, RowEnqueuer, RowSource};
+use longshore_batch::{BatchFill, RowEnqueuer};
 
 use super::{BatchRun, LocalRunner};
 use crate::commands::batch::completion_wait::CompletionStatus;
@@ -39,7 +39,7 @@ impl LocalRunner<'_> {
         let workers = self.workers.unwrap_or(definition.workers);
         let source = self.context.sources.resolve(&definition.database)?;
         let model_access = ModelAccess::by(definition);
-        let mut view = self.display.batch(id, expected_rows(&initiation, &*source).await, model_access);
+        let mut view = self.display.batch(id, initiation.batch().expected, model_access);
         let initiator = RowEnqueuer::new(self.context.client.clone(), source);
         let (worker, adaptive) = self.batch_workers.row_worker(id, workers)?;
         let control = worker.control();
@@ -65,7 +65,8 @@ impl LocalRunner<'_> {
             self.display.print(&format!("the worker of batch `{id}` was stopped"));
         }
         let skipped = initiation.progress().skipped;
-        Ok(BatchRun { batch, skipped, interrupted, end: CompletionStatus::Done })
+        let taken = initiation.taken().to_vec();
+        Ok(BatchRun { batch, skipped, taken, interrupted, end: CompletionStatus::Done })
     }
 
     /// Returns once the batch has ended or is paused.
@@ -98,16 +99,6 @@ impl LocalRunner<'_> {
             () = self.shutdown.stop_requested() => {}
         }
     }
-}
-
-/// The number of rows, if it can be counted beforehand: the length of the progress bar.
-async fn expected_rows(initiation: &BatchFill, source: &dyn RowSource) -> Option<u64> {
-    if initiation.batch().sealed || initiation.progress().sent > 0 {
-        return None;
-    }
-    let candidates = &initiation.definition().candidates;
-    let count = source.count(candidates).await.ok()?;
-    Some(candidates.limit.map_or(count, |limit| limit.min(count)))
 }
 
 /// Returns only on an error: the rows of a filled batch are still running.
