@@ -38,8 +38,9 @@ async fn duplicates(candidates: &Candidates, source: &dyn RowSource) -> Option<D
     if !key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
         return None;
     }
+    // `count(k)` leaves out NULL, which the initiator rejects as such.
     let sql = format!(
-        "SELECT count(*) AS n, min(k) AS low, max(k) AS high FROM (SELECT c.{key} AS k FROM (\n{sql}\n) c \
+        "SELECT count(k) AS n, min(k) AS low, max(k) AS high FROM (SELECT c.{key} AS k FROM (\n{sql}\n) c \
          GROUP BY c.{key} HAVING count(*) > 1) d"
     );
     let params: Vec<_> = params.iter().map(|(name, value)| (name.clone(), from_json(value))).collect();

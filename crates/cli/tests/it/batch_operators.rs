@@ -122,7 +122,8 @@ fn mistakes_that_cost_money_are_named_before_the_first_question() {
     assert_eq!(job.dir.run(&["batch", "list", "--json"]).ok().json(), json!([]), "no batch was opened");
     assert_eq!(job.count("effects"), 0);
     let job = BatchJob::good(3).with(&[("timeout = \"30s\"", "timeout = \"30s\"\nmax_prompt = \"10B\"")]);
-    job.run(&["--dry-run"]).ends(3).says("the prompt has ");
+    let shown = job.run(&["--dry-run"]).ends(3).out;
+    assert!(shown.contains("the prompt has 14 B, `ai.max_prompt` is 10 B"), "{shown}");
     job.run(&[]).ends(3);
     assert_eq!(job.count("failures WHERE code = 'PROMPT_TOO_LONG'"), 3);
 }
