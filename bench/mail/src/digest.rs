@@ -81,7 +81,11 @@ impl Job {
             unit: UnitId::new(),
             key: &key,
             attempt: 1,
+            generation: 1,
+            run_key: String::new(),
             is_last_attempt: false,
+            has_ended: false,
+            answers: std::collections::BTreeMap::new(),
             worker: "bench",
             source: &*self.source,
         };

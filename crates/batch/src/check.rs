@@ -12,6 +12,7 @@ mod mail;
 mod post;
 mod pre;
 mod query;
+mod steps;
 
 use crate::definition::{Action, Candidates, Definition, Post, Pre};
 use crate::file::{FileError, SourceMap};
@@ -44,6 +45,7 @@ pub async fn check(
         post::rules(&context, post, &fields)?;
     }
     candidates(&context, &definition.candidates).await?;
+    steps::check(&context).await?;
     match &definition.pre {
         Pre::Sql(pre) => warnings.extend(pre::check(&context, pre).await?),
         Pre::Command(pre) => command::pre(&context, pre).await?,

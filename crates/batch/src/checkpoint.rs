@@ -3,11 +3,14 @@
 //! Owns the record in a unit's checkpoint and the decision made from it: whether the run asks the
 //! model or goes straight to POST ([`Checkpoint::resume_point`]). Pure; the handler writes.
 
+use std::time::Duration;
+
 use longshore::accounts::NewCall;
 use longshore::batch::Sums;
 use longshore::{Payload, Unit};
 use longshore_ai::{Answer, Cost};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The version of the record that this program writes and reads.
 const VERSION: u32 = 1;
@@ -29,6 +32,9 @@ pub struct Checkpoint {
     /// The error to pass to POST instead of an answer, when the model must not be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<StoredError>,
+    /// The attempt that received the answer or error: a part of its run key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
     /// Calls that have been made and settled.
     pub asked: u32,
     /// Questions that the provider rejected for a lack of credit by a message alone.
@@ -40,6 +46,44 @@ pub struct Checkpoint {
     /// POST returned FAIL for the answer or error in this record. A later run asks the model again.
     #[serde(default, rename = "judged")]
     pub rejected: bool,
+    /// The row's generation in which POST returned FAIL, and its statements were run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported: Option<u32>,
+    /// The revision of the definition that the run used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u32>,
+    /// The steps that were completed, in order. The answer or error above is that of the next one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepRecord>,
+    /// Attempts of the next step that ended in RETRY.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tries: u32,
+    /// The step in which POST returned FAIL or RETRY, or had an error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_step: Option<String>,
+}
+
+/// A step that was completed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StepRecord {
+    /// Its name.
+    pub name: String,
+    /// Its answer; null if it was left out.
+    pub answer: Value,
+    /// Input tokens.
+    #[serde(default, skip_serializing_if = "is_zero_64")]
+    pub tokens_in: u64,
+    /// Output tokens.
+    #[serde(default, skip_serializing_if = "is_zero_64")]
+    pub tokens_out: u64,
+    /// The cost.
+    #[serde(default)]
+    pub cost: Cost,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_zero_64(number: &u64) -> bool {
+    *number == 0
 }
 
 /// An error for POST: a retry would not help, or would pay again.
@@ -52,6 +96,9 @@ pub struct StoredError {
     /// POST may still ask for a retry.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retryable: bool,
+    /// The minimum delay of a retry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<Duration>,
 }
 
 /// The step at which a run starts.
@@ -70,8 +117,22 @@ pub enum ResumePoint {
 impl Checkpoint {
     /// The record of a run that has asked nothing.
     pub fn empty() -> Self {
-        let (answer, cost, error, parked) = (None, None, None, None);
-        Self { version: VERSION, answer, cost, error, parked, asked: 0, unpaid: 0, rejected: false }
+        Self {
+            version: VERSION,
+            answer: None,
+            cost: None,
+            error: None,
+            parked: None,
+            attempt: None,
+            asked: 0,
+            unpaid: 0,
+            rejected: false,
+            reported: None,
+            revision: None,
+            steps: Vec::new(),
+            tries: 0,
+            failed_step: None,
+        }
     }
 
     /// Reads a unit's checkpoint. An unreadable record is an error: treating it as empty would pay
@@ -103,13 +164,34 @@ impl Checkpoint {
     /// The record after an answer.
     pub fn with_answer(&self, answer: Answer, cost: Cost) -> Self {
         let asked = self.asked.saturating_add(1);
-        Self { answer: Some(answer), cost: Some(cost), asked, ..Self::empty() }
+        Self { answer: Some(answer), cost: Some(cost), asked, ..self.at_step() }
     }
 
     /// The record after POST returned RETRY: the next call has another request id. `unanswered` is
     /// the number of this run's calls that returned no answer.
     pub fn for_retry(&self, unanswered: u32) -> Self {
-        Self { asked: self.asked.saturating_add(unanswered), unpaid: self.unpaid, ..Self::empty() }
+        Self { asked: self.asked.saturating_add(unanswered), ..self.at_step() }
+    }
+
+    /// The empty record at the same step.
+    fn at_step(&self) -> Self {
+        Self { steps: self.steps.clone(), tries: self.tries, unpaid: self.unpaid, ..Self::empty() }
+    }
+
+    /// The record after a step, with `unanswered` calls that returned no answer.
+    pub fn completed(&self, step: StepRecord, unanswered: u32) -> Self {
+        let mut next = Self { tries: 0, ..self.for_retry(unanswered) };
+        next.steps.push(step);
+        next
+    }
+
+    /// Keeps the steps that are still the first of the definition.
+    pub fn keep_steps<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
+        let same = names.zip(&self.steps).take_while(|(name, step)| *name == step.name).count();
+        if same < self.steps.len() {
+            self.steps.truncate(same);
+            *self = Self { tries: 0, ..self.for_retry(0) };
+        }
     }
 
     /// The record after `unanswered` calls that ended in this error.
@@ -122,9 +204,14 @@ impl Checkpoint {
         Self { parked: Some(call), ..self.for_retry(0) }
     }
 
-    /// The record after POST returned FAIL for it.
-    pub fn rejected(&self) -> Self {
-        Self { rejected: true, ..self.clone() }
+    /// The record after POST returned FAIL in this generation of the row.
+    pub fn rejected(&self, generation: u32) -> Self {
+        Self { rejected: true, reported: Some(generation), ..self.clone() }
+    }
+
+    /// The attempt that received the reply that a run applies, if there is one.
+    pub fn reply_attempt(&self) -> Option<u32> {
+        self.attempt.filter(|_| self.has_reply() && !self.rejected)
     }
 
     /// Whether it has an answer or an error for POST.
@@ -182,7 +269,7 @@ mod tests {
     }
 
     fn error() -> StoredError {
-        StoredError { code: "TIMEOUT".into(), message: String::new(), retryable: false }
+        StoredError { code: "TIMEOUT".into(), message: String::new(), retryable: false, retry_after: None }
     }
 
     #[test]
@@ -209,8 +296,8 @@ mod tests {
         for stored in
             [Checkpoint::empty().with_answer(answer(), Cost(7)), Checkpoint::empty().with_error(error(), 1)]
         {
-            assert_eq!(stored.rejected().resume_point(0), ResumePoint::Ask);
-            assert_eq!(stored.rejected().resume_point(1), ResumePoint::MaybeBilled, "and its worker died");
+            assert_eq!(stored.rejected(1).resume_point(0), ResumePoint::Ask);
+            assert_eq!(stored.rejected(1).resume_point(1), ResumePoint::MaybeBilled, "and its worker died");
         }
     }
 
@@ -219,7 +306,7 @@ mod tests {
         let first = Checkpoint::empty().with_answer(answer(), Cost(7));
         assert_eq!((first.asked, first.for_retry(0).asked), (1, 1));
         assert_eq!(Checkpoint::empty().for_retry(1).asked, 1);
-        assert_eq!(Checkpoint::empty().with_error(error(), 1).rejected().for_retry(0).asked, 1);
+        assert_eq!(Checkpoint::empty().with_error(error(), 1).rejected(1).for_retry(0).asked, 1);
     }
 
     #[test]

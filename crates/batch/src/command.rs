@@ -8,6 +8,7 @@ mod apply;
 mod error;
 mod prepare;
 mod response;
+mod run;
 
 use std::ffi::OsString;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,11 +26,14 @@ use crate::definition::CommandSpec;
 pub use self::apply::CommandApply;
 use self::error::{CallFailure, ThrottledWarnings, describe_error};
 pub use self::prepare::CommandPrepare;
+pub use self::run::CommandStep;
 
 /// The name of PRE's operation.
 pub const PREPARE: &str = "prepare";
 /// The name of POST's operation.
 pub const APPLY: &str = "apply";
+/// The name of a step's operation.
+pub const RUN: &str = "run";
 
 /// Commands kept. The pool stops the processes of an idle command after a while.
 const MAX_COMMANDS: usize = 64;

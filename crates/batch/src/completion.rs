@@ -1,8 +1,11 @@
-//! Runs the completion action of a batch, once per generation.
+//! Runs at the end of a batch, once per generation: reports rows that ended outside of POST to POST
+//! ([`ended_rows`]), then runs the completion action.
 //!
 //! SQL commits with the unit's own finish if the rows are in the store's database: exactly once.
 //! Every other action runs at least once; `batch` and `generation` identify a repeat. The program
 //! that runs the worker supplies commands and HTTP through [`ActionRunner`].
+
+mod ended_rows;
 
 use std::sync::Arc;
 
@@ -13,16 +16,20 @@ use longshore::{
     Timestamp, Verdict,
 };
 use longshore_ai::Cost;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::command::Commands;
 use crate::definition::{Action, Database, Definition, SqlStatement};
-use crate::handler::{BatchLoadError, definition};
+use crate::handler::{BatchLoadError, Dependencies, definition};
+use crate::pre_post::Apply;
 use crate::report::gather_failures;
 use crate::rows::{SourceError, Sources};
 use crate::sql;
 use crate::sql_json::from_json;
 use crate::sql_post::effect;
+
+use self::ended_rows::{EndedRows, Progress};
 
 /// Runs actions other than SQL: commands and HTTP calls.
 #[async_trait]
@@ -43,7 +50,7 @@ pub struct ActionError {
 
 /// Runs completion actions: the handler of [`crate::definition::COMPLETION_KIND`].
 pub struct CompletionHandler {
-    sources: Arc<Sources>,
+    dependencies: Dependencies,
     act: Arc<dyn ActionRunner>,
     clock: Arc<dyn Clock>,
     pages: Option<String>,
@@ -65,16 +72,67 @@ pub struct CompletionInput {
     pub counts: Counts,
 }
 
+/// The stored result of a completion.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompletionResult {
+    /// Rows that ended outside of POST, and were reported to POST.
+    pub reported: u64,
+    /// Rows of which POST or its SQL rejected the report.
+    pub unreported: u64,
+    /// Why the first of them was rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 impl CompletionHandler {
     /// A handler that runs commands and HTTP calls through `act`.
     pub fn new(sources: Arc<Sources>, act: Arc<dyn ActionRunner>) -> Self {
-        Self { sources, act, clock: Arc::new(SystemClock), pages: None }
+        let dependencies = Dependencies::new(sources);
+        Self { dependencies, act, clock: Arc::new(SystemClock), pages: None }
     }
 
     /// Sets the URL of the dashboard, for links to the batch's page.
     #[must_use]
     pub fn with_pages(self, url: Option<String>) -> Self {
         Self { pages: url, ..self }
+    }
+
+    /// Sets the registry that starts the commands of POST; handlers given the same registry share
+    /// them.
+    #[must_use]
+    pub fn commands(mut self, commands: Arc<Commands>) -> Self {
+        self.dependencies.commands = commands;
+        self
+    }
+
+    /// Registers the code that [`crate::definition::Post::Code`] with this name runs.
+    #[must_use]
+    pub fn apply(mut self, name: impl Into<String>, apply: impl Apply) -> Self {
+        self.dependencies.apply_steps.insert(name.into(), Arc::new(apply));
+        self
+    }
+
+    /// Reports the rows that ended outside of POST.
+    async fn report_ended_rows(
+        &self,
+        context: &Context,
+        definition: &Definition,
+        ended: &CompletionInput,
+    ) -> Result<Progress, Verdict> {
+        if !ended_rows::has_statements(&definition.post) {
+            return Ok(Progress::default());
+        }
+        let post = self.dependencies.compile_post(&ended.batch, definition).await;
+        let (source, apply) = post.map_err(BatchLoadError::verdict)?;
+        let rows = EndedRows {
+            context,
+            batch: &ended.batch,
+            generation: ended.generation,
+            in_store: definition.database == Database::Store,
+            source,
+            apply,
+        };
+        rows.report().await
     }
 
     async fn run_completion(
@@ -86,7 +144,8 @@ impl CompletionHandler {
         match (action, &definition.database) {
             (Action::Sql(statements), Database::Store) => bind(statements, facts).map_err(action_error),
             (_, database) => {
-                let performed = run_action(action, facts, database, &self.sources, &*self.act).await;
+                let performed =
+                    run_action(action, facts, database, &self.dependencies.sources, &*self.act).await;
                 performed.map(|()| Vec::new()).map_err(action_error)
             }
         }
@@ -118,9 +177,9 @@ impl From<SourceError> for ActionError {
 
 impl Handler for CompletionHandler {
     type Input = CompletionInput;
-    type Output = ();
+    type Output = CompletionResult;
 
-    async fn run(&self, context: Context, ended: CompletionInput) -> HandlerResult<()> {
+    async fn run(&self, context: Context, ended: CompletionInput) -> HandlerResult<CompletionResult> {
         let store = context.client().store();
         // Any client can send such a unit; restrict it to batches of its own tenant.
         let own = Scope::Tenant(context.unit().tenant.clone());
@@ -129,8 +188,9 @@ impl Handler for CompletionHandler {
             return Err(Verdict::fail("no-end", "the batch has not ended in that generation"));
         }
         let definition = definition(&context, &ended.batch).await.map_err(BatchLoadError::verdict)?;
+        let progress = self.report_ended_rows(&context, &definition, &ended).await?;
         let Some(action) = &definition.completion else {
-            return Ok(HandlerReply::new(()));
+            return Ok(HandlerReply::new(progress.result));
         };
         let mut facts = facts(&ended, &batch, self.clock.now());
         if !matches!(action, Action::Sql(_)) {
@@ -139,7 +199,7 @@ impl Handler for CompletionHandler {
             facts["link"] = json!(self.pages.as_ref().map(|url| format!("{url}/batches/{}", batch.id)));
         }
         let effects = self.run_completion(&definition, action, &facts).await?;
-        Ok(HandlerReply::new(()).with_effects(effects))
+        Ok(HandlerReply::new(progress.result).with_effects(effects))
     }
 }
 

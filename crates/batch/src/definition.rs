@@ -7,6 +7,8 @@
 mod ai;
 mod command;
 mod mail;
+mod revision;
+mod step;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,6 +21,8 @@ use serde_json::Value;
 pub use self::ai::{Ai, AskRoute, DEFAULT_MAX_PROMPT, ProfileRef, ProviderBatchOptions};
 pub use self::command::{CommandPost, CommandPre, CommandSpec};
 pub use self::mail::{Mail, MailMode};
+pub use self::revision::{Revision, RevisionError};
+pub use self::step::{RowStepSpec, StepAction, StepPrompt};
 
 /// The kind of a row's unit.
 pub const ROW_KIND: &str = "batch.row";
@@ -49,7 +53,10 @@ pub struct Definition {
     pub candidates: Candidates,
     /// How a row becomes a prompt or a message.
     pub pre: Pre,
-    /// What a row does between PRE and POST.
+    /// Steps before the last one, in order. Later steps and POST see their answers by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<RowStepSpec>,
+    /// The last step of a row, between PRE and POST.
     #[serde(flatten)]
     pub step: RowStep,
     /// How the step's reply is applied.
@@ -70,6 +77,12 @@ pub struct Definition {
     /// A run on some of the rows: people look at its answers before the others are run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<Trial>,
+    /// The revision: 1, and one more after each correction of the running batch.
+    #[serde(default = "first_revision")]
+    pub revision: u32,
+    /// The corrections, the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub revisions: Vec<Revision>,
 }
 
 /// What a run on some of the rows is for.
@@ -80,6 +93,10 @@ pub enum Trial {
     Apply,
     /// Its answers are kept and not applied.
     AskOnly,
+}
+
+fn first_revision() -> u32 {
+    1
 }
 
 impl Definition {
@@ -107,6 +124,18 @@ impl Definition {
             RowStep::Ai(ai) => Some(ai),
             RowStep::Mail(_) => None,
         }
+    }
+
+    /// The settings of all questions of a row, in order.
+    pub fn questions(&self) -> impl Iterator<Item = &Ai> {
+        self.steps.iter().filter_map(|step| step.ai()).chain(self.ai())
+    }
+
+    /// The retry policy of a row's unit: each step has attempts of its own.
+    pub fn unit_retry(&self) -> RetryPolicy {
+        let own = |step: &RowStepSpec| step.retry.as_ref().unwrap_or(&self.retry).max_attempts;
+        let max_attempts = self.steps.iter().map(own).fold(self.retry.max_attempts, u32::saturating_add);
+        RetryPolicy { max_attempts, ..self.retry.clone() }
     }
 
     /// The message's settings, if the rows get a message.

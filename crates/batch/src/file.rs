@@ -19,6 +19,7 @@ mod profile;
 mod section;
 mod source_map;
 mod statements;
+mod steps;
 mod text;
 
 use std::path::{Path, PathBuf};
@@ -38,7 +39,7 @@ use section::{Field, Section};
 /// The file name looked for in a folder.
 const FILE_NAME: &str = "batch.toml";
 
-const KEYS: [&str; 19] = [
+const KEYS: [&str; 20] = [
     "type",
     "tenant",
     "database",
@@ -48,6 +49,7 @@ const KEYS: [&str; 19] = [
     "deadline",
     "candidates",
     "pre",
+    "step",
     "ai",
     "mail",
     "profiles",
@@ -171,6 +173,7 @@ impl BatchFile {
             workers: policy::workers(root, overrides)?,
             candidates: candidates::read(root, &kind, overrides, mail.as_ref(), source_map)?,
             pre: pre::read(root, source_map)?,
+            steps: steps::read(root, &policy::retry(root)?, source_map)?,
             step: match mail {
                 Some(mail) => RowStep::Mail(mail),
                 None => RowStep::Ai(ai::read(root, source_map)?),
@@ -183,6 +186,8 @@ impl BatchFile {
             completion: action::completion(root, source_map)?,
             alerts: action::alerts(root, source_map)?,
             trial: None,
+            revision: 1,
+            revisions: Vec::new(),
             kind,
         })
     }

@@ -12,6 +12,7 @@ mod mail_step;
 mod model_client;
 mod reply;
 mod run;
+mod steps;
 mod verdict;
 mod worker_ids;
 
@@ -93,6 +94,13 @@ pub struct RowResult {
     /// The answer, if the batch keeps answers; a long one is cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
+    /// The revision of the definition that the row ended with.
+    #[serde(default = "first_revision")]
+    pub revision: u32,
+}
+
+fn first_revision() -> u32 {
+    1
 }
 
 /// The most bytes of a kept answer.

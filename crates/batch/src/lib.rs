@@ -34,6 +34,7 @@ pub mod sql;
 pub mod sql_json;
 pub mod sql_post;
 pub mod sql_pre;
+mod step_condition;
 pub mod template;
 pub mod verdict_rules;
 

@@ -1,5 +1,6 @@
 //! The traits for PRE and POST, implemented by SQL from a batch file, by commands, or in Rust.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -20,12 +21,25 @@ pub struct RowRun<'a> {
     pub key: &'a SqlValue,
     /// The attempt, from 1.
     pub attempt: u32,
+    /// 1, and one more after each retry of the row by an operator, which counts attempts anew.
+    pub generation: u32,
+    /// Identifies a repeat of POST: the same for each run of POST on the same reply.
+    pub run_key: String,
     /// Whether it is the last attempt: a RETRY would become a FAIL.
     pub is_last_attempt: bool,
+    /// Whether the row has failed or was cancelled already: POST can only FAIL.
+    pub has_ended: bool,
+    /// The answers of earlier steps by name; null for a step that was left out.
+    pub answers: BTreeMap<String, Value>,
     /// The worker id, unique among rows that run at the same time.
     pub worker: &'a str,
     /// The rows' database.
     pub source: &'a dyn RowSource,
+}
+
+/// The run key of a row's attempt.
+pub fn run_key(unit: UnitId, generation: u32, attempt: impl std::fmt::Display) -> String {
+    format!("{unit}-{generation}-{attempt}")
 }
 
 /// PRE: makes the prompt.
@@ -88,6 +102,11 @@ pub struct RowReply {
 }
 
 impl RowReply {
+    /// The reply of a step that asks no model.
+    pub fn of_step(json: Value) -> Self {
+        Self { answer: None, json: Some(json), error: None, cost: Cost::default() }
+    }
+
     /// Whether PRE skipped the row.
     pub fn is_skipped(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.code == SKIPPED)

@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 
 use longshore::byte_size;
+use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Value};
 
 use crate::rows::Row;
@@ -82,9 +83,15 @@ impl PromptTemplate {
     }
 
     /// Renders with made-up rows, to find names and filters that no row could make valid.
-    pub(crate) fn dry_run(&self, row: &Row, lists: &BTreeMap<String, Row>) -> Result<(), TemplateError> {
+    pub(crate) fn dry_run(
+        &self,
+        row: &Row,
+        lists: &BTreeMap<String, Row>,
+        steps: &[&str],
+    ) -> Result<(), TemplateError> {
         let lists = lists.iter().map(|(name, row)| (name.as_str(), repeated_row(row)));
-        match self.run(&names(row, lists)) {
+        let steps = steps.iter().map(|name| (*name, Value::from_object(AnyAnswer)));
+        match self.run(&names(row, lists.chain(steps))) {
             Err(error) if template::is_unknown_word(&error) || template::is_undefined(&error) => {
                 Err(TemplateError::from_engine(&error))
             }
@@ -132,6 +139,19 @@ impl<'a> TemplateContext<'a> {
             .map(|(name, rows)| (name.as_str(), rows.iter().map(template::row_value).collect::<Value>()));
         Self { row, names: names(row, lists) }
     }
+
+    /// The variables for a row, its lists and the answers of earlier steps.
+    pub fn with_answers(
+        row: &'a Row,
+        lists: &BTreeMap<String, Vec<Row>>,
+        answers: &BTreeMap<String, serde_json::Value>,
+    ) -> Self {
+        let lists = lists
+            .iter()
+            .map(|(name, rows)| (name.as_str(), rows.iter().map(template::row_value).collect::<Value>()));
+        let answers = answers.iter().map(|(name, answer)| (name.as_str(), Value::from(Serde(answer))));
+        Self { row, names: names(row, lists.chain(answers)) }
+    }
 }
 
 fn names<'a>(row: &'a Row, lists: impl Iterator<Item = (&'a str, Value)>) -> Value {
@@ -163,5 +183,15 @@ impl minijinja::value::Object for RepeatedRow {
 
     fn enumerate(self: &std::sync::Arc<Self>) -> minijinja::value::Enumerator {
         minijinja::value::Enumerator::Seq(1)
+    }
+}
+
+/// The answer of a step in a dry run: has every field.
+#[derive(Debug)]
+struct AnyAnswer;
+
+impl minijinja::value::Object for AnyAnswer {
+    fn get_value(self: &std::sync::Arc<Self>, _field: &Value) -> Option<Value> {
+        Some(Value::from_object(Self))
     }
 }

@@ -35,14 +35,25 @@ pub struct ListedRow {
     /// The model's answer, if it is kept: of a failed row, or with `keep_answers`.
     #[serde(default)]
     pub answer: Option<String>,
+    /// The revision of the definition that its last run used, if it left a result or a checkpoint.
+    #[serde(default)]
+    pub revision: Option<u32>,
+    /// The step before the last one in which its last run failed.
+    #[serde(default)]
+    pub step: Option<String>,
 }
 
 impl From<Unit> for ListedRow {
     fn from(unit: Unit) -> Self {
         let input = unit.payload.parse::<RowInput>();
-        let saved = Checkpoint::from_unit(&unit).ok().and_then(|saved| saved.answer);
+        let checkpoint = Checkpoint::from_unit(&unit).ok();
+        let step = checkpoint.as_ref().and_then(|checkpoint| checkpoint.failed_step.clone());
+        let last = checkpoint.as_ref().and_then(|checkpoint| checkpoint.revision);
+        let saved = checkpoint.and_then(|saved| saved.answer);
         let (code, reason) = unit.failure.map(|why| (why.code, why.message)).unzip();
         let result: Option<Value> = unit.result.and_then(|result| result.parse().ok());
+        let own = result.as_ref().and_then(|result| result.get("revision")?.as_u64());
+        let revision = own.and_then(|own| u32::try_from(own).ok()).or(last);
         let kept = result.as_ref().and_then(|result| result["answer"].as_str().map(str::to_owned));
         Self {
             key: input.map_or_else(|_| unit.payload.parse().unwrap_or_default(), |input| input.key),
@@ -53,6 +64,8 @@ impl From<Unit> for ListedRow {
             unit: unit.id,
             result,
             answer: kept.or_else(|| saved.map(|answer| answer.text)),
+            revision,
+            step,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use longshore::SqlValue;
 
+use crate::definition::Pre;
 use crate::pre_post::{PrepareError, RowRun};
 use crate::rows::{Row, SourceError};
 use crate::sql_json::show_key;
@@ -18,12 +19,23 @@ pub(crate) struct RowLoader {
 }
 
 /// A row and its lists.
+#[derive(Default)]
 pub(crate) struct LoadedRow {
     pub(crate) row: Row,
     pub(crate) lists: BTreeMap<String, Vec<Row>>,
 }
 
 impl RowLoader {
+    /// The queries of PRE, if it reads the row.
+    pub(crate) fn of(pre: &Pre) -> Option<Self> {
+        let (sql, lists) = match pre {
+            Pre::Sql(pre) => (&pre.sql, &pre.lists),
+            Pre::Command(pre) => (pre.sql.as_ref()?, &pre.lists),
+            Pre::Code(_) => return None,
+        };
+        Some(Self { sql: sql.clone(), lists: lists.clone(), facts: Vec::new() })
+    }
+
     /// Reads the row; an error unless exactly one row has the key.
     pub(crate) async fn read(&self, run: &RowRun<'_>) -> Result<LoadedRow, PrepareError> {
         let params = self.params(run);

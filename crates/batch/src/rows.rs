@@ -16,6 +16,7 @@ mod open;
 mod placeholders;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod priority_pass;
 pub mod seed;
 mod sqlite;
 #[cfg(any(feature = "mysql", feature = "odbc"))]
@@ -33,6 +34,7 @@ pub use odbc::OdbcRows;
 pub use open::{Sources, open};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresRows;
+pub use priority_pass::PriorityPass;
 pub use sqlite::{OpenMode, SqliteRows};
 
 /// A database that contains the rows of a batch.
@@ -52,6 +54,12 @@ pub trait RowSource: Send + Sync + 'static {
         from: Option<&SqlValue>,
         limit: u32,
     ) -> Result<Vec<Candidate>, SourceError>;
+
+    /// The candidates of one priority level, for [`Self::candidates`]. `None` if the source cannot
+    /// select them: then all rows are read in key order.
+    fn in_pass(&self, _candidates: &Candidates, _pass: PriorityPass) -> Option<Candidates> {
+        None
+    }
 
     /// Runs a query.
     async fn fetch(&self, sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError>;
@@ -81,7 +89,7 @@ pub struct Candidate {
 }
 
 /// One row of a query.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Row {
     /// Names and values in order.
     pub columns: Vec<(String, SqlValue)>,

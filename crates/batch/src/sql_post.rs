@@ -2,6 +2,8 @@
 //!
 //! Values are always bound, never inserted into SQL text: whatever a model answers stays a value.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use longshore::outcome::Params;
 use longshore::{Effect, SqlValue};
@@ -12,11 +14,11 @@ use crate::definition::{PostVerdict, SqlPost, SqlStatement};
 use crate::pre_post::{Apply, ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun};
 use crate::sql;
 use crate::sql_json::{from_json, show_key};
-use crate::verdict_rules::{RuleInput, RuleSet};
+use crate::verdict_rules::{RuleDecision, RuleInput, RuleSet};
 
 /// Parameter names with a fixed meaning; a property of the answer with such a name is
 /// `:answer_<name>`.
-pub const RESERVED: [&str; 16] = [
+pub const RESERVED: [&str; 18] = [
     "status",
     "error_code",
     "error_message",
@@ -26,6 +28,8 @@ pub const RESERVED: [&str; 16] = [
     "unit_key",
     "key",
     "attempt",
+    "generation",
+    "run_key",
     "answer",
     "model",
     "tokens_in",
@@ -50,7 +54,7 @@ pub struct SqlApply {
 
 /// A statement and the names of its parameters.
 #[derive(Debug)]
-struct CompiledStatement {
+pub(crate) struct CompiledStatement {
     statement: SqlStatement,
     names: Vec<String>,
 }
@@ -95,8 +99,11 @@ impl SqlApply {
 impl Apply for SqlApply {
     async fn apply(&self, row: &RowRun<'_>, reply: &RowReply) -> Result<ApplyOutcome, ApplyError> {
         let RowRun { attempt, is_last_attempt, .. } = *row;
-        let facts = RuleInput { reply, attempt, is_last_attempt };
-        let decision = self.rules.decide(&facts).map_err(ApplyError::Failed)?;
+        let facts = RuleInput { reply, attempt, is_last_attempt, answers: &row.answers };
+        let decision = match row.has_ended {
+            true => RuleDecision::failed(),
+            false => self.rules.decide(&facts).map_err(ApplyError::Failed)?,
+        };
         let statements = self.always.iter().chain(self.statements_for(decision.verdict, reply));
         let effects = statements.map(|ready| ready.bind(row, reply, &self.facts)).collect();
         Ok(ApplyOutcome {
@@ -109,7 +116,7 @@ impl Apply for SqlApply {
 }
 
 impl CompiledStatement {
-    fn new(statement: &SqlStatement, properties: Option<&[String]>) -> Result<Self, String> {
+    pub(crate) fn new(statement: &SqlStatement, properties: Option<&[String]>) -> Result<Self, String> {
         let names = sql::parameters(&statement.sql);
         let unknown = names.iter().find(|name| !is_allowed(name, properties));
         if let Some(unknown) = unknown {
@@ -119,7 +126,7 @@ impl CompiledStatement {
         Ok(Self { statement: statement.clone(), names })
     }
 
-    fn bind(&self, row: &RowRun<'_>, reply: &RowReply, facts: &[(String, String)]) -> Effect {
+    pub(crate) fn bind(&self, row: &RowRun<'_>, reply: &RowReply, facts: &[(String, String)]) -> Effect {
         let fact = |name: &str| facts.iter().find(|(value, _)| value == name);
         effect(&self.statement, &self.names, |name| match (value(name, row, reply), fact(name)) {
             (SqlValue::Null, Some((_, value))) => text(value),
@@ -149,6 +156,8 @@ pub(crate) fn value(name: &str, row: &RowRun<'_>, reply: &RowReply) -> SqlValue 
         "unit_key" => text(&show_key(row.key)),
         "key" => row.key.clone(),
         "attempt" => SqlValue::Int(i64::from(row.attempt)),
+        "generation" => SqlValue::Int(i64::from(row.generation)),
+        "run_key" => text(&row.run_key),
         "status" => text(reply.status()),
         "error_code" => of_error(reply, |error| &error.code),
         "error_message" => of_error(reply, |error| &error.message),
@@ -159,14 +168,27 @@ pub(crate) fn value(name: &str, row: &RowRun<'_>, reply: &RowReply) -> SqlValue 
         "tokens_out" => of_answer(reply, |answer| integer(answer.tokens_out)),
         "latency_ms" => of_answer(reply, |answer| integer(answer.latency_ms)),
         "simulated" => of_answer(reply, |answer| SqlValue::Bool(answer.simulated)),
-        property => of_property(property, reply),
+        property => of_property(property, row, reply),
     }
 }
 
-fn of_property(name: &str, reply: &RowReply) -> SqlValue {
+fn of_property(name: &str, row: &RowRun<'_>, reply: &RowReply) -> SqlValue {
     let property = |name: &str| reply.json.as_ref().and_then(|json| json.get(name));
     let found = property(name).or_else(|| name.strip_prefix("answer_").and_then(property));
-    from_json(found.unwrap_or(&Value::Null))
+    from_json(found.or_else(|| of_step(name, &row.answers)).unwrap_or(&Value::Null))
+}
+
+/// The value of `:STEP` or `:STEP_FIELD`, from the answer of an earlier step. Of a list of rows, the
+/// first row's column.
+pub(crate) fn of_step<'a>(name: &str, answers: &'a BTreeMap<String, Value>) -> Option<&'a Value> {
+    if let Some(answer) = answers.get(name) {
+        return Some(answer);
+    }
+    answers.iter().find_map(|(step, answer)| {
+        let field = name.strip_prefix(step.as_str())?.strip_prefix('_')?;
+        let answer = if answer.is_array() { answer.get(0)? } else { answer };
+        answer.get(field)
+    })
 }
 
 fn of_error(reply: &RowReply, part: impl Fn(&ReplyError) -> &str) -> SqlValue {

@@ -6,6 +6,7 @@
 //! Without a match, no error and a row that PRE skipped are SUCCESS, a retryable error is RETRY,
 //! any other is FAIL. RETRY at the last attempt becomes FAIL.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use minijinja::value::Serde;
@@ -16,8 +17,11 @@ use crate::pre_post::RowReply;
 use crate::template::{self, TemplateError};
 
 /// The names that a rule may use.
-pub const RULE_NAMES: [&str; 7] =
-    ["status", "error_code", "error_message", "answer", "text", "finish_reason", "attempt"];
+pub const RULE_NAMES: [&str; 8] =
+    ["status", "error_code", "error_message", "answer", "text", "finish_reason", "attempt", STEPS];
+
+/// The name of the answers of earlier steps: `steps.NAME`.
+pub const STEPS: &str = "steps";
 
 /// Compiled rules, in order. Deciding takes `&self`, so all workers share them.
 #[derive(Debug)]
@@ -47,6 +51,8 @@ pub struct RuleInput<'a> {
     pub attempt: u32,
     /// Whether it is the last attempt.
     pub is_last_attempt: bool,
+    /// The answers of earlier steps.
+    pub answers: &'a BTreeMap<String, serde_json::Value>,
 }
 
 /// The decision about a reply.
@@ -60,6 +66,13 @@ pub struct RuleDecision {
     pub after: Option<Duration>,
     /// The rule that matched, from 0.
     pub rule: Option<usize>,
+}
+
+impl RuleDecision {
+    /// The decision on a row that has failed already.
+    pub(crate) fn failed() -> Self {
+        Self { verdict: PostVerdict::Fail, reason: None, after: None, rule: None }
+    }
 }
 
 impl RuleSet {
@@ -120,6 +133,7 @@ impl RuleSet {
             answer => Value::from_pairs(std::iter::empty::<(&str, Value)>()),
             status => "success", error_code => (), error_message => (),
             text => "", finish_reason => "stop", attempt => 1,
+            steps => Value::from_pairs(std::iter::empty::<(&str, Value)>()),
         };
         for index in 0..self.rules.len() {
             for (part, name) in [("when", when(index)), ("reason", reason(index))] {
@@ -202,7 +216,7 @@ fn attempts(facts: &RuleInput<'_>) -> String {
 }
 
 fn variables(facts: &RuleInput<'_>) -> Value {
-    let RuleInput { reply, attempt, .. } = *facts;
+    let RuleInput { reply, attempt, answers, .. } = *facts;
     let error = reply.error.as_ref();
     let answer = reply.answer.as_ref();
     context! {
@@ -213,5 +227,6 @@ fn variables(facts: &RuleInput<'_>) -> Value {
         text => answer.map(|answer| answer.text.as_str()),
         finish_reason => answer.map(|answer| Value::from(Serde(answer.finish_reason))),
         attempt,
+        steps => Value::from(Serde(answers)),
     }
 }

@@ -370,8 +370,28 @@ fn threshold_exceeded(limit: FailureLimit, failed: u64, batch: &Batch) -> Option
     }
 }
 
+/// A corrected definition of a batch, for the units that have not ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BatchRevision {
+    /// The definition that was corrected. If the batch has another one now, nothing changes.
+    pub expected: Payload,
+    /// The new definition.
+    pub definition: Payload,
+    /// The new failure threshold.
+    pub threshold: Option<FailureThreshold>,
+    /// How many workers it asks for.
+    pub workers: Option<u32>,
+}
+
+impl BatchRevision {
+    /// The error of a revision of a definition that another client has replaced.
+    pub fn conflict(batch: &BatchId) -> crate::Error {
+        crate::Error::Invalid(format!("batch `{batch}` was updated meanwhile: read it again"))
+    }
+}
+
 /// An operator's action on a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum BatchAction {
     /// Mark that all its units are sent, so that it can end. Sealing twice has no effect.
@@ -393,6 +413,8 @@ pub enum BatchAction {
     /// Run its failed units again; after the end this opens a new generation. Failures that were
     /// pruned, or that lost their dedup key to another unit, stay as they are.
     RetryFailed,
+    /// Replace the definition, for the units that have not ended.
+    Revise(Box<BatchRevision>),
 }
 
 /// The batch's status does not permit the action.
@@ -504,6 +526,13 @@ pub fn apply_action(batch: &mut Batch, action: &BatchAction) -> Result<(), Inval
             }
             batch.status = status;
             batch.reason = reason;
+        }
+        BatchAction::Revise(revision) => {
+            if batch.status.is_final() {
+                return batch.refuse("updated");
+            }
+            batch.threshold = revision.threshold;
+            batch.workers = revision.workers;
         }
         BatchAction::RetryFailed => {
             let ended = batch.status.is_final();

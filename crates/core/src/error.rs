@@ -4,6 +4,7 @@ use std::error::Error as StdError;
 
 use crate::batch::InvalidBatchAction;
 use crate::name::{QueueName, SessionId};
+use crate::outcome::Failure;
 use crate::unit_state::InvalidTransition;
 
 /// A store's result.
@@ -95,6 +96,10 @@ pub enum Error {
     /// The store does not support this.
     #[error("{0}")]
     Unsupported(String),
+    /// An effect of a checkpoint failed, or changed another number of rows than expected. Nothing was
+    /// written.
+    #[error("{0}")]
+    EffectFailed(Failure),
     /// The database rejected the data: a value out of range, a violated constraint. Retrying does not
     /// help.
     #[error("the store rejected the data: {message}")]
@@ -122,6 +127,7 @@ impl Error {
         match self {
             Self::Unavailable { .. } | Self::TimedOut { .. } | Self::DiskFull { .. } => true,
             Self::SessionGone(_)
+            | Self::EffectFailed(_)
             | Self::Rejected { .. }
             | Self::PermissionDenied { .. }
             | Self::NotFound { .. }
@@ -143,6 +149,7 @@ impl Error {
     pub fn is_final(&self) -> bool {
         match self {
             Self::NotFound { .. }
+            | Self::EffectFailed(_)
             | Self::Invalid(_)
             | Self::ReplyQueueOpen(_)
             | Self::TooLarge { .. }
@@ -184,6 +191,7 @@ impl Error {
             Self::TimedOut { message, .. } => Self::TimedOut { message: message.clone(), source },
             Self::DiskFull { .. } => Self::DiskFull { source },
             Self::SessionGone(session) => Self::SessionGone(*session),
+            Self::EffectFailed(failure) => Self::EffectFailed(failure.clone()),
             Self::PermissionDenied { message, .. } => {
                 Self::PermissionDenied { message: message.clone(), source }
             }

@@ -152,6 +152,12 @@ pub struct UnitAttributes {
     /// When it last became ready, in microseconds, if that was not when it was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready_at: Option<i64>,
+    /// [`crate::Unit::generation`], if it is not 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
+    /// [`crate::Unit::batch_generation`], if it is not 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch_generation: Option<u32>,
 }
 
 impl UnitAttributes {
@@ -165,6 +171,8 @@ impl UnitAttributes {
             policy: unit.policy.clone(),
             trace: unit.trace.clone(),
             ready_at: None,
+            generation: None,
+            batch_generation: None,
         }
     }
 

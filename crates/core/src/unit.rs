@@ -465,6 +465,12 @@ pub struct Unit {
     pub attempt: u32,
     /// Runs lost with their workers.
     pub lost: u32,
+    /// 1, and one more each time an operator retried it: its attempts are counted anew then.
+    #[serde(default = "first_generation")]
+    pub generation: u32,
+    /// The generation of its batch in which it runs or ended.
+    #[serde(default = "first_generation")]
+    pub batch_generation: u32,
     /// Incremented each time the unit changes hands.
     pub fence: u64,
     /// The session that holds it.
@@ -502,6 +508,10 @@ pub struct Unit {
     pub checkpoint: Option<Payload>,
     /// The handler's result.
     pub result: Option<Payload>,
+}
+
+fn first_generation() -> u32 {
+    1
 }
 
 impl Unit {

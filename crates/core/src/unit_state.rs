@@ -88,6 +88,8 @@ pub struct Transition {
     pub lost: u32,
     /// The failure to record, for a run that did not succeed.
     pub failure: Option<Failure>,
+    /// An operator retried it: its next generation begins.
+    pub retried: bool,
 }
 
 /// The unit's state does not permit the event.
@@ -133,7 +135,7 @@ pub fn transition(
         (Event::Expired, Blocked | Scheduled | Ready) => Ok(context.end(Failed, Some(deadline_passed()))),
         (Event::Cancel, Blocked | Scheduled | Ready) => Ok(context.end(Cancelled, None)),
         (Event::Retry, Failed | Cancelled | Scheduled) => {
-            Ok(Transition { attempt: 0, lost: 0, ..context.ready() })
+            Ok(Transition { attempt: 0, lost: 0, retried: true, ..context.ready() })
         }
         (event, state) => Err(InvalidTransition { state, event: event_name(event) }),
     }
@@ -165,7 +167,7 @@ impl TransitionContext<'_> {
 
     fn to(&self, state: UnitState, sort_key: Timestamp, failure: Option<Failure>) -> Transition {
         let TransitionInput { attempt, lost, .. } = *self.unit;
-        Transition { state, sort_key, attempt, lost, failure }
+        Transition { state, sort_key, attempt, lost, failure, retried: false }
     }
 
     /// `transition` with the attempt of the current run given back.

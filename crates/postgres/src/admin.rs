@@ -150,7 +150,7 @@ impl LockedUnits {
         tx: &mut Tx<'_>,
         steps: Vec<(UnitRow, Transition)>,
     ) -> Result<Vec<(UnitRow, Transition)>> {
-        let steps = reclaim_dedup_keys(tx, steps, &self.streams).await?;
+        let mut steps = reclaim_dedup_keys(tx, steps, &self.streams).await?;
         let mut batches: BTreeMap<i64, &BatchId> = BTreeMap::new();
         for (row, _) in &steps {
             if row.state()?.is_final()
@@ -160,11 +160,19 @@ impl LockedUnits {
                 batches.insert(stream.batch_num, id);
             }
         }
+        let mut generations = HashMap::new();
         for (num, id) in batches {
             if batch::load(tx, num).await?.status.is_final() {
                 batch::reopen(tx, id).await?;
             }
+            generations.insert(num, batch::load(tx, num).await?.generation);
             tx.touch_batch(num);
+        }
+        for (row, _) in &mut steps {
+            let stream = self.streams.get(&row.stream).filter(|stream| stream.batch.is_some());
+            if let Some(generation) = stream.and_then(|stream| generations.get(&stream.batch_num)) {
+                row.enter_generation(*generation)?;
+            }
         }
         Ok(steps)
     }
@@ -238,6 +246,8 @@ pub(crate) struct RetryCursor {
     unit: Uuid,
     /// Units that failed after this time are not retried.
     until: i64,
+    /// The generation that they enter.
+    generation: u32,
 }
 
 /// Applies an action to a batch's record. For a retry it also makes the first chunk of failed units
@@ -258,8 +268,9 @@ pub(crate) async fn batch(
     if *action != BatchAction::RetryFailed {
         return Ok(None);
     }
-    let until = tx.now.as_micros();
-    let cursor = RetryCursor { batch: num, stream: 0, sort_key: i64::MIN, unit: Uuid::nil(), until };
+    let (unit, until) = (Uuid::nil(), tx.now.as_micros());
+    let generation = batch::load(tx, num).await?.generation;
+    let cursor = RetryCursor { batch: num, stream: 0, sort_key: i64::MIN, unit, until, generation };
     let (mut retried, mut left) = (0, Some(cursor));
     // A unit does not count if another has taken its key.
     while let Some(cursor) = left.filter(|_| retried == 0) {
@@ -280,7 +291,9 @@ pub(crate) async fn continue_retry(
     if batch.status.is_aborted() {
         return Ok(None);
     }
-    let (retried, left) = retry_chunk(tx, cursor).await?;
+    // If the batch has ended meanwhile, this chunk opens its next generation.
+    let generation = batch.generation + u32::from(batch.status.is_final());
+    let (retried, left) = retry_chunk(tx, RetryCursor { generation, ..cursor }).await?;
     if retried > 0 && batch.status.is_final() {
         batch::reopen(tx, id).await?;
     }
@@ -301,10 +314,11 @@ async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Opt
          ORDER BY s.num, u.sort_key, u.id LIMIT {MAX_CHUNK_UNITS}",
         columns = UnitRow::COLUMNS
     );
-    let RetryCursor { batch, stream, sort_key, unit, until } = cursor;
+    let RetryCursor { batch, stream, sort_key, unit, until, generation } = cursor;
     let mut steps = Vec::new();
     for row in tx.query(&sql, &[&batch, &stream, &sort_key, &unit, &until]).await? {
-        let row = UnitRow::read(&Columns(&row))?;
+        let mut row = UnitRow::read(&Columns(&row))?;
+        row.enter_generation(generation)?;
         let step = transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
         steps.push((row, step));
     }

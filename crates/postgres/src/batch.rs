@@ -6,9 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::batch::{self as machine, BatchAction, BatchRevision};
 use longshore_core::sql_row::{BATCH_COLUMNS, read_batch, read_counts};
 use longshore_core::store::{AddChunkResult, BatchChunk, OpenBatchResult, SendResult};
+use longshore_core::unit::check_size;
 use longshore_core::{Batch, BatchId, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp};
 use tokio_postgres::Row;
 
@@ -110,11 +111,34 @@ pub(crate) async fn act(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId, action: &B
     let mut batch = lock(tx, num).await?.ok_or_else(|| Error::not_found("batch", id))?;
     machine::apply_action(&mut batch, action)?;
     write(tx, num, &batch).await?;
+    if let BatchAction::Revise(revision) = action {
+        revise(tx, num, id, revision).await?;
+    }
     tx.announce("batch", batch.id.as_str(), Some(batch.tenant.as_str()));
     // Workers release units of a paused batch, and claim those of a resumed one.
     tx.after.wake_workers = true;
     tx.touch_batch(num);
     Ok(num)
+}
+
+/// Replaces a batch's definition, unless another client did so meanwhile.
+async fn revise(tx: &mut Tx<'_>, num: i64, id: &BatchId, revision: &BatchRevision) -> Result<()> {
+    check_size("definition", &revision.definition)?;
+    let workers = revision.workers.map(i32::try_from).transpose().map_err(damaged)?;
+    let changed = tx
+        .execute(
+            "UPDATE longshore_batch SET definition = $2, threshold = $3, workers = $4
+             WHERE num = $1 AND definition IN ($2, $5)",
+            &[
+                &num,
+                &revision.definition.as_bytes(),
+                &revision.threshold.as_ref().map(to_json).transpose()?,
+                &workers,
+                &revision.expected.as_bytes(),
+            ],
+        )
+        .await?;
+    if changed == 1 { Ok(()) } else { Err(BatchRevision::conflict(id)) }
 }
 
 /// Advances batches after the commit that changed their counters or seal. Returns the post-commit

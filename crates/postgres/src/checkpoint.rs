@@ -1,10 +1,12 @@
 //! Checkpoints of runs, and the amounts that they add to their batch's sums.
 
 use longshore_core::batch::Sums;
-use longshore_core::store::CheckpointRequest;
+use longshore_core::effect_budget::EffectBudget;
+use longshore_core::store::{CheckpointRequest, FinishResult};
 use longshore_core::worker_session::Lease;
-use longshore_core::{Payload, Result, SessionId};
+use longshore_core::{Error, Payload, Result, SessionId};
 
+use crate::effects;
 use crate::ledger::calls;
 use crate::row::{flag, value};
 use crate::session;
@@ -18,8 +20,9 @@ pub(crate) async fn save(
     holder: SessionId,
     lease: &Lease,
     new: &CheckpointRequest,
+    budget: &mut EffectBudget,
 ) -> Result<bool> {
-    let CheckpointRequest { state, sums, calls } = new;
+    let CheckpointRequest { state, sums, calls, effects } = new;
     let mut saved = write(tx, holder, lease, state).await?;
     if saved.is_none() {
         // The lease may be part of a lease group, and the row says nothing of it.
@@ -27,6 +30,11 @@ pub(crate) async fn save(
         saved = write(tx, holder, lease, state).await?;
     }
     if let Some(stream) = saved {
+        match effects::run(tx, effects, budget).await? {
+            None => {}
+            Some(FinishResult::EffectFailed(failure)) => return Err(Error::EffectFailed(failure)),
+            Some(_) => return Err(Error::timed_out("an effect waits for a lock of another transaction")),
+        }
         if !sums.is_empty() {
             tx.add_sums(stream, &sanitise_names(sums));
         }

@@ -101,9 +101,14 @@ fn apply_one(
                     result.skipped += 1;
                     return Ok(());
                 }
-                reopen_batch(tx, row.stream)?;
+                let mut row = row.clone();
+                if let Some(generation) = reopen_batch(tx, row.stream)? {
+                    row.enter_generation(generation)?;
+                }
+                apply(tx, &row, &step, row.fence, None)?;
+            } else {
+                apply(tx, row, &step, row.fence, None)?;
             }
-            apply(tx, row, &step, row.fence, None)?;
             result.changed += 1;
         }
     }
@@ -130,16 +135,17 @@ fn reclaim_dedup_key(tx: &Tx<'_>, row: &UnitRow) -> Result<bool> {
     Ok(taken > 0)
 }
 
-/// Opens a new generation of an ended batch, because a unit of it runs again.
-fn reopen_batch(tx: &mut Tx<'_>, stream: i64) -> Result<()> {
-    let Some(id) = stream_names(tx.db, stream)?.batch.clone() else { return Ok(()) };
+/// Opens a new generation of an ended batch, because a unit of it runs again. Returns the batch's
+/// generation.
+fn reopen_batch(tx: &mut Tx<'_>, stream: i64) -> Result<Option<u32>> {
+    let Some(id) = stream_names(tx.db, stream)?.batch.clone() else { return Ok(None) };
     // Write pending counter changes first.
     tx.flush()?;
-    let batch = batch::load(tx.db, batch::number(tx.db, &Scope::All, &id)?)?;
-    if batch.status.is_final() {
+    let num = batch::number(tx.db, &Scope::All, &id)?;
+    if batch::load(tx.db, num)?.status.is_final() {
         batch::reopen(tx, &id)?;
     }
-    Ok(())
+    Ok(Some(batch::load(tx.db, num)?.generation))
 }
 
 /// Position of a retry within the failed units of a batch.
@@ -151,6 +157,8 @@ pub(crate) struct RetryCursor {
     unit: UnitId,
     /// Units that failed after this time are not retried.
     until: i64,
+    /// The generation that they enter.
+    generation: u32,
 }
 
 /// Applies an action to a batch's record. For a retry it also makes the first chunk of failed units
@@ -171,8 +179,9 @@ pub(crate) fn batch(
         return Ok(None);
     }
     let (unit, until) = (UnitId::from_bytes([0; 16]), tx.now.as_micros());
+    let generation = batch::load(tx.db, num)?.generation;
     let (mut retried, mut left) =
-        (0, Some(RetryCursor { batch: num, stream: 0, sort_key: i64::MIN, unit, until }));
+        (0, Some(RetryCursor { batch: num, stream: 0, sort_key: i64::MIN, unit, until, generation }));
     // A unit does not count if another has its key.
     while let Some(cursor) = left.filter(|_| retried == 0) {
         (retried, left) = retry_chunk(tx, cursor)?;
@@ -187,7 +196,9 @@ pub(crate) fn continue_retry(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<Opt
     let Some(batch) = batch::find(tx.db, cursor.batch)?.filter(|batch| !batch.status.is_aborted()) else {
         return Ok(None);
     };
-    let (retried, left) = retry_chunk(tx, cursor)?;
+    // If the batch has ended meanwhile, this chunk opens its next generation.
+    let generation = batch.generation + u32::from(batch.status.is_final());
+    let (retried, left) = retry_chunk(tx, RetryCursor { generation, ..cursor })?;
     if retried > 0 && batch.status.is_final() {
         batch::reopen(tx, &batch.id)?;
     }
@@ -201,8 +212,9 @@ fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Option<Re
     let failed = failed_units(tx.db, cursor)?;
     let mut retried = 0;
     for at in &failed {
-        let row = load(tx, at.unit)?;
+        let mut row = load(tx, at.unit)?;
         if reclaim_dedup_key(tx, &row)? {
+            row.enter_generation(cursor.generation)?;
             let step = transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
             apply(tx, &row, &step, row.fence, None)?;
             retried += 1;
@@ -213,7 +225,7 @@ fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Option<Re
 
 /// The next chunk of a batch's failed units, as positions.
 fn failed_units(db: &Connection, after: RetryCursor) -> Result<Vec<RetryCursor>> {
-    let RetryCursor { batch, stream, sort_key, unit, until } = after;
+    let RetryCursor { batch, stream, sort_key, unit, until, .. } = after;
     db.prepare_cached(
         "SELECT s.num, u.sort_key, u.id
          FROM longshore_stream s JOIN longshore_unit u INDEXED BY longshore_unit_sort

@@ -1,8 +1,9 @@
 //! Batches: records, cursors, and updates when their counters change.
 
-use longshore_core::batch::{self as machine, BatchAction};
+use longshore_core::batch::{self as machine, BatchAction, BatchRevision};
 use longshore_core::sql_row::{BATCH_COLUMNS, read_batch, read_counts};
 use longshore_core::store::{AddChunkResult, BatchChunk, OpenBatchResult, SendResult};
+use longshore_core::unit::check_size;
 use longshore_core::{Batch, BatchId, Counts, Error, NewBatch, Payload, Result, Scope, TenantId, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 
@@ -90,10 +91,33 @@ pub(crate) fn act(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId, action: &BatchAc
     let mut batch = load(tx.db, num)?;
     machine::apply_action(&mut batch, action)?;
     write(tx, num, &batch)?;
+    if let BatchAction::Revise(revision) = action {
+        revise(tx, num, id, revision)?;
+    }
     // Workers release paused units; waiting workers wake up for resumed ones.
     tx.wake_workers = true;
     tx.touch_batch(num);
     Ok(num)
+}
+
+/// Replaces a batch's definition, unless another client did so meanwhile.
+fn revise(tx: &mut Tx<'_>, num: i64, id: &BatchId, revision: &BatchRevision) -> Result<()> {
+    check_size("definition", &revision.definition)?;
+    let changed = tx
+        .db
+        .execute(
+            "UPDATE longshore_batch SET definition = ?2, threshold = ?3, workers = ?4
+             WHERE num = ?1 AND definition IN (?2, ?5)",
+            (
+                num,
+                revision.definition.as_bytes(),
+                revision.threshold.as_ref().map(to_json).transpose()?,
+                revision.workers,
+                revision.expected.as_bytes(),
+            ),
+        )
+        .or_translate()?;
+    if changed == 1 { Ok(()) } else { Err(BatchRevision::conflict(id)) }
 }
 
 /// Updates a batch after its counters or its seal changed.

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use longshore_core::batch::Sums;
 use longshore_core::store::CheckpointRequest;
 use longshore_core::worker_session::Lease;
-use longshore_core::{Result, SessionId};
+use longshore_core::{Error, Result, SessionId};
 use rusqlite::Connection;
 
+use crate::effects::EffectRuns;
 use crate::error::Translate;
 use crate::ledger::calls;
 use crate::overflow_values::{self, ValueKind};
@@ -15,21 +16,26 @@ use crate::row::flag;
 use crate::tx::Tx;
 use crate::{finish, session};
 
-/// Stores a run's checkpoint and adds its sums. If the stored checkpoint is identical, this is a
+/// Stores a run's checkpoint, runs its effects and adds its sums. If the stored checkpoint is identical, this is a
 /// repeat after a lost answer and adds nothing. False if the lease is lost.
 pub(crate) fn save(
     tx: &mut Tx<'_>,
     holder: SessionId,
     lease: &Lease,
     new: &CheckpointRequest,
+    effect_runs: &mut EffectRuns,
 ) -> Result<bool> {
-    let CheckpointRequest { state, sums, calls } = new;
+    let CheckpointRequest { state, sums, calls, effects } = new;
+    effect_runs.restart();
     let Some(num) = session::find(tx.db, holder)? else { return Ok(false) };
     let Some(row) = session::held_row(tx, num, lease)? else { return Ok(false) };
     if row.has(flag::CHECKPOINTED)
         && overflow_values::load(tx.db, row.id, ValueKind::Checkpoint)?.as_ref() == Some(state)
     {
         return Ok(true);
+    }
+    if let Some(failure) = effect_runs.run(tx, *lease, effects)? {
+        return Err(Error::EffectFailed(failure));
     }
     finish::save_checkpoint(tx, &row, state)?;
     if !sums.is_empty() {

@@ -71,18 +71,18 @@ impl EffectRuns {
     }
 
     /// Runs a unit's effects in a savepoint; returns the failure if they were rolled back.
-    pub(crate) fn run(&mut self, tx: &Tx<'_>, end: &FinishRequest) -> Result<Option<Failure>> {
-        if end.effects.is_empty() {
+    pub(crate) fn run(&mut self, tx: &Tx<'_>, lease: Lease, effects: &[Effect]) -> Result<Option<Failure>> {
+        if effects.is_empty() {
             return Ok(None);
         }
-        if let Some(failure) = self.timed_out.get(&end.lease) {
+        if let Some(failure) = self.timed_out.get(&lease) {
             return Ok(Some(failure.clone()));
         }
         let began = Instant::now();
         let deadline = self.budget.unit_limit().map(|limit| began + limit);
         statement(tx, "SAVEPOINT effects")?;
         DEADLINE.set(deadline);
-        let failed = end.effects.iter().find_map(|effect| Some((effect, run_one(tx, effect).err()?)));
+        let failed = effects.iter().find_map(|effect| Some((effect, run_one(tx, effect).err()?)));
         DEADLINE.set(None);
         let is_late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let failure = match failed {
@@ -95,7 +95,7 @@ impl EffectRuns {
             }
             Some((effect, EffectError::Unit(_))) if is_late => {
                 let failure = self.budget.time_out(effect);
-                self.timed_out.insert(end.lease, failure.clone());
+                self.timed_out.insert(lease, failure.clone());
                 Some(failure)
             }
             Some((_, EffectError::Unit(failure))) => {

@@ -75,7 +75,7 @@ fn finish_one(
     if effects.defers(end) {
         return Ok(FinishResult::Deferred);
     }
-    if let Some(failure) = effects.run(tx, end)? {
+    if let Some(failure) = effects.run(tx, end.lease, &end.effects)? {
         return Ok(FinishResult::EffectFailed(failure));
     }
     let policy = match end.outcome {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use longshore_ai::{Http, Profile, ProfileError, Provider, ResponseSchema, SecretString, providers};
 
-use crate::definition::{Mail, RowStep};
+use crate::definition::{Ai, Mail, RowStep};
 use crate::file::FileError;
 
 use super::CheckContext;
@@ -30,15 +30,19 @@ pub(super) fn fields(context: &CheckContext<'_>) -> Result<AnswerFields, FileErr
 }
 
 pub(super) fn provider(context: &CheckContext<'_>) -> Result<(), FileError> {
+    context.definition.ai().map_or(Ok(()), |ai| profile(context, ai, "ai"))
+}
+
+/// Checks that the provider of a question can be opened. `key` is its section.
+pub(super) fn profile(context: &CheckContext<'_>, ai: &Ai, key: &str) -> Result<(), FileError> {
     // A tenant's profile is looked up when it is used, and may not exist yet.
-    let ai = context.definition.ai();
-    let Some(profile) = ai.and_then(|ai| ai.profile.inline()) else { return Ok(()) };
+    let Some(profile) = ai.profile.inline() else { return Ok(()) };
     match open(profile) {
         Ok(_) => Ok(()),
         Err(ProfileError::Script(error)) => {
-            Err(context.error("ai.script", error.line.saturating_sub(1), error.message))
+            Err(context.error(&format!("{key}.script"), error.line.saturating_sub(1), error.message))
         }
-        Err(error) => Err(context.error("ai.profile", 0, error.to_string())),
+        Err(error) => Err(context.error(&format!("{key}.profile"), 0, error.to_string())),
     }
 }
 

@@ -1,7 +1,7 @@
 //! PRE and POST by commands: checks the SQL that reads their rows, and that the commands start.
 
-use crate::command::{APPLY, CommandError, Commands, PREPARE};
-use crate::definition::{CommandPost, CommandPre, CommandSpec, Definition, Post, Pre};
+use crate::command::{APPLY, CommandError, Commands, PREPARE, RUN};
+use crate::definition::{CommandPost, CommandPre, CommandSpec, Definition, Post, Pre, StepAction};
 use crate::file::{FileError, SourceMap};
 
 use super::CheckContext;
@@ -34,6 +34,13 @@ pub async fn commands(
     let at = |key| move |(error, command)| explain(definition, source_map, key, &error, command);
     if let Pre::Command(pre) = &definition.pre {
         start(&pre.command, PREPARE, commands).await.map_err(at("pre.command"))?;
+    }
+    for (index, step) in definition.steps.iter().enumerate() {
+        if let StepAction::Command(command) = &step.action {
+            let key = format!("step[{index}].command");
+            let started = start(command, RUN, commands).await;
+            started.map_err(|(error, command)| explain(definition, source_map, &key, &error, command))?;
+        }
     }
     if let Post::Command(post) = &definition.post {
         start(&post.command, APPLY, commands).await.map_err(at("post.command"))?;

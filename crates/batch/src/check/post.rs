@@ -1,6 +1,6 @@
 //! Checks POST: its rules and its statements.
 
-use crate::definition::{SqlPost, SqlStatement};
+use crate::definition::{RowStepSpec, SqlPost, SqlStatement};
 use crate::file::FileError;
 use crate::sql;
 use crate::sql_post::RESERVED;
@@ -135,14 +135,26 @@ async fn check_statement(
         AnswerFields::Named(names) => {
             let prefixed: Vec<String> = names.iter().map(|name| format!("answer_{name}")).collect();
             let own = names.iter().chain(&prefixed).map(String::as_str);
-            query.allow_params(RESERVED.into_iter().chain(own))
+            let of_steps = step_params(&statement.sql, &context.definition.steps);
+            query.allow_params(RESERVED.into_iter().chain(own).chain(of_steps))
         }
         AnswerFields::Any => {
             let used = sql::parameters(&statement.sql).into_iter();
             let own = used.filter(|name| name.starts_with("answer_"));
-            query.allow_params(RESERVED.into_iter().chain(own)).map_err(suggest_schema)
+            let of_steps = step_params(&statement.sql, &context.definition.steps);
+            query.allow_params(RESERVED.into_iter().chain(own).chain(of_steps)).map_err(suggest_schema)
         }
     }
+}
+
+/// The parameters of a statement that name these steps: `:STEP` and `:STEP_FIELD`.
+pub(super) fn step_params<'s>(sql: &'s str, steps: &[RowStepSpec]) -> Vec<&'s str> {
+    let is_step = |name: &str, step: &RowStepSpec| {
+        let rest = name.strip_prefix(step.name.as_str());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    };
+    let used = sql::parameters(sql).into_iter();
+    used.filter(|name| steps.iter().any(|step| is_step(name, step))).collect()
 }
 
 /// Hints that a schema would make the name a field of the answer.

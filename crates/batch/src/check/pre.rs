@@ -20,7 +20,7 @@ const PARAMETERS: [&str; 2] = ["key", "batch_id"];
 /// Checks PRE. Returns warnings about settings that are probably a mistake.
 pub(super) async fn check(context: &CheckContext<'_>, pre: &SqlPre) -> Result<Vec<String>, FileError> {
     let prompt = PromptTemplate::compile(&pre.template, &pre.template_name);
-    let prompt = prompt.map_err(|error| template_error(context, error))?;
+    let prompt = prompt.map_err(|error| template_error(context, "pre.prompt", error))?;
     let query = Query { context, key: "pre.sql", sql: &pre.sql };
     let mut columns = single_row_columns(&query).await?;
     columns.extend(mail::facts(context.definition).into_iter().map(str::to_owned));
@@ -32,9 +32,29 @@ pub(super) async fn check(context: &CheckContext<'_>, pre: &SqlPre) -> Result<Ve
         }
         lists.insert(name.clone(), row_query_columns(&Query { context, key: &key, sql }).await?);
     }
-    check_names(context, pre, &prompt, &columns)?;
-    dry_run(context, &prompt, &columns, &lists)?;
+    let steps: Vec<&str> = context.definition.steps.iter().map(|step| step.name.as_str()).collect();
+    let names = PromptNames { columns: &columns, lists: &lists, steps: &steps };
+    check_prompt(context, "pre.prompt", &pre.template, &prompt, &names)?;
     Ok(warnings(&columns))
+}
+
+/// The names that a prompt may use.
+pub(super) struct PromptNames<'a> {
+    pub(super) columns: &'a [String],
+    pub(super) lists: &'a BTreeMap<String, Vec<String>>,
+    pub(super) steps: &'a [&'a str],
+}
+
+/// Checks a prompt that was written under `key`.
+pub(super) fn check_prompt(
+    context: &CheckContext<'_>,
+    key: &str,
+    template: &str,
+    prompt: &PromptTemplate,
+    names: &PromptNames<'_>,
+) -> Result<(), FileError> {
+    check_names(context, key, template, prompt, names)?;
+    dry_run(context, key, prompt, names)
 }
 
 /// The columns of a query that reads one row by its key.
@@ -58,12 +78,13 @@ pub(super) async fn row_query_columns(query: &Query<'_>) -> Result<Vec<String>, 
 /// Checks that the template uses only names that exist.
 fn check_names(
     context: &CheckContext<'_>,
-    pre: &SqlPre,
+    key: &str,
+    template: &str,
     prompt: &PromptTemplate,
-    columns: &[String],
+    names: &PromptNames<'_>,
 ) -> Result<(), FileError> {
-    let lists = pre.lists.keys().map(String::as_str);
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+    let lists = names.lists.keys().map(String::as_str).chain(names.steps.iter().copied());
+    let columns: Vec<&str> = names.columns.iter().map(String::as_str).collect();
     let top: Vec<&str> = columns.iter().copied().chain(lists).chain([WHOLE_ROW]).collect();
     for path in prompt.names() {
         let mut parts = path.split('.');
@@ -73,9 +94,8 @@ fn check_names(
             _ => (first, &top),
         };
         if !known.contains(&name) {
-            let lines = line_of(&pre.template, name);
-            let error =
-                context.error("pre.prompt", lines, format!("the prompt uses `{name}`, which is not there"));
+            let lines = line_of(template, name);
+            let error = context.error(key, lines, format!("the prompt uses `{name}`, which is not there"));
             return Err(error.suggest(name, known.iter().copied()));
         }
     }
@@ -96,20 +116,21 @@ fn line_of(template: &str, name: &str) -> usize {
 /// is an error. Other failures depend on the values and are ignored.
 fn dry_run(
     context: &CheckContext<'_>,
+    key: &str,
     prompt: &PromptTemplate,
-    columns: &[String],
-    lists: &BTreeMap<String, Vec<String>>,
+    names: &PromptNames<'_>,
 ) -> Result<(), FileError> {
+    let PromptNames { columns, lists, steps } = names;
     let nulls = |columns: &[String]| Row {
         columns: columns.iter().map(|name| (name.clone(), SqlValue::Null)).collect(),
     };
     let lists = lists.iter().map(|(name, columns)| (name.clone(), nulls(columns))).collect();
-    prompt.dry_run(&nulls(columns), &lists).map_err(|error| template_error(context, error))
+    prompt.dry_run(&nulls(columns), &lists, steps).map_err(|error| template_error(context, key, error))
 }
 
-fn template_error(context: &CheckContext<'_>, error: TemplateError) -> FileError {
+pub(super) fn template_error(context: &CheckContext<'_>, key: &str, error: TemplateError) -> FileError {
     let lines = error.line.unwrap_or(1).saturating_sub(1);
-    context.error("pre.prompt", lines, format!("the prompt: {}", error.message))
+    context.error(key, lines, format!("the prompt: {}", error.message))
 }
 
 fn warnings(columns: &[String]) -> Vec<String> {

@@ -54,8 +54,12 @@ pub(super) fn row_arguments(run: &RowRun<'_>) -> Map<String, Value> {
         ("batch".to_owned(), json!(run.batch)),
         ("unit".to_owned(), json!(run.unit)),
         ("attempt".to_owned(), json!(run.attempt)),
+        ("generation".to_owned(), json!(run.generation)),
+        ("run_key".to_owned(), json!(run.run_key)),
+        ("ended".to_owned(), json!(run.has_ended)),
         ("last_attempt".to_owned(), json!(run.is_last_attempt)),
         ("worker".to_owned(), json!(run.worker)),
+        ("steps".to_owned(), json!(run.answers)),
     ])
 }
 
@@ -70,6 +74,6 @@ pub(super) fn add_row_data(arguments: &mut Map<String, Value>, loaded: &LoadedRo
     }
 }
 
-fn object(row: &Row) -> Value {
+pub(crate) fn object(row: &Row) -> Value {
     row.columns.iter().map(|(name, value)| (name.clone(), to_json(value))).collect()
 }

@@ -31,6 +31,35 @@ pub(super) struct ApplyResponse {
     pub(super) effects: Vec<EffectRequest>,
 }
 
+/// The response of a step.
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RunResponse {
+    #[serde(default)]
+    pub(super) answer: Value,
+    #[serde(default)]
+    effects: Vec<Value>,
+}
+
+impl RunResponse {
+    /// The statements to run with the step.
+    pub(super) fn effects(&self, row: &RowRun<'_>) -> Result<Vec<Effect>, String> {
+        let reply = RowReply::of_step(self.answer.clone());
+        self.effects.iter().map(|effect| parse_effect(effect.clone())?.bind(row, &reply)).collect()
+    }
+}
+
+/// Parses a step's response: an object with `answer` and `effects`, or null.
+pub(super) fn parse_run(answer: Value) -> Result<RunResponse, String> {
+    match &answer {
+        Value::Null => Ok(RunResponse::default()),
+        answer => object(answer).map_err(|why| {
+            let expected = r#"`run` answers with {"answer": …, "effects": […]}"#;
+            format!("{expected}; this is not: {}: {why}", truncated(answer))
+        }),
+    }
+}
+
 /// A statement that POST asks to run when the row ends.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -128,7 +157,7 @@ impl EffectRequest {
         let bind = |name: &str| -> Result<(String, SqlValue), String> {
             let value = match self.params.get(name) {
                 Some(value) => parse_value(value),
-                None if has_value(name, reply) => sql_post::value(name, row, reply),
+                None if has_value(name, row, reply) => sql_post::value(name, row, reply),
                 None => {
                     return Err(format!("an effect uses `:{name}`, which has no value: {}", self.sql));
                 }
@@ -140,9 +169,12 @@ impl EffectRequest {
     }
 }
 
-fn has_value(name: &str, reply: &RowReply) -> bool {
+fn has_value(name: &str, row: &RowRun<'_>, reply: &RowReply) -> bool {
     let has = |name: &str| reply.json.as_ref().is_some_and(|json| json.get(name).is_some());
-    RESERVED.contains(&name) || has(name) || name.strip_prefix("answer_").is_some_and(has)
+    sql_post::of_step(name, &row.answers).is_some()
+        || RESERVED.contains(&name)
+        || has(name)
+        || name.strip_prefix("answer_").is_some_and(has)
 }
 
 /// Like [`from_json`], but `{"base16": "…"}`, the form in which commands receive bytes, becomes

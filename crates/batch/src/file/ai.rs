@@ -61,19 +61,28 @@ const MAX_TEMPERATURE: f64 = 2.0;
 
 pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Ai, FileError> {
     let section = root.require_section("ai", &KEYS)?;
+    read_section(root, &section, source_map)
+}
+
+/// The settings of `[ai]`, or of a step that asks a model.
+pub(super) fn read_section(
+    root: &Section<'_>,
+    section: &Section<'_>,
+    source_map: &mut SourceMap,
+) -> Result<Ai, FileError> {
     let max_tokens = section.field("max_tokens").map(|field| field.small_count()).transpose()?;
     let timeout = section.field("timeout").map(|field| field.positive_duration()).transpose()?;
     let system = section.field("system").map(|field| field.text()).transpose()?;
-    let profile = profile(root, &section, source_map)?;
+    let profile = profile(root, section, source_map)?;
     let ai = Ai {
-        through: through(&section, &profile)?,
-        provider_batch: provider_batch(&section)?,
+        through: through(section, &profile)?,
+        provider_batch: provider_batch(section)?,
         profile,
         system: system.map(str::to_owned),
         max_tokens: max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
-        temperature: temperature(&section)?,
+        temperature: temperature(section)?,
         timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
-        schema: schema(&section, source_map)?,
+        schema: schema(section, source_map)?,
         keep_answers: section.deserialize("keep_answers")?,
         budget: section.field("budget").map(|field| budget(&field)).transpose()?,
         max_prompt: section.field("max_prompt").map_or(Ok(DEFAULT_MAX_PROMPT), |field| bytes(&field))?,
@@ -184,7 +193,7 @@ fn profile(
     let missing = || section.missing("profile").hint(listed());
     let field = section.field("profile").ok_or_else(missing)?;
     let name = field.text()?;
-    source_map.put("ai.profile", field.location());
+    source_map.put(&field.name, field.location());
     if let Some(name) = name.strip_prefix(TENANT_PROFILE_PREFIX) {
         let name = ProfileName::new(name).map_err(|error| field.error(error.to_string()))?;
         return Ok(ProfileRef::Named(name));
@@ -194,7 +203,7 @@ fn profile(
         return Err(error.hint(listed()).suggest(name, known()));
     };
     if let Some(script) = script {
-        source_map.put("ai.script", script.location);
+        source_map.put(format!("{}.script", section.name()), script.location);
     }
     Ok(profile.into())
 }
@@ -221,13 +230,13 @@ fn schema(section: &Section<'_>, source_map: &mut SourceMap) -> Result<Option<Va
     match section.exclusive(&["schema", "schema_file"])? {
         None => Ok(None),
         Some((0, field)) => {
-            source_map.put("ai.schema", field.location());
+            source_map.put(format!("{}.schema", section.name()), field.location());
             field.section_with_any_keys()?;
             Ok(Some(json(field.value()).ok_or_else(|| invalid_number(&field))?))
         }
         Some((_, field)) => {
             let written = SourceText::file(&field)?;
-            source_map.put("ai.schema", written.location.clone());
+            source_map.put(format!("{}.schema", section.name()), written.location.clone());
             let schema = serde_json::from_str(&written.text).map_err(|error| {
                 let location = written.location.lines_below(error.line().saturating_sub(1));
                 location.error(format!("this is not JSON: {error}"))

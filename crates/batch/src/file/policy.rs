@@ -30,9 +30,17 @@ pub(super) fn retry(root: &Section<'_>) -> Result<RetryPolicy, FileError> {
     // Retrying a message costs nothing and its sender is not waiting for it; an MJML renderer may
     // be down for half an hour.
     let max_attempts = if root.field("mail").is_some() { 20 } else { 3 };
-    let mut policy = RetryPolicy { max_attempts, cap: Duration::from_secs(300), ..RetryPolicy::default() };
-    let Some(section) = root.section("retry", &["attempts", "base", "cap"])? else {
-        return Ok(policy);
+    let policy = RetryPolicy { max_attempts, cap: Duration::from_secs(300), ..RetryPolicy::default() };
+    Ok(retry_section(root, policy.clone())?.unwrap_or(policy))
+}
+
+/// The section `retry` of the file or of a step; what it leaves out is that of `policy`.
+pub(super) fn retry_section(
+    parent: &Section<'_>,
+    mut policy: RetryPolicy,
+) -> Result<Option<RetryPolicy>, FileError> {
+    let Some(section) = parent.section("retry", &["attempts", "base", "cap"])? else {
+        return Ok(None);
     };
     if let Some(field) = section.field("attempts") {
         policy.max_attempts = field.small_count()?;
@@ -44,9 +52,9 @@ pub(super) fn retry(root: &Section<'_>) -> Result<RetryPolicy, FileError> {
         policy.cap = field.duration_or_zero()?;
     }
     if policy.cap < policy.base {
-        return Err(section.error("`retry.cap` is shorter than `retry.base`"));
+        return Err(section.error(format!("`{0}.cap` is shorter than `{0}.base`", section.name())));
     }
-    Ok(policy)
+    Ok(Some(policy))
 }
 
 /// The failure threshold: 10 % of the rows by default, so that ten thousand failing calls are

@@ -43,6 +43,11 @@ impl<'a> Section<'a> {
         Self { file, name: String::new(), table, at: None }.reject_unknown_keys(known)
     }
 
+    /// Its name, such as `candidates` or `step[0]`.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// The value of a key.
     pub(super) fn field(&self, key: &str) -> Option<Field<'a>> {
         let value = self.table.get(key)?;

@@ -148,7 +148,7 @@ impl<'a> RowExecution<'a> {
     /// A permit of the batch's pool; the question's timeout begins with it. Without a permit the
     /// row is snoozed: no call was made, and no attempt is used.
     pub(super) async fn acquire_pool_permit(&mut self) -> Result<Option<Permit>, Verdict> {
-        let Some(pool) = &self.compiled.pool else { return Ok(None) };
+        let Some(pool) = &self.step().pool else { return Ok(None) };
         let mut request = pool.request().priority(self.context.unit().priority);
         if let Some(deadline) = self.compiled.definition.deadline {
             request = request.max_wait(deadline.since(self.store_time.now()));
@@ -158,7 +158,7 @@ impl<'a> RowExecution<'a> {
             // The request failed at once. Sleep, or the worker would run through all rows in vain.
             sleep(NO_PERMIT_DELAY).await;
         }
-        self.deadline = run_deadline(self.compiled, self.store_time.now());
+        self.deadline = run_deadline(self.compiled, self.step().timeout, self.store_time.now());
         permit.map(Some).map_err(|_| Verdict::Snooze(NO_PERMIT_DELAY))
     }
 

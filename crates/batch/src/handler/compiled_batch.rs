@@ -4,18 +4,19 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::{BatchId, BoundedPool, Context, PoolName, PoolRegistry, Verdict};
+use longshore::{BatchId, BoundedPool, Context, Payload, PoolName, PoolRegistry, RetryPolicy, Verdict};
 use longshore_ai::{Inference, Provider, ResponseSchema};
 use serde_json::Value;
 
 use super::model_client::ModelClient;
-use crate::command::{CommandApply, CommandError, CommandPrepare, Commands};
-use crate::definition::{Ai, Database, Definition, Mail, Post, Pre, RowStep};
+use crate::command::{CommandApply, CommandError, CommandPrepare, CommandStep, Commands};
+use crate::definition::{Ai, Database, Definition, Mail, Post, Pre, RowStep, RowStepSpec, StepAction};
 use crate::mail::{MailPrepare, MailSpool};
 use crate::pre_post::{Apply, Prepare};
 use crate::rows::{RowSource, SourceError, Sources};
-use crate::sql_post::SqlApply;
+use crate::sql_post::{CompiledStatement, SqlApply};
 use crate::sql_pre::SqlPrepare;
+use crate::step_condition::StepCondition;
 
 /// The version of definitions that this program reads.
 const DEFINITION_VERSION: u32 = 1;
@@ -38,17 +39,34 @@ pub(crate) struct Dependencies {
 /// A definition with everything that a row's run needs.
 pub(crate) struct CompiledBatch {
     pub(crate) definition: Definition,
+    /// The definition as stored.
+    pub(crate) payload: Payload,
     pub(crate) source: Arc<dyn RowSource>,
-    pub(crate) step: CompiledStep,
-    /// Each step in flight holds a permit of it.
-    pub(crate) pool: Option<BoundedPool>,
+    /// At least one: the last is that of `[ai]` or `[mail]`.
+    pub(crate) steps: Vec<CompiledRowStep>,
     pub(crate) apply: Arc<dyn Apply>,
 }
 
-/// A row's PRE and step.
+/// A step of a row.
+pub(crate) struct CompiledRowStep {
+    /// `None` for the last step.
+    pub(crate) name: Option<String>,
+    pub(crate) when: Option<StepCondition>,
+    /// Its own retry policy; otherwise the batch's.
+    pub(crate) retry: Option<RetryPolicy>,
+    pub(crate) timeout: Duration,
+    /// The step in flight holds a permit of it.
+    pub(crate) pool: Option<BoundedPool>,
+    pub(crate) action: CompiledStep,
+}
+
+/// What a step does.
 pub(crate) enum CompiledStep {
     Ai(Box<AiStep>),
     Mail(Box<MailStep>),
+    Query(String),
+    Sql(Vec<CompiledStatement>),
+    Command(Box<CommandStep>),
 }
 
 /// PRE makes a prompt, and a model answers it.
@@ -136,9 +154,17 @@ impl BatchLoadError {
 
 /// Reads a batch's definition from the store.
 pub(crate) async fn definition(context: &Context, id: &BatchId) -> Result<Definition, BatchLoadError> {
+    parse_definition(id, &definition_payload(context, id).await?)
+}
+
+/// A batch's definition as stored.
+pub(super) async fn definition_payload(context: &Context, id: &BatchId) -> Result<Payload, BatchLoadError> {
     let client = context.client();
     let found = client.store().definition(client.scope(), id).await?;
-    let payload = found.ok_or_else(|| BatchLoadError::NoDefinition(id.clone()))?;
+    found.ok_or_else(|| BatchLoadError::NoDefinition(id.clone()))
+}
+
+pub(super) fn parse_definition(id: &BatchId, payload: &Payload) -> Result<Definition, BatchLoadError> {
     let unreadable = |why: String| BatchLoadError::Unreadable { batch: id.clone(), why };
     let definition: Definition = payload.parse().map_err(|error| unreadable(error.to_string()))?;
     match definition.version {
@@ -169,34 +195,104 @@ impl Dependencies {
         &self,
         id: &BatchId,
         definition: Definition,
+        payload: Payload,
     ) -> Result<CompiledBatch, BatchLoadError> {
         let unusable = |why: String| BatchLoadError::Unusable { batch: id.clone(), why };
         let source = self.sources.resolve(&definition.database)?;
-        let step = match &definition.step {
-            RowStep::Ai(ai) => CompiledStep::Ai(Box::new(self.ai_step(&definition, ai, unusable).await?)),
+        let mut steps = Vec::with_capacity(definition.steps.len() + 1);
+        for step in &definition.steps {
+            steps.push(self.row_step(&definition, step, unusable).await?);
+        }
+        let action = match &definition.step {
+            RowStep::Ai(ai) => {
+                let prepare = self.prepare(&definition.pre, unusable).await?;
+                CompiledStep::Ai(Box::new(self.ai_step(&definition, ai, prepare, unusable)?))
+            }
             RowStep::Mail(mail) => {
                 CompiledStep::Mail(Box::new(self.mail_step(&definition, mail, unusable)?))
             }
         };
+        // The names of earlier steps' answers were checked before the batch began.
+        let fields = action.reply_fields().filter(|_| steps.is_empty());
+        steps.push(CompiledRowStep {
+            name: None,
+            when: None,
+            retry: None,
+            timeout: definition.timeout(),
+            pool: definition.pool().map(|name| self.pool(name)).transpose()?,
+            action,
+        });
         Ok(CompiledBatch {
             source,
-            pool: definition.pool().map(|name| self.pool(name)).transpose()?,
-            apply: self.apply(&definition, step.reply_fields().as_deref(), unusable).await?,
-            step,
+            apply: self.apply(&definition, fields.as_deref(), unusable).await?,
+            steps,
             definition,
+            payload,
         })
     }
 
-    async fn ai_step(
+    /// Compiles what POST needs, without the step before it: for rows that have ended.
+    pub(crate) async fn compile_post(
+        &self,
+        id: &BatchId,
+        definition: &Definition,
+    ) -> Result<(Arc<dyn RowSource>, Arc<dyn Apply>), BatchLoadError> {
+        let unusable = |why: String| BatchLoadError::Unusable { batch: id.clone(), why };
+        let source = self.sources.resolve(&definition.database)?;
+        // Which names POST may bind was checked before the batch began.
+        Ok((source, self.apply(definition, None, unusable).await?))
+    }
+
+    /// Compiles a step before the last one.
+    async fn row_step(
+        &self,
+        definition: &Definition,
+        step: &RowStepSpec,
+        unusable: impl Fn(String) -> BatchLoadError + Copy,
+    ) -> Result<CompiledRowStep, BatchLoadError> {
+        let unusable = |why: String| unusable(format!("step `{}`: {why}", step.name));
+        let when = step.when.as_deref().map(StepCondition::compile).transpose();
+        let (mut timeout, mut pool) = (definition.timeout(), None);
+        let action = match &step.action {
+            StepAction::Ask(prompt) => {
+                let prepare = SqlPrepare::compile_step(prompt, &definition.pre).map_err(&unusable)?;
+                timeout = prompt.ai.timeout;
+                pool = prompt.ai.pool.as_ref().map(|name| self.pool(name)).transpose()?;
+                let ask = self.ai_step(definition, &prompt.ai, Arc::new(prepare), unusable)?;
+                CompiledStep::Ai(Box::new(ask))
+            }
+            StepAction::Query(sql) => CompiledStep::Query(sql.clone()),
+            StepAction::Sql(statements) => {
+                let compiled = statements.iter().map(|statement| CompiledStatement::new(statement, None));
+                CompiledStep::Sql(compiled.collect::<Result<_, _>>().map_err(&unusable)?)
+            }
+            StepAction::Command(command) => {
+                timeout = command.timeout + command.start_timeout;
+                let opened = CommandStep::open(command, &definition.pre, &self.commands).await;
+                CompiledStep::Command(Box::new(opened.inspect_err(|error| self.commands.warn(error))?))
+            }
+        };
+        Ok(CompiledRowStep {
+            name: Some(step.name.clone()),
+            when: when.map_err(|error| unusable(format!("when: {error}")))?,
+            retry: step.retry.clone(),
+            timeout,
+            pool,
+            action,
+        })
+    }
+
+    fn ai_step(
         &self,
         definition: &Definition,
         ai: &Ai,
-        unusable: impl Fn(String) -> BatchLoadError + Copy,
+        prepare: Arc<dyn Prepare>,
+        unusable: impl Fn(String) -> BatchLoadError,
     ) -> Result<AiStep, BatchLoadError> {
         let schema = ai.schema.as_ref().map(ResponseSchema::new).transpose();
         Ok(AiStep {
             schema: schema.map_err(|error| unusable(format!("ai.schema: {error}")))?,
-            prepare: self.prepare(&definition.pre, unusable).await?,
+            prepare,
             model_client: self.model_client(ai, definition.on_lost, unusable)?,
             request_schema: ai.schema.clone().map(Arc::new),
             ai: ai.clone(),
@@ -273,6 +369,7 @@ impl CompiledStep {
         match self {
             Self::Ai(step) => step.schema.as_ref().and_then(ResponseSchema::properties),
             Self::Mail(_) => Some(Mail::reply_fields()),
+            Self::Query(_) | Self::Sql(_) | Self::Command(_) => None,
         }
     }
 }

@@ -49,8 +49,8 @@ impl From<AskError> for ReplyError {
 
 impl From<StoredError> for ReplyError {
     fn from(error: StoredError) -> Self {
-        let StoredError { code, message, retryable } = error;
-        Self { retryable, ..final_error(&code, message) }
+        let StoredError { code, message, retryable, retry_after } = error;
+        Self { retryable, retry_after, ..final_error(&code, message) }
     }
 }
 

@@ -1,26 +1,29 @@
 //! A row's run from top to bottom: resume from the checkpoint, or prepare and ask; save; apply.
-//! `ask` has the call itself.
+//! `steps` has the steps before the last one, `ask` the call itself.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore::accounts::CallRecord;
 use longshore::batch::Sums;
 use longshore::store::CheckpointRequest;
 use longshore::{
-    Backoff, BatchId, CheckpointError, Clock, Context, Error, HandlerResult, OnLost, SqlValue, Timestamp,
-    Unit, Verdict,
+    Backoff, BatchId, CheckpointError, Clock, Context, Effect, Error, Failure, HandlerResult, OnLost,
+    SqlValue, Timestamp, Unit, Verdict,
 };
 use longshore_ai::{Answer, Cost, Gauge, PriceMode, Profile, SentFlag};
+use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::RowResult;
-use super::compiled_batch::{AiStep, BatchLoadError, CompiledBatch, CompiledStep};
+use super::compiled_batch::{AiStep, BatchLoadError, CompiledBatch, CompiledRowStep, CompiledStep};
 use super::reply::{error_reply, lost_error};
 use super::verdict::{self, OutcomeInput};
 use crate::answer_samples::AnswerSamples;
 use crate::checkpoint::{Checkpoint, ResumePoint, StoredError, sums};
-use crate::pre_post::{ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun};
+use crate::pre_post::{ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun, run_key};
 
 /// The state of one run of one row.
 pub(super) struct RowExecution<'a> {
@@ -42,6 +45,8 @@ pub(super) struct RowExecution<'a> {
     pub(super) deadline: Instant,
     /// The batch's deadline had passed when the run began.
     pub(super) past_deadline: bool,
+    /// The step that runs.
+    pub(super) position: usize,
     /// An error found before the run; the row can only fail.
     pub(super) problem: Option<String>,
     /// Limits the worker's calls in flight.
@@ -62,17 +67,24 @@ impl<'a> RowExecution<'a> {
         let batch = context.unit().batch.as_ref().ok_or_else(|| BatchLoadError::NoBatch.verdict())?;
         let began = StoreTime::new(context.unit());
         let now = began.now();
+        let mut checkpoint = Checkpoint::from_unit(context.unit()).map_err(checkpoint_error)?;
+        checkpoint.keep_steps(compiled.steps.iter().filter_map(|step| step.name.as_deref()));
+        let attempt = checkpoint.reply_attempt().unwrap_or_else(|| key_attempt(context.unit()));
         Ok(Self {
             context,
             compiled,
-            row: row_run(context, compiled, batch, key, worker, now),
+            row: RowRun {
+                answers: answers(&checkpoint),
+                ..row_run(context, compiled, batch, key, worker, now, attempt)
+            },
+            position: checkpoint.steps.len(),
             clock,
             store_time: began,
-            checkpoint: Checkpoint::from_unit(context.unit()).map_err(checkpoint_error)?,
+            checkpoint,
             unanswered: 0,
             sent: SentFlag::default(),
             calls: Vec::new(),
-            deadline: run_deadline(compiled, now),
+            deadline: run_deadline(compiled, compiled.definition.timeout(), now),
             past_deadline: compiled.definition.deadline.is_some_and(|deadline| deadline <= now),
             problem: None,
             ask_limit: None,
@@ -92,7 +104,10 @@ impl<'a> RowExecution<'a> {
     }
 
     async fn run_steps(&mut self) -> HandlerResult<RowResult> {
-        let reply = self.reply().await?;
+        let mut reply = self.run_to_reply().await?;
+        if let Some(error) = self.unsaved_error(&reply) {
+            reply = RowReply { error: self.save_error(error).await?.error, ..reply };
+        }
         match self.apply(&reply).await {
             Ok(applied) => self.finish(&reply, applied),
             // The checkpoint keeps the answer, so the model is not asked again.
@@ -101,12 +116,27 @@ impl<'a> RowExecution<'a> {
         }
     }
 
-    /// The reply for POST.
-    async fn reply(&mut self) -> Result<RowReply, Verdict> {
-        let compiled = self.compiled;
-        match &compiled.step {
-            CompiledStep::Ai(step) => self.answer(step).await,
+    /// The error of a reply that must be saved before POST: rows elsewhere are written before the row
+    /// ends, and a run after a crash must not apply another reply under the same run key.
+    fn unsaved_error(&self, reply: &RowReply) -> Option<ReplyError> {
+        let is_message = matches!(self.step().action, CompiledStep::Mail(_));
+        let is_saved = self.compiled.rows_in_store() || self.checkpoint.reply_attempt().is_some();
+        reply.error.clone().filter(|_| !is_message && !is_saved)
+    }
+
+    /// The step that runs.
+    pub(super) fn step(&self) -> &'a CompiledRowStep {
+        &self.compiled.steps[self.position]
+    }
+
+    /// The reply of a step that asks a model or sends a message.
+    pub(super) async fn ask_or_send(&mut self) -> Result<RowReply, Verdict> {
+        match &self.step().action {
             CompiledStep::Mail(step) => self.send_mail(step).await,
+            CompiledStep::Ai(step) => self.answer(step).await,
+            CompiledStep::Query(_) | CompiledStep::Sql(_) | CompiledStep::Command(_) => {
+                Err(Verdict::fail("step", "the step asks no model"))
+            }
         }
     }
 
@@ -140,8 +170,8 @@ impl<'a> RowExecution<'a> {
 
     /// Saves an error before POST sees it, so that no later run asks again in its place.
     pub(super) async fn save_error(&mut self, error: ReplyError) -> Result<RowReply, Verdict> {
-        let ReplyError { code, message, retryable, .. } = error.clone();
-        let stored = StoredError { code, message, retryable };
+        let ReplyError { code, message, retryable, retry_after } = error.clone();
+        let stored = StoredError { code, message, retryable, retry_after };
         let checkpoint = self.checkpoint.with_error(stored, self.unanswered);
         self.unanswered = 0;
         self.save(checkpoint, Sums::new()).await?;
@@ -155,6 +185,25 @@ impl<'a> RowExecution<'a> {
         self.save(checkpoint, sums(answer, cost)).await
     }
 
+    fn outcome_input<'i>(&'i self, reply: &'i RowReply) -> OutcomeInput<'i> {
+        let own = self.step().retry.as_ref();
+        OutcomeInput {
+            row: &self.row,
+            reply,
+            policy: own.unwrap_or_else(|| verdict::policy(self.context, self.compiled)),
+            // The store knows only the attempts of the unit.
+            step_attempt: self.has_steps().then_some(self.checkpoint.tries + 1),
+            step: self.step().name.as_deref(),
+            earlier: &self.checkpoint.steps,
+            revision: self.compiled.definition.revision,
+            keep_answers: self.compiled.definition.ai().is_some_and(|ai| ai.keep_answers),
+        }
+    }
+
+    fn revision(&self) -> Option<u32> {
+        Some(self.compiled.definition.revision)
+    }
+
     /// The cost by the definition's prices, for older checkpoints without one.
     fn cost(&self, step: &AiStep, answer: &Answer) -> Cost {
         let inline = step.ai.profile.inline();
@@ -163,12 +212,29 @@ impl<'a> RowExecution<'a> {
     }
 
     async fn save(&mut self, checkpoint: Checkpoint, sums: Sums) -> Result<(), Verdict> {
+        match self.save_with(checkpoint, sums, Vec::new()).await? {
+            Ok(()) => Ok(()),
+            Err(failure) => Err(Verdict::fail(failure.code, failure.message)),
+        }
+    }
+
+    /// Saves a checkpoint with effects. The failure is that of an effect: then nothing is saved.
+    pub(super) async fn save_with(
+        &mut self,
+        checkpoint: Checkpoint,
+        sums: Sums,
+        effects: Vec<Effect>,
+    ) -> Result<Result<(), Failure>, Verdict> {
+        let (attempt, revision) = (Some(key_attempt(self.context.unit())), self.revision());
+        let checkpoint = Checkpoint { attempt, revision, ..checkpoint };
         let payload = checkpoint.to_payload().map_err(|why| Verdict::fail("checkpoint", why))?;
-        let request = CheckpointRequest { state: payload, sums, calls: self.calls.clone() };
+        let calls = self.calls.clone();
+        let request = CheckpointRequest { sums, calls, effects, ..CheckpointRequest::new(payload) };
         let (mut backoff, cancelled) = (Backoff::store(), self.context.cancelled());
         loop {
             match self.context.save_checkpoint_with(request.clone()).await {
                 Ok(()) => break,
+                Err(CheckpointError::Store(Error::EffectFailed(failure))) => return Ok(Err(failure)),
                 // A paid answer waits for the store as long as the worker does.
                 Err(CheckpointError::Store(error))
                     if !error.is_final()
@@ -183,7 +249,7 @@ impl<'a> RowExecution<'a> {
         }
         self.checkpoint = checkpoint;
         self.calls.clear();
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// Runs POST, and its SQL if that cannot commit with the row's finish.
@@ -206,21 +272,27 @@ impl<'a> RowExecution<'a> {
         }
         let next = match applied.verdict {
             Success => None,
-            Fail => self.checkpoint.has_reply().then(|| self.checkpoint.rejected()),
-            Retry => (self.unanswered > 0 || self.checkpoint.has_reply())
-                .then(|| self.checkpoint.for_retry(self.unanswered)),
+            Fail => Some(self.checkpoint.rejected(self.row.generation)),
+            Retry => {
+                let is_new = self.unanswered > 0 || self.checkpoint.has_reply() || self.has_steps();
+                let tries = self.checkpoint.tries + u32::from(self.has_steps());
+                is_new.then(|| Checkpoint { tries, ..self.checkpoint.for_retry(self.unanswered) })
+            }
         };
-        let next = next.map(|next| next.to_payload()).transpose();
+        let failed_step = self.step().name.clone();
+        let (revision, marked) = (self.revision(), |next: Checkpoint| Checkpoint { failed_step, ..next });
+        let next = next.map(|next| Checkpoint { revision, ..marked(next) }.to_payload()).transpose();
         let next = next.map_err(|why| Verdict::fail("checkpoint", why))?;
-        let policy = verdict::policy(self.context, self.compiled);
-        let keep_answers = self.compiled.definition.ai().is_some_and(|ai| ai.keep_answers);
-        let input = OutcomeInput { row: &self.row, reply, policy, keep_answers };
-        let outcome = verdict::from_outcome(input, applied);
+        let outcome = verdict::from_outcome(self.outcome_input(reply), applied);
         match next {
             Some(next) => outcome.map_err(|verdict| verdict.with_checkpoint(next)),
             None => outcome,
         }
     }
+}
+
+fn answers(checkpoint: &Checkpoint) -> BTreeMap<String, Value> {
+    checkpoint.steps.iter().map(|step| (step.name.clone(), step.answer.clone())).collect()
 }
 
 fn row_run<'a>(
@@ -230,6 +302,7 @@ fn row_run<'a>(
     key: &'a SqlValue,
     worker: &'a str,
     now: Timestamp,
+    key_attempt: u32,
 ) -> RowRun<'a> {
     let unit = context.unit();
     let policy = verdict::policy(context, compiled);
@@ -238,10 +311,19 @@ fn row_run<'a>(
         unit: unit.id,
         key,
         attempt: unit.attempt,
+        generation: unit.generation,
+        run_key: run_key(unit.id, unit.generation, key_attempt),
+        has_ended: false,
+        answers: BTreeMap::new(),
         is_last_attempt: !policy.allows(unit.attempt, unit.created_at, now),
         worker,
         source: &*compiled.source,
     }
+}
+
+/// The attempt in a run's key. A run that repeats one that was lost with its worker has the same.
+pub(super) fn key_attempt(unit: &Unit) -> u32 {
+    unit.attempt.saturating_sub(unit.lost).max(1)
 }
 
 /// The store's time, as it was when the run started, plus the time since then. With a wrong clock
@@ -262,9 +344,8 @@ impl StoreTime {
 }
 
 /// The deadline of the run: its own timeout, limited by the batch's deadline.
-pub(super) fn run_deadline(compiled: &CompiledBatch, now: Timestamp) -> Instant {
+pub(super) fn run_deadline(compiled: &CompiledBatch, timeout: Duration, now: Timestamp) -> Instant {
     let left = compiled.definition.deadline.map(|deadline| deadline.since(now));
-    let timeout = compiled.definition.timeout();
     Instant::now() + left.map_or(timeout, |left| left.min(timeout))
 }
 

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use longshore::text::truncate_bytes;
 use longshore::{CheckpointError, Context, HandlerReply, HandlerResult, RetryPolicy, Verdict};
+use longshore_ai::Cost;
 
 use super::compiled_batch::CompiledBatch;
 use super::{MAX_KEPT_ANSWER, RowResult};
+use crate::checkpoint::StepRecord;
 use crate::definition::PostVerdict;
 use crate::pre_post::{ApplyOutcome, ReplyError, RowReply, RowRun};
 
@@ -16,6 +18,13 @@ pub(super) struct OutcomeInput<'a> {
     pub(super) reply: &'a RowReply,
     pub(super) policy: &'a RetryPolicy,
     pub(super) keep_answers: bool,
+    /// The attempt of the step, if the row has several.
+    pub(super) step_attempt: Option<u32>,
+    /// The step before the last one that the reply comes from.
+    pub(super) step: Option<&'a str>,
+    /// The steps that were completed.
+    pub(super) earlier: &'a [StepRecord],
+    pub(super) revision: u32,
 }
 
 /// The row's retry policy: the unit's own, else the batch's.
@@ -73,13 +82,16 @@ impl OutcomeInput<'_> {
     }
 
     fn reason(&self, reason: Option<String>) -> String {
-        let Some(error) = self.error() else {
-            return reason.unwrap_or_else(|| "POST gave no reason".to_owned());
+        let reason = match self.error() {
+            None => reason.unwrap_or_else(|| "POST gave no reason".to_owned()),
+            Some(error) => {
+                // The failure has the code already.
+                let prefix = format!("{}: ", error.code);
+                let reason = reason.unwrap_or_else(|| error.message.clone());
+                reason.strip_prefix(&prefix).map_or(reason.clone(), str::to_owned)
+            }
         };
-        // The failure has the code already.
-        let prefix = format!("{}: ", error.code);
-        let reason = reason.unwrap_or_else(|| error.message.clone());
-        reason.strip_prefix(&prefix).map_or(reason.clone(), str::to_owned)
+        self.step.map_or(reason.clone(), |step| format!("step `{step}`: {reason}"))
     }
 
     /// The exact delay; `None` leaves it to the policy. A provider's `retry_after` is the minimum,
@@ -89,26 +101,33 @@ impl OutcomeInput<'_> {
         let asked = self.error().and_then(|error| error.retry_after);
         match asked {
             Some(asked) if applied.after.is_none_or(|after| after == asked) => {
-                Some(asked + self.policy.delay(self.row.unit, self.row.attempt))
+                let attempt = self.step_attempt.unwrap_or(self.row.attempt);
+                Some(asked + self.policy.delay(self.row.unit, attempt))
             }
-            _ => applied.after,
+            _ => {
+                let own = || self.step_attempt.map(|attempt| self.policy.delay(self.row.unit, attempt));
+                applied.after.or_else(own)
+            }
         }
     }
 
     fn result(&self) -> RowResult {
         let answer = self.reply.answer.as_ref();
+        let earlier = |amount: fn(&StepRecord) -> u64| self.earlier.iter().map(amount).sum::<u64>();
+        let cost = self.earlier.iter().fold(0_i64, |sum, step| sum.saturating_add(step.cost.0));
         RowResult {
             verdict: PostVerdict::Success,
             model: answer.map(|answer| answer.model.clone()),
-            tokens_in: answer.map_or(0, |answer| answer.tokens_in),
-            tokens_out: answer.map_or(0, |answer| answer.tokens_out),
-            cost_usd: self.reply.cost.dollars(),
+            tokens_in: answer.map_or(0, |answer| answer.tokens_in) + earlier(|step| step.tokens_in),
+            tokens_out: answer.map_or(0, |answer| answer.tokens_out) + earlier(|step| step.tokens_out),
+            cost_usd: Cost(self.reply.cost.0.saturating_add(cost)).dollars(),
             latency_ms: answer.map_or(0, |answer| answer.latency_ms),
             simulated: answer.is_some_and(|answer| answer.simulated),
             worker: self.row.worker.to_owned(),
             answer: answer
                 .filter(|_| self.keep_answers)
                 .map(|answer| truncate_bytes(&answer.text, MAX_KEPT_ANSWER)),
+            revision: self.revision,
         }
     }
 }

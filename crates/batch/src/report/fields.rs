@@ -6,7 +6,7 @@ use longshore::text::truncate_chars;
 
 use super::format::{self, count};
 use super::{BatchUsage, Report};
-use crate::definition::{Definition, Post, Pre, ProfileRef, RowConcurrency, RowStep};
+use crate::definition::{Definition, Post, Pre, ProfileRef, Revision, RowConcurrency, RowStep, RowStepSpec};
 
 /// A label and its value.
 pub(super) type LabelledValue = (&'static str, String);
@@ -99,12 +99,13 @@ pub(super) fn settings(definition: &Definition) -> Vec<LabelledValue> {
         RowConcurrency::Fixed(workers) => workers.to_string(),
         RowConcurrency::Auto => "auto".to_owned(),
     };
-    vec![
+    let mut fields = vec![
         ("Batch file", definition.source.clone()),
         ("Database", format::database(&definition.database)),
         ("Candidates", truncate_chars(&candidates.sql, MAX_SQL_CHARS)),
         ("Key", candidates.key.clone()),
         ("PRE", pre(&definition.pre)),
+        ("Steps", steps(definition)),
         match &definition.step {
             RowStep::Ai(ai) => ("Profile", profile(&ai.profile)),
             RowStep::Mail(mail) => ("Mail", mail.mode.as_str().to_owned()),
@@ -112,7 +113,18 @@ pub(super) fn settings(definition: &Definition) -> Vec<LabelledValue> {
         ("POST", post(&definition.post)),
         ("Workers", workers),
         ("Attempts", definition.retry.max_attempts.to_string()),
-    ]
+    ];
+    fields.retain(|(_, value)| !value.is_empty());
+    fields.extend(definition.revisions.iter().map(|revision| {
+        let Revision { number, at, by, changed, .. } = revision;
+        ("Revision", format!("{number}: {} changed at {at} by {by}", changed.join(", ")))
+    }));
+    fields
+}
+
+fn steps(definition: &Definition) -> String {
+    let steps: Vec<String> = definition.steps.iter().map(RowStepSpec::describe).collect();
+    steps.join("; ")
 }
 
 fn profile(by: &ProfileRef) -> String {

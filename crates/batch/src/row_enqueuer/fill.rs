@@ -92,13 +92,13 @@ impl<'a> FillLoop<'a> {
             self.initiation.writer = self.initiator.reopen(id, definition).await?;
             return Ok(());
         }
-        self.pages.seek(cursor.key.as_ref());
         let candidates = &self.initiation.definition.candidates;
+        self.pages.seek(candidates, cursor);
         let rows = self.pages.take(candidates, max).await?;
         let Some(last) = rows.last() else {
             return self.seal().await;
         };
-        let next = cursor.advanced(last.key.clone(), rows.len() as u64);
+        let next = cursor.advanced(self.pages.pass(), last.key.clone(), rows.len() as u64);
         let sample = candidates.sample;
         let chosen = rows.iter().zip(cursor.rows..);
         let chosen = chosen.filter(|(_, position)| sample.is_none_or(|sample| sample.has(*position)));

@@ -1,4 +1,4 @@
-//! Reads candidates in key order, a page at a time, each exactly once.
+//! Reads candidates in the order of priority and key, a page at a time, each exactly once.
 //!
 //! A page begins with the last key of the page before. So a duplicate key is noticed even if a page
 //! ends between the two rows, and a row that was deleted or is no candidate any more does no harm.
@@ -13,8 +13,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::FillError;
+use super::cursor::FillCursor;
 use crate::definition::Candidates;
-use crate::rows::{Candidate, RowSource};
+use crate::rows::{Candidate, PriorityPass, RowSource};
 use crate::sql_json::{from_json, show_key};
 
 /// How long a page is used. Rows read longer ago, because workers lag or the batch was paused, are
@@ -27,8 +28,12 @@ pub(super) struct CandidatePages {
     size: u32,
     /// Rows read but not taken.
     rows: VecDeque<Candidate>,
-    /// The key before those rows.
+    /// The pass that they belong to. `None` if all rows are read in key order.
+    pass: Option<PriorityPass>,
+    /// The key before those rows, in this pass.
     after: Option<SqlValue>,
+    /// The pass and key of the last row taken.
+    position: (Option<PriorityPass>, Option<SqlValue>),
     read: Option<PageRead>,
 }
 
@@ -42,24 +47,47 @@ struct PageRead {
 impl CandidatePages {
     /// Pages of `size` rows, from the first on.
     pub(super) fn new(source: Arc<dyn RowSource>, size: u32) -> Self {
-        Self { source, size, rows: VecDeque::new(), after: None, read: None }
+        Self {
+            source,
+            size,
+            rows: VecDeque::new(),
+            pass: None,
+            after: None,
+            position: (None, None),
+            read: None,
+        }
     }
 
-    /// Continues after the key `after`; keeps the page if it contains that key.
-    pub(super) fn seek(&mut self, after: Option<&SqlValue>) {
-        let in_place = match (after, &self.after) {
-            (Some(after), Some(own)) => same_key(after, own),
-            (after, own) => after.is_none() && own.is_none(),
+    /// The pass of the rows that were taken last.
+    pub(super) fn pass(&self) -> Option<PriorityPass> {
+        self.position.0
+    }
+
+    /// Continues after the cursor; keeps the page if it contains that row.
+    pub(super) fn seek(&mut self, candidates: &Candidates, cursor: &FillCursor) {
+        let after = cursor.key.as_ref();
+        let in_place = match (after, &self.position.1) {
+            (Some(after), Some(own)) => cursor.pass == self.position.0 && same_key(after, own),
+            // Not before the first pass was chosen.
+            (after, own) => after.is_none() && own.is_none() && self.read.is_some(),
         };
         if in_place {
             return;
         }
         let has_key = |row: &Candidate| after.is_some_and(|after| same_key(&row.key, after));
-        match self.rows.iter().position(has_key) {
+        match self.rows.iter().position(has_key).filter(|_| cursor.pass == self.pass) {
             Some(at) => drop(self.rows.drain(..=at)),
-            None => self.clear(),
+            None => {
+                self.clear();
+                // A cursor of a version without passes continues in key order.
+                let has_passes = candidates.keys.is_none()
+                    && self.source.in_pass(candidates, PriorityPass::FIRST).is_some();
+                let first = has_passes.then_some(PriorityPass::FIRST);
+                self.pass = if after.is_some() { cursor.pass } else { first };
+            }
         }
         self.after = after.cloned();
+        self.position = (cursor.pass, after.cloned());
     }
 
     /// Drops the page: the next `take` reads again.
@@ -77,13 +105,20 @@ impl CandidatePages {
         if self.read.as_ref().is_some_and(|read| read.at.elapsed() >= PAGE_TTL) {
             self.clear();
         }
-        if self.rows.is_empty() && !self.read.as_ref().is_some_and(|read| read.is_last) {
-            self.read_page(candidates).await?;
+        while self.rows.is_empty() {
+            if !self.read.as_ref().is_some_and(|read| read.is_last) {
+                self.read_page(candidates).await?;
+                continue;
+            }
+            let Some(next) = self.pass.and_then(PriorityPass::next) else { break };
+            (self.pass, self.after) = (Some(next), None);
+            self.clear();
         }
         let max = usize::try_from(max).unwrap_or(usize::MAX).min(self.rows.len());
         let taken: Vec<Candidate> = self.rows.drain(..max).collect();
         if let Some(last) = taken.last() {
             self.after = Some(last.key.clone());
+            self.position = (self.pass, self.after.clone());
         }
         Ok(taken)
     }
@@ -92,9 +127,11 @@ impl CandidatePages {
         let at = Instant::now();
         // The first row may be the one passed last, so read one more.
         let limit = self.size.saturating_add(u32::from(self.after.is_some()));
+        let in_pass = self.pass.and_then(|pass| self.source.in_pass(candidates, pass));
+        let selected = in_pass.as_ref().unwrap_or(candidates);
         let rows = match &candidates.keys {
             Some(keys) => named_rows(keys, self.after.as_ref(), limit),
-            None => self.source.candidates(candidates, self.after.as_ref(), limit).await?,
+            None => self.source.candidates(selected, self.after.as_ref(), limit).await?,
         };
         let is_last = rows.len() < limit as usize;
         self.rows = rows.into();

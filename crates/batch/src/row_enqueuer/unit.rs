@@ -29,7 +29,7 @@ pub(super) struct UnitFactory {
 
 impl UnitFactory {
     pub(super) fn new(definition: &Definition) -> Result<Self, NameError> {
-        let retry = definition.retry.clone();
+        let retry = definition.unit_retry();
         // After a worker's death the row runs again; its handler decides whether to ask the model
         // again, because it knows whether a call was in flight.
         let policy = Policy { retry, timeout: None, on_lost: OnLost::Rerun, ..Policy::default() };

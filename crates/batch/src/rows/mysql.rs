@@ -18,6 +18,7 @@ use longshore::{Effect, SqlValue};
 use mysql_async::{Conn, Pool};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::priority_pass::PriorityPass;
 use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
 
@@ -86,6 +87,11 @@ impl RowSource for MysqlRows {
     ) -> Result<Vec<Candidate>, SourceError> {
         let (mut conn, _permit) = self.connection().await?;
         read::candidates(&mut conn, candidates, from, limit).await
+    }
+
+    fn in_pass(&self, candidates: &Candidates, pass: PriorityPass) -> Option<Candidates> {
+        let column = candidates.priority.as_deref()?;
+        Some(pass.select(candidates, &format!("`{}`", column.replace('`', "``"))))
     }
 
     async fn fetch(&self, sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError> {

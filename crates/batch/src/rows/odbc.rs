@@ -18,6 +18,7 @@ use longshore::{Effect, SqlValue};
 use tokio::sync::Semaphore;
 
 use self::connection::{AccessMode, OdbcConnection, OdbcTarget};
+use super::priority_pass::PriorityPass;
 use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
 
@@ -128,6 +129,13 @@ impl RowSource for OdbcRows {
     ) -> Result<Vec<Candidate>, SourceError> {
         let (candidates, from) = (candidates.clone(), from.cloned());
         self.read(move |connection| read::candidates(connection, &candidates, from.as_ref(), limit)).await
+    }
+
+    fn in_pass(&self, candidates: &Candidates, pass: PriorityPass) -> Option<Candidates> {
+        let column = candidates.priority.as_deref()?;
+        // The quotes are known only to a connection.
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        column.chars().all(plain).then(|| pass.select(candidates, column))
     }
 
     async fn fetch(&self, sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError> {

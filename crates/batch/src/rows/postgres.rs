@@ -20,6 +20,7 @@ use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
 use longshore_postgres_url::parse;
 
+use super::priority_pass::{PriorityPass, quoted};
 use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
 use columns::ColumnCache;
@@ -78,6 +79,11 @@ impl RowSource for PostgresRows {
     ) -> Result<Vec<Candidate>, SourceError> {
         let read = |columns| read::candidates(&self.server, columns, candidates, from, limit);
         self.with_columns(&candidates.sql, read).await
+    }
+
+    fn in_pass(&self, candidates: &Candidates, pass: PriorityPass) -> Option<Candidates> {
+        let column = candidates.priority.as_deref()?;
+        Some(pass.select(candidates, &quoted(column)))
     }
 
     async fn fetch(&self, sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError> {

@@ -19,6 +19,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Semaphore;
 
+use super::priority_pass::{PriorityPass, quoted};
 use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
 
@@ -130,6 +131,11 @@ impl RowSource for SqliteRows {
     ) -> Result<Vec<Candidate>, SourceError> {
         let (candidates, from) = (candidates.clone(), from.cloned());
         self.read(move |db| read::candidates(db, &candidates, from.as_ref(), limit)).await
+    }
+
+    fn in_pass(&self, candidates: &Candidates, pass: PriorityPass) -> Option<Candidates> {
+        let column = candidates.priority.as_deref()?;
+        Some(pass.select(candidates, &quoted(column)))
     }
 
     async fn fetch(&self, sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError> {

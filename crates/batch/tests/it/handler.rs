@@ -7,6 +7,7 @@ mod effects;
 pub(crate) mod fixture;
 mod limits;
 mod replies;
+mod row_steps;
 mod steps;
 
 use longshore::UnitState;

@@ -5,6 +5,7 @@ mod crashes;
 mod fake_table;
 mod keys;
 mod overlap;
+mod priority;
 mod start;
 
 use std::future::pending;

@@ -11,6 +11,7 @@ mod alerts;
 mod bulk;
 mod check;
 mod end;
+mod ended_rows;
 mod file;
 mod fuzz;
 mod handler;
@@ -27,6 +28,7 @@ mod prompts;
 #[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
 mod remote;
 mod report;
+mod revisions;
 mod rows;
 mod sql;
 mod support;

@@ -32,6 +32,7 @@ async fn statements_are_described_and_candidates_paged() {
     let missing = ["Table 'longshore.elsewhere' doesn't exist", "Unknown column 'absent'"];
     remote::mistakes_are_told_with_their_place(&server, missing).await;
     remote::candidates_come_in_key_order(&server).await;
+    remote::candidates_come_by_priority(&server).await;
     remote::a_read_changes_nothing(&server).await;
     let word = "CREATE TABLE word (id VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci)";
     remote::text_keys_keep_their_order(&server, word).await;

@@ -63,6 +63,7 @@ async fn statements_and_pages(database: &PostgresAccess) {
     let missing = ["relation \"elsewhere\" does not exist", "column \"absent\" does not exist"];
     remote::mistakes_are_told_with_their_place(database, missing).await;
     remote::candidates_come_in_key_order(database).await;
+    remote::candidates_come_by_priority(database).await;
     remote::a_read_changes_nothing(database).await;
     database
         .run("CREATE COLLATION unaware (provider = icu, locale = 'und-u-ks-level1', deterministic = false)");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use longshore::outcome::Params;
 use longshore::{Effect, SqlValue};
 use longshore_batch::definition::Candidates;
-use longshore_batch::rows::{RowSource, SourceError};
+use longshore_batch::rows::{PriorityPass, RowSource, SourceError};
 
 use crate::support::candidates;
 
@@ -129,6 +129,19 @@ pub(crate) async fn candidates_come_in_key_order(database: &dyn TestDatabase) {
     let null = by_id("SELECT id FROM line WHERE id = 1 UNION ALL SELECT NULL");
     let error = rows.candidates(&null, None, 9).await.unwrap_err();
     assert!(error.to_string().contains("`id` is NULL"), "{error}");
+}
+
+pub(crate) async fn candidates_come_by_priority(database: &dyn TestDatabase) {
+    database.run("UPDATE line SET priority = CASE id WHEN 4 THEN 1 WHEN 2 THEN 9 WHEN 5 THEN 77 END");
+    let (rows, of) = (database.rows(), candidates("SELECT id, priority FROM line; -- all of them"));
+    let (mut order, mut pass) = (Vec::new(), Some(PriorityPass::FIRST));
+    while let Some(current) = pass {
+        let of = rows.in_pass(&of, current).unwrap();
+        order.extend(pages_agree(&*rows, &of).await);
+        pass = current.next();
+    }
+    assert_eq!(order, [4, 1, 3, 2, 5].map(int), "an invalid priority comes last");
+    database.run("UPDATE line SET priority = NULL");
 }
 
 /// `table` has the text column `id`, case-insensitive if the database supports that.

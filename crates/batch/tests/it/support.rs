@@ -33,6 +33,7 @@ pub(crate) fn definition() -> Definition {
             template: "Is line {{ id }} right?".to_owned(),
             template_name: "batch.toml".to_owned(),
         }),
+        steps: Vec::new(),
         step: RowStep::Ai(Ai {
             profile: Profile { model: "echo-1".to_owned(), ..Profile::new("echo", ProviderName::Echo) }
                 .into(),
@@ -56,6 +57,8 @@ pub(crate) fn definition() -> Definition {
         completion: None,
         alerts: Alerts::default(),
         trial: None,
+        revision: 1,
+        revisions: Vec::new(),
     }
 }
 

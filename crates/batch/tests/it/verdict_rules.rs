@@ -37,7 +37,12 @@ fn rule(when: &str, then: PostVerdict) -> Rule {
 
 fn decide(rules: &[Rule], reply: &RowReply, attempt: u32, of: u32) -> Result<RuleDecision, String> {
     let rules = RuleSet::compile(rules).map_err(|error| error.to_string())?;
-    rules.decide(&RuleInput { reply, attempt, is_last_attempt: attempt == of })
+    rules.decide(&RuleInput {
+        reply,
+        attempt,
+        is_last_attempt: attempt == of,
+        answers: &std::collections::BTreeMap::new(),
+    })
 }
 
 fn verdict(rules: &[Rule], reply: &RowReply) -> PostVerdict {

@@ -92,6 +92,15 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
         #[arg(long)]
         failed: bool,
     },
+    /// Correct a running batch: its remaining rows run with the file as it is now
+    #[command(after_help = "Examples:
+  longshore batch update po-review-20261116 nightly.toml      the corrected prompt, rules, SQL or limits
+  longshore batch update po-review-20261116 nightly.toml --dry-run
+
+Workers take the new revision up by themselves, within a second or two. Rows that have ended stay as they
+are; `batch rows --json` shows the revision that each row ran with. What selects and identifies the rows
+(`candidates`, `database`, `type`, `retry`) cannot change.")]
+    Update(Box<BatchUpdateArgs>),
     /// List the rows of a batch, or the scripts of an array, with their outcomes
     #[command(after_help = "Examples:
   longshore batch rows nightly --failed
@@ -216,6 +225,19 @@ pub struct BatchRunArgs {
     #[arg(long, conflicts_with = "dry_run")]
     pub check: bool,
     /// Show the SQL, the count, three prompts and the estimated cost; ask and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// `batch update`
+#[derive(Debug, Args)]
+pub struct BatchUpdateArgs {
+    #[command(flatten)]
+    pub batch: BatchNameArg,
+    /// Corrected batch file, or the folder with batch.toml in it
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// Check the file and show what would change; change nothing
     #[arg(long)]
     pub dry_run: bool,
 }

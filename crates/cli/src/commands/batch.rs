@@ -33,6 +33,8 @@ mod subcommands;
 pub mod summary;
 pub mod tenant_profile;
 mod trial;
+#[cfg(feature = "standard")]
+mod update;
 
 pub use batch_json::BatchSummary;
 #[cfg(feature = "standard")]

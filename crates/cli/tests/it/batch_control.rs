@@ -48,6 +48,36 @@ fn a_paused_batch_stops_its_run_and_goes_on_after_resume() {
     assert_eq!(announced_ends(&job), format!("complete 1 {ROWS} 0"));
 }
 
+#[test]
+fn a_running_batch_is_corrected_for_the_rows_that_remain() {
+    let job = slow_job(ROWS, 100, &[]);
+    let mut run = job.start(&[]);
+    job.wait_for_effects(20);
+    let name = job.name();
+    let (right, wrong) = slow_edit(100);
+    let slow = (right.as_str(), wrong.as_str());
+    let fixed = job.write("fixed.toml", &[slow, ("key = \"id\"", "key = \"id\"\nlimit = 30")]);
+    let fixed = fixed.display().to_string();
+    job.dir.run(&["batch", "update", &name, &fixed]).ends(1).says("`candidates` differs").says("hint:");
+    let corrected = ("VALUES (:key, :batch_id, :worker_id, :n)", "VALUES (:key, :batch_id, 'corrected', :n)");
+    job.write("batch.toml", &[slow, corrected]);
+    let shown = job.dir.run(&["batch", "update", &name, ".", "--dry-run", "--json"]).ok().json();
+    assert_eq!((&shown["revision"], &shown["changed"]), (&json!(2), &json!(["post"])), "{shown}");
+    let updated = job.dir.run(&["batch", "update", &name, ".", "--json"]).ok().json();
+    assert_eq!(updated["revision"], 2, "{updated}");
+    job.dir.run(&["batch", "update", &name, "."]).ends(1).says("has this definition already");
+    assert_eq!(run.ends_within(4 * TIMEOUT), 0, "the run that was started before goes on");
+    let (all, corrected) = (job.count("effects"), job.count("effects WHERE worker = 'corrected'"));
+    assert!(all == ROWS && (1..ROWS).contains(&corrected), "{corrected} of {all}");
+    let rows = job.rows(&name, "done");
+    let second = rows.iter().filter(|row| row["revision"] == 2).count() as u64;
+    assert_eq!(second, corrected, "each row knows its revision");
+    let report = job.dir.run(&["batch", "report", &name]).ok().out;
+    assert!(report.contains("post changed"), "{report}");
+    job.dir.run(&["batch", "update", &name, "."]).ends(1).says("no rows left to correct");
+    job.assert_exact();
+}
+
 /// Scripts read the last line: it counts rows that ended after the pause.
 #[test]
 fn the_last_line_of_a_paused_run_counts_what_the_store_counts() {

@@ -157,3 +157,25 @@ fn the_support_tickets_go_through_python_to_what_the_readme_promises() {
     assert_eq!(ask(due), ["2026-03-03 12:15:00"], "three quarters of an hour were left on Monday");
     assert_eq!(run(&[])["total"], 0, "a second run finds nothing to do");
 }
+
+#[test]
+fn the_claims_go_through_their_steps() {
+    let dir = copy_example("claims");
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
+    let run = |more: &[&str]| {
+        let args = [&["batch", "run", "claims", "--json"], more].concat();
+        CliOutput::of(dir.command(&args).env("PYTHONPATH", &sdk).spawn().unwrap()).ok().json()
+    };
+    let shown = run(&["--dry-run"]);
+    assert_eq!(shown["steps"].as_array().unwrap().len(), 5, "{shown}");
+    assert!(shown["cost_estimate"].as_f64() > Some(0.0), "{shown}");
+    let last = run(&[]);
+    assert_eq!((&last["done"], &last["total"]), (&json!(25), &json!(25)), "{last}");
+    let ask = |sql: &str| column::<String>(&dir, "claims/claims.db", sql);
+    let kinds = "SELECT kind || ' ' || count(*) || ' ' || count(finding) FROM claims
+                 WHERE status = 'ANSWERED' GROUP BY kind ORDER BY kind";
+    assert_eq!(ask(kinds), ["other 8 0", "theft 9 9", "water 8 0"]);
+    assert_eq!(ask("SELECT count(*) || ' ' || count(DISTINCT claim_id) FROM claim_log"), ["25 25"]);
+    assert_eq!(ask("SELECT letter FROM claims WHERE claim_id = 7"), ["We have looked into your claim 7."]);
+    assert_eq!(run(&[])["total"], 0, "a second run finds nothing to do");
+}

@@ -35,7 +35,7 @@ fn a_dry_run_asks_and_changes_nothing() {
     assert!(json["cost_estimate"].as_f64() > Some(0.0), "{json}");
     let after = std::fs::read(job.dir.path("rows.db")).unwrap();
     assert!(before == after, "the database was changed");
-    assert_eq!(job.count("sqlite_schema WHERE type = 'table'"), 4, "no tables of a store");
+    assert_eq!(job.count("sqlite_schema WHERE type = 'table'"), 5, "no tables of a store");
 }
 
 /// JSON consumers get a prompt as text, and an error as an error.
@@ -156,8 +156,8 @@ fn rows_in_another_database_than_the_store_are_worked_on_as_well() {
     assert!(shown.contains("at least once"), "{shown}");
     let last = run(&["batch", "run", ".", "--json"]).ends(3).json();
     assert_eq!((&last["done"], &last["failed"]), (&json!(30), &json!(20)), "{last}");
-    assert_eq!((job.count("effects"), job.count("failures"), job.count("ends")), (30, 15, 1));
-    assert_eq!(job.count("sqlite_schema WHERE type = 'table'"), 4, "no tables of a store");
+    assert_eq!((job.count("effects"), job.count("failures"), job.count("ends")), (30, 20, 1));
+    assert_eq!(job.count("sqlite_schema WHERE type = 'table'"), 5, "no tables of a store");
     let failed = run(&["batch", "rows", last["batch"].as_str().unwrap(), "--failed", "--json"]);
     let failed = failed.ok().json();
     let refused = failed.as_array().unwrap().iter().filter(|row| row["code"] == "post-error");

@@ -64,6 +64,10 @@ sql = "INSERT INTO ends VALUES (:batch_id, :generation, :status, :total, :done, 
 /// Answers by the row's `sort`.
 const ANSWER_SCRIPT: &str = r#"
 [[answer]]
+match = 'Look at (?<id>\d+)\.'
+reply = '{"n": {{ id }}}'
+
+[[answer]]
 match = 'is bad\.'
 reply = 'I am sorry, as a model of language I cannot.'
 
@@ -90,6 +94,7 @@ const SEED_SQL: &str = "
 CREATE TABLE rows (id INTEGER PRIMARY KEY, sort TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE effects (row INTEGER, batch TEXT, worker TEXT, n INTEGER CHECK (n > 0));
 CREATE TABLE failures (row INTEGER, batch TEXT, code TEXT);
+CREATE TABLE step_notes (row INTEGER, n INTEGER);
 CREATE TABLE ends (batch TEXT, generation INTEGER, status TEXT, total INTEGER, done INTEGER,
                    failed INTEGER);
 WITH RECURSIVE count (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM count WHERE i < :rows)

@@ -34,12 +34,22 @@ pub struct BatchStorm {
     rows: u64,
     /// The failure code of a row with refused SQL: by the store, or by the rows' own database.
     refused_code: &'static str,
+    has_steps: bool,
 }
+
+/// A question and a statement before the last question.
+pub const STEPS: (&str, &str) = (
+    "[ai]\nprofile = \"script\"",
+    "[[step]]\nname = \"look\"\nprofile = \"script\"\nprompt = \"Look at {{ id }}.\"\n\
+     [step.schema]\ntype = \"object\"\nrequired = [\"n\"]\nproperties = { n = { type = \"integer\" } }\n\
+     [[step]]\nname = \"note\"\nsql = \"INSERT INTO step_notes (row, n) VALUES (:key, :look_n)\"\n\
+     [ai]\nprofile = \"script\"",
+);
 
 impl BatchStorm {
     pub fn new(rows: u64, more: &[(&str, &str)]) -> Self {
         let job = BatchJob::new(rows, SORT_SQL).with(&[&STORM_EDITS, more].concat());
-        Self { job, rows, refused_code: "effect" }
+        Self { job, rows, refused_code: "effect", has_steps: more.contains(&STEPS) }
     }
 
     /// Moves the rows and the store to these servers.
@@ -98,8 +108,8 @@ impl BatchStorm {
         self.assert_no_answer_paid_twice();
     }
 
-    /// Each failure is listed with its code and message, and POST's `fail` ran once for it. (It did
-    /// not run where POST itself failed.)
+    /// Each failure is listed with its code and message, and POST's `fail` ran once for it, also where
+    /// POST itself had failed.
     fn assert_failures_have_their_reasons(&self) {
         let listed = self.job.rows(&self.job.name(), "failed");
         let mut found = BTreeMap::new();
@@ -111,7 +121,7 @@ impl BatchStorm {
             assert_eq!(found.insert(row["key"].as_u64().unwrap(), code), None, "listed twice: {row}");
         }
         assert_eq!(found.len() as u64, self.rows / 100);
-        let reported = found.values().filter(|code| **code != self.refused_code).count() as u64;
+        let reported = found.len() as u64;
         assert_eq!(self.job.count("failures"), reported);
         assert_eq!(self.job.query::<u64>("SELECT count(DISTINCT row) FROM failures"), reported);
     }
@@ -119,7 +129,20 @@ impl BatchStorm {
     /// An answer is recorded and counted in one transaction, so a row asked again afterwards would be
     /// counted again. Silent and gone rows have no answer.
     fn assert_no_answer_paid_twice(&self) {
-        let answered = self.job.count("rows WHERE sort IN ('good', 'bad', 'refused')");
+        let mut answered = self.job.count("rows WHERE sort IN ('good', 'bad', 'refused')");
+        if self.has_steps {
+            let looked = self.job.count("rows WHERE sort <> 'gone'");
+            assert_eq!(
+                self.job.count("step_notes WHERE n = row"),
+                looked,
+                "the step's SQL once for each row"
+            );
+            assert_eq!(
+                self.job.count("(SELECT row FROM step_notes GROUP BY row HAVING count(*) > 1) AS twice"),
+                0
+            );
+            answered += looked;
+        }
         let sums = &self.job.batch()["sums"];
         assert_eq!(sums["answers"], answered, "{sums}");
         assert_eq!(sums["simulated"], answered, "{sums}");
@@ -210,6 +233,11 @@ pub fn kill_initiators_and_workers(storm: &BatchStorm, mut middle: impl FnMut())
 #[test]
 fn effects_exactly_once_and_tally_is_exact_in_a_storm_of_killed_runs() {
     kill_runs(&BatchStorm::new(pick_size(3_000, 10_000), &[]), || {});
+}
+
+#[test]
+fn steps_are_exactly_once_in_a_storm_of_killed_runs() {
+    kill_runs(&BatchStorm::new(pick_size(1_000, 10_000), &[STEPS]), || {});
 }
 
 #[test]

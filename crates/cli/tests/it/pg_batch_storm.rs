@@ -9,7 +9,7 @@ use std::rc::Rc;
 use longshore_testkit::servers::PrivatePostgres;
 
 use crate::batch_job::SharedPostgres;
-use crate::batch_storm::{BOUNDED_ENQUEUE, BatchStorm, kill_initiators_and_workers, kill_runs};
+use crate::batch_storm::{BOUNDED_ENQUEUE, BatchStorm, STEPS, kill_initiators_and_workers, kill_runs};
 use crate::support::pick_size;
 
 fn server() -> SharedPostgres {
@@ -36,6 +36,13 @@ fn storm(
 fn effects_exactly_once_in_a_storm_of_killed_runs_on_one_postgres() {
     let server = server();
     let storm = storm(&server, &server, &[], &[]);
+    kill_runs(&storm, || restart(&server));
+}
+
+#[test]
+fn steps_are_exactly_once_in_a_storm_of_killed_runs_on_one_postgres() {
+    let server = server();
+    let storm = storm(&server, &server, &[], &[STEPS]);
     kill_runs(&storm, || restart(&server));
 }
 

@@ -123,15 +123,25 @@ impl<K> UnitRow<K> {
         Ok(Timestamp::from_micros(ready_at.unwrap_or(self.created_at)))
     }
 
+    /// Records the generation of the batch that an operator's retry moves the unit into.
+    pub fn enter_generation(&mut self, batch_generation: u32) -> Result<()> {
+        let attributes = UnitAttributes::parse(self.spec.as_deref())?;
+        let batch_generation = Some(batch_generation).filter(|generation| *generation > 1);
+        self.spec = UnitAttributes { batch_generation, ..attributes }.to_column()?;
+        Ok(())
+    }
+
     /// The column `spec` after a transition, if it changes: it keeps when the unit became ready, because
-    /// a claim overwrites the rank.
+    /// a claim overwrites the rank, and how often operators retried it.
     pub fn spec_after(&self, step: &Transition) -> Result<Option<String>> {
         let ready_at = self.priority.ready_at(step.sort_key);
-        if step.state != UnitState::Ready || ready_at == self.ready_at()? {
+        if step.state != UnitState::Ready || (ready_at == self.ready_at()? && !step.retried) {
             return Ok(None);
         }
         let attributes = UnitAttributes::parse(self.spec.as_deref())?;
-        UnitAttributes { ready_at: Some(ready_at.as_micros()), ..attributes }.to_column()
+        let next = || Some(attributes.generation.unwrap_or(1).saturating_add(1));
+        let generation = if step.retried { next() } else { attributes.generation };
+        UnitAttributes { ready_at: Some(ready_at.as_micros()), generation, ..attributes }.to_column()
     }
 
     /// Builds the unit.
@@ -155,6 +165,8 @@ impl<K> UnitRow<K> {
             priority: self.priority,
             attempt: self.attempt,
             lost: self.lost,
+            generation: spec.generation.unwrap_or(1),
+            batch_generation: spec.batch_generation.unwrap_or(1),
             fence: self.fence,
             session,
             created_at,

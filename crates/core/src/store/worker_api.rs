@@ -203,12 +203,14 @@ pub struct CheckpointRequest {
     pub sums: Sums,
     /// Calls made by this run.
     pub calls: Vec<CallRecord>,
+    /// SQL that commits with it or not at all.
+    pub effects: Vec<Effect>,
 }
 
 impl CheckpointRequest {
-    /// A checkpoint without sums and calls.
+    /// A checkpoint without sums, calls and effects.
     pub fn new(state: Payload) -> Self {
-        Self { state, sums: Sums::new(), calls: Vec::new() }
+        Self { state, sums: Sums::new(), calls: Vec::new(), effects: Vec::new() }
     }
 }
 
@@ -259,9 +261,9 @@ pub trait WorkerApi: Send + Sync + 'static {
     /// Requeues units that were not started. Unknown or lost leases are skipped.
     async fn release(&self, session: SessionId, leases: &[Lease]) -> Result<()>;
 
-    /// Stores the checkpoint of a run, adds `sums` to its batch's, and writes its `calls`: all or
-    /// nothing. False if the lease is lost. If the stored checkpoint is identical, this is a
-    /// repeat, and adds nothing.
+    /// Stores the checkpoint of a run, adds `sums` to its batch's, writes its `calls` and runs its
+    /// `effects`: all or nothing. False if the lease is lost. If the stored checkpoint is identical,
+    /// this is a repeat, and adds nothing. [`crate::Error::EffectFailed`] if an effect failed.
     async fn checkpoint(&self, session: SessionId, lease: Lease, request: CheckpointRequest) -> Result<bool>;
 
     /// Records the ends of runs; counters, dependants and callbacks are updated in the same

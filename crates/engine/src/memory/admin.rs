@@ -1,10 +1,11 @@
 //! Admin operations on units, batches, queues, lanes and workers.
 
 use async_trait::async_trait;
-use longshore_core::batch::{BatchAction, apply_action, reopen};
+use longshore_core::batch::{BatchAction, BatchRevision, apply_action, reopen};
 use longshore_core::store::{
     Admin, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult, UnitSelection,
 };
+use longshore_core::unit::check_size;
 use longshore_core::unit_state::Event;
 use longshore_core::worker_session::WorkerCommand;
 use longshore_core::{
@@ -33,6 +34,14 @@ impl Admin for MemoryStore {
         self.write(|state, now| {
             let found = state.batch_mut(scope, batch)?.clone();
             let batch = &found.id.clone();
+            if let BatchAction::Revise(revision) = &action {
+                check_size("definition", &revision.definition)?;
+                let stored = state.batches.get(batch).and_then(|record| record.definition.as_ref());
+                // The definition itself: a repeat after a lost answer.
+                if stored != Some(&revision.expected) && stored != Some(&revision.definition) {
+                    return Err(BatchRevision::conflict(batch));
+                }
+            }
             let retry = if action == BatchAction::RetryFailed { state.retryable(batch) } else { vec![] };
             let acted = apply_action(state.batch_mut(scope, batch)?, &action);
             acted?;
@@ -41,6 +50,11 @@ impl Admin for MemoryStore {
             {
                 *state.batch_mut(scope, batch)? = found;
                 return Err(rejection.into());
+            }
+            if let BatchAction::Revise(revision) = action
+                && let Some(record) = state.batches.get_mut(batch)
+            {
+                record.definition = Some(revision.definition);
             }
             for id in retry {
                 _ = state.apply_event(id, &Event::Retry, now);

@@ -59,6 +59,8 @@ impl UnitRecord {
             priority: new.priority,
             attempt: 0,
             lost: 0,
+            generation: 1,
+            batch_generation: 1,
             fence: 0,
             session: None,
             created_at: now,

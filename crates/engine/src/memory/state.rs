@@ -285,7 +285,13 @@ impl State {
         if state.is_final() && record.awaited {
             self.dirty.ended.push((id, record.unit.tenant.clone()));
         }
-        self.update(id, |record| record.apply(event, step, now));
+        let batch = record.unit.batch.as_ref().and_then(|id| self.batches.get(id));
+        let generation = batch.map(|record| record.batch.generation).filter(|_| step.retried);
+        self.update(id, |record| {
+            record.unit.generation += u32::from(step.retried);
+            record.unit.batch_generation = generation.unwrap_or(record.unit.batch_generation);
+            record.apply(event, step, now);
+        });
         if state.is_final() {
             self.resolve_dependents(id, state, now);
         }

@@ -57,13 +57,16 @@ impl WorkerApi for MemoryStore {
     }
 
     async fn checkpoint(&self, session: SessionId, lease: Lease, request: CheckpointRequest) -> Result<bool> {
-        let CheckpointRequest { state: payload, sums, calls } = request;
+        let CheckpointRequest { state: payload, sums, calls, effects } = request;
         check_size("checkpoint", &payload)?;
         check_calls(&calls)?;
-        Ok(self.write(|state, now| {
-            let Some(record) = state.leased_record(session, lease) else { return false };
+        self.write(|state, now| {
+            let Some(record) = state.leased_record(session, lease) else { return Ok(false) };
             if record.unit.checkpoint.as_ref() == Some(&payload) {
-                return true;
+                return Ok(true);
+            }
+            if !effects.is_empty() {
+                return Err(Error::EffectFailed(no_effects()));
             }
             let batch = record.unit.batch.clone();
             state.amend(lease.unit, |record| record.unit.checkpoint = Some(payload));
@@ -74,8 +77,8 @@ impl WorkerApi for MemoryStore {
                 }
             }
             state.settle_calls(calls, now);
-            true
-        }))
+            Ok(true)
+        })
     }
 
     async fn finish(&self, session: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>> {
@@ -212,8 +215,7 @@ impl State {
             return answer;
         }
         if !finish.effects.is_empty() {
-            let message = "the memory store has no database for SQL effects";
-            return FinishResult::EffectFailed(Failure::new("unsupported", message));
+            return FinishResult::EffectFailed(no_effects());
         }
         if let Some(state) = finish.checkpoint.clone() {
             self.amend(lease.unit, |record| record.unit.checkpoint = Some(state));
@@ -242,4 +244,8 @@ impl State {
         let held = self.sessions.get(&session).map(|found| found.held.iter().copied().collect());
         held.unwrap_or_default()
     }
+}
+
+fn no_effects() -> Failure {
+    Failure::new("unsupported", "the memory store has no database for SQL effects")
 }

@@ -1,6 +1,7 @@
 //! [`WorkerApi`] on PostgreSQL.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore_accounts::CallRecord;
 use longshore_core::effect_budget::EffectBudget;
@@ -63,7 +64,18 @@ operations! { WorkerApi {
         async fn checkpoint(&self, id: SessionId, lease: Lease, request: CheckpointRequest) -> Result<bool> {
             check_size("checkpoint", &request.state)?;
             request.calls.iter().try_for_each(CallRecord::check)?;
-            operation!(self, Durable, tx => checkpoint::save(&mut tx, id, &lease, &request))
+            let PostgresOptions { timeout, effect_timeout, .. } = self.inner.options;
+            let run = async {
+                if !request.effects.is_empty() {
+                    // As with a finish: effects must not keep other units of a lease group from ending.
+                    session::settle_leases(&self.inner, id, &[lease]).await?;
+                }
+                let save = operation_without_timeout!(self, Durable, tx =>
+                    checkpoint::save(&mut tx, id, &lease, &request, &mut EffectBudget::new(effect_timeout)));
+                save.await
+            };
+            let effects = if request.effects.is_empty() { Duration::ZERO } else { effect_timeout * 3 };
+            self.inner.with_time_limit(timeout + effects, run).await
         }
 
         async fn finish(&self, id: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>> {

@@ -109,7 +109,7 @@ async fn a_finish_that_waits_for_a_row_has_no_lease_group_locked() {
     send(&app, 3).await;
     let group = app.claim(3).await;
     // The next unit of the stream is claimed by its row.
-    let saved = CheckpointRequest { state: one(), sums: [].into(), calls: Vec::new() };
+    let saved = CheckpointRequest::new(one());
     app.store.checkpoint(app.session, group[0], saved).await.unwrap();
     send(&app, 1).await;
     let row = app.take().await;

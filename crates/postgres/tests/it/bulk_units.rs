@@ -139,7 +139,7 @@ async fn whoever_needs_more_of_a_unit_meets_its_claim_and_its_end() {
                 if leases.is_empty() {
                     break;
                 }
-                let saved = CheckpointRequest { state: one(), sums: [].into(), calls: Vec::new() };
+                let saved = CheckpointRequest::new(one());
                 worker.store.checkpoint(worker.session, leases[0], saved).await.unwrap();
                 for part in leases.chunks(13) {
                     let ends = part.iter().copied().map(done).collect();

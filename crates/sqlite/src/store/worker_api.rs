@@ -9,7 +9,7 @@ use longshore_core::store::{
 use longshore_core::worker_session::{Lease, NewSession, SessionEnd};
 use longshore_core::{Result, SessionId, Timestamp, WorkerApi};
 
-use super::operations;
+use super::{SqliteStore, operations};
 use crate::effects::EffectRuns;
 use crate::tx::Tx;
 use crate::writer::Durability::{Durable, Relaxed};
@@ -22,18 +22,8 @@ operations! { WorkerApi {
     Relaxed claim[](claim: ClaimRequest) -> ClaimResult = claim::claim(&claim);
     {
         async fn finish(&self, id: SessionId, finishes: Vec<FinishRequest>) -> Result<Vec<FinishResult>> {
-            let finishes = Arc::new(finishes);
-            let effects = Arc::new(Mutex::new(EffectRuns::new(self.options.effect_timeout)));
-            let timeouts = || lock(&effects).timeouts();
-            loop {
-                let (before, finishes, effects) = (timeouts(), Arc::clone(&finishes), Arc::clone(&effects));
-                let op = move |tx: &mut Tx<'_>| finish::finish(tx, id, &finishes, &mut lock(&effects));
-                match self.writer.call(Durable, op).await {
-                    // Effects that took too long ended the transaction: finish the other units.
-                    Err(_) if timeouts() > before => {}
-                    answer => return answer,
-                }
-            }
+            self.with_effects(finishes, move |tx, finishes, effects| finish::finish(tx, id, finishes, effects))
+                .await
         }
 
         async fn close_session(&self, id: SessionId) -> Result<()> {
@@ -53,8 +43,10 @@ operations! { WorkerApi {
 
         async fn checkpoint(&self, id: SessionId, lease: Lease, request: CheckpointRequest) -> Result<bool> {
             longshore_core::unit::check_size("checkpoint", &request.state)?;
-            let op = move |tx: &mut Tx<'_>| checkpoint::save(tx, id, &lease, &request);
-            self.writer.call(Durable, op).await
+            self.with_effects(request, move |tx, request, effects| {
+                checkpoint::save(tx, id, &lease, request, effects)
+            })
+            .await
         }
 
         async fn leases_of(&self, id: SessionId) -> Result<Vec<Lease>> {
@@ -62,6 +54,28 @@ operations! { WorkerApi {
         }
     }
 }}
+
+impl SqliteStore {
+    /// Runs an operation with effects of users. Effects that took too long ended the transaction: the
+    /// operation runs again without them.
+    async fn with_effects<I: Send + Sync + 'static, T: Send + 'static>(
+        &self,
+        input: I,
+        run: impl Fn(&mut Tx<'_>, &I, &mut EffectRuns) -> Result<T> + Copy + Send + 'static,
+    ) -> Result<T> {
+        let input = Arc::new(input);
+        let effects = Arc::new(Mutex::new(EffectRuns::new(self.options.effect_timeout)));
+        let timeouts = || lock(&effects).timeouts();
+        loop {
+            let (before, input, effects) = (timeouts(), Arc::clone(&input), Arc::clone(&effects));
+            let op = move |tx: &mut Tx<'_>| run(tx, &input, &mut lock(&effects));
+            match self.writer.call(Durable, op).await {
+                Err(_) if timeouts() > before => {}
+                answer => return answer,
+            }
+        }
+    }
+}
 
 fn lock(effects: &Mutex<EffectRuns>) -> MutexGuard<'_, EffectRuns> {
     effects.lock().unwrap_or_else(PoisonError::into_inner)

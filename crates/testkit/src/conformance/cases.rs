@@ -137,6 +137,8 @@ macro_rules! __with_cases {
                 a_cancelled_batch_calls_back_too
                 retrying_failures_opens_a_new_generation
                 retrying_failures_before_the_end_opens_none
+                each_retry_of_a_unit_has_a_generation_of_its_own
+                a_running_batch_takes_a_corrected_definition_once
                 retrying_one_unit_of_an_ended_batch_opens_a_new_generation
                 retrying_a_cancelled_unit_reopens_its_ended_batch
                 a_batch_given_up_is_not_retried_while_its_last_units_run
@@ -489,6 +491,7 @@ macro_rules! __with_sql_cases {
                 a_failing_effect_undoes_those_before_it
                 another_number_of_rows_undoes_the_effects
                 a_failing_unit_does_not_undo_its_neighbours
+                effects_of_a_checkpoint_commit_with_it_once
                 values_are_bound_and_never_pasted
                 values_are_bound_by_name_and_unused_ones_ignored
                 effects_go_with_any_outcome

@@ -2,9 +2,9 @@
 //! each case has a table `account(id, amount)` with a row `(1, 100)`.
 
 use longshore_core::outcome::Params;
-use longshore_core::store::{FinishRequest, FinishResult, LeasedUnit};
+use longshore_core::store::{CheckpointRequest, FinishRequest, FinishResult, LeasedUnit};
 use longshore_core::worker_session::Lease;
-use longshore_core::{Effect, Error, NewBatch, Outcome, Result, SessionId, SqlValue, UnitState};
+use longshore_core::{Effect, Error, NewBatch, Outcome, Payload, Result, SessionId, SqlValue, UnitState};
 use tokio::task::JoinSet;
 
 use super::helpers::*;
@@ -103,6 +103,31 @@ pub(super) async fn a_failing_unit_does_not_undo_its_neighbours(sql: &dyn SqlSto
     assert_eq!(amount(sql), 201);
     let counts = fixture.batch(&batch_id("b")).await.counts;
     assert_eq!((counts.done, counts.leased), (2, 1));
+}
+
+pub(super) async fn effects_of_a_checkpoint_commit_with_it_once(sql: &dyn SqlStoreFixture) {
+    let fixture = sql.fixture();
+    let id = fixture.send(unit()).await;
+    let session = fixture.session().await;
+    let lease = fixture.claim_one(session).await.lease;
+    let save = |state: &str, effects| {
+        let request =
+            CheckpointRequest { effects, ..CheckpointRequest::new(Payload::from(state.as_bytes())) };
+        fixture.store.checkpoint(session, lease, request)
+    };
+    for _ in 0..2 {
+        assert!(save("one", vec![add_to_amount(5)]).await.unwrap());
+    }
+    assert_eq!(amount(sql), 105, "a repeat has no effects");
+    let broken = effect("UPDATE account SET amount = 0 WHERE id = 99", vec![], Some(1));
+    let failed = save("two", vec![add_to_amount(5), broken]).await;
+    assert!(matches!(failed, Err(Error::EffectFailed(_))), "{failed:?}");
+    let stored = fixture.unit(id).await.checkpoint;
+    assert_eq!((amount(sql), stored), (105, Some(Payload::from(b"one".as_slice()))));
+    assert!(save("two", vec![add_to_amount(1)]).await.unwrap(), "it is still held");
+    fixture.kill(session).await;
+    assert!(!save("three", vec![add_to_amount(5)]).await.unwrap(), "the lease is lost");
+    assert_eq!(amount(sql), 106);
 }
 
 pub(super) async fn values_are_bound_and_never_pasted(sql: &dyn SqlStoreFixture) {

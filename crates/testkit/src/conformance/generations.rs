@@ -1,9 +1,10 @@
 //! Thresholds, callbacks and generations: the end of a batch, and retries after it.
 
-use longshore_core::batch::{BatchAction, FailureLimit, OnThreshold, stopped_by_threshold};
+use longshore_core::batch::{BatchAction, BatchRevision, FailureLimit, OnThreshold, stopped_by_threshold};
 use longshore_core::store::{Retention, UnitAction, UnitFilter};
 use longshore_core::{
-    BatchId, BatchStatus, Callback, FailureThreshold, Kind, NewBatch, Outcome, Unit, UnitState,
+    BatchId, BatchStatus, Callback, Error, FailureThreshold, Kind, NewBatch, Outcome, Payload, Unit,
+    UnitState,
 };
 
 use super::helpers::*;
@@ -143,6 +144,54 @@ pub(super) async fn retrying_failures_before_the_end_opens_none(fixture: &StoreF
     let batch = fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
     assert_eq!((batch.status, batch.generation), (BatchStatus::Running, 1));
     assert_eq!((batch.counts.ready, batch.counts.failed), (2, 0));
+}
+
+pub(super) async fn each_retry_of_a_unit_has_a_generation_of_its_own(fixture: &StoreFixture) {
+    let (id, new) = named("b");
+    let sent = fixture.send_sealed_batch(new, 2).await;
+    let session = fixture.session().await;
+    let generations = async |id| {
+        let unit = fixture.unit(id).await;
+        (unit.generation, unit.batch_generation)
+    };
+    fixture.claim_and_finish(session, 1, failed()).await;
+    fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    let mut first = [generations(sent[0]).await, generations(sent[1]).await];
+    first.sort_unstable();
+    assert_eq!(first, [(1, 1), (2, 1)], "the batch has not ended, but the attempts are counted anew");
+    fixture.claim_and_finish(session, 2, failed()).await;
+    fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    let mut second = [generations(sent[0]).await, generations(sent[1]).await];
+    second.sort_unstable();
+    assert_eq!(second, [(2, 2), (3, 2)]);
+    fixture.claim_and_finish(session, 2, failed()).await;
+    let before = generations(sent[0]).await.0;
+    fixture.retry(sent[0]).await;
+    assert_eq!(generations(sent[0]).await, (before + 1, 3));
+    assert_eq!(generations(sent[1]).await.1, 2, "the other unit ended in generation 2");
+}
+
+pub(super) async fn a_running_batch_takes_a_corrected_definition_once(fixture: &StoreFixture) {
+    let (id, new) = named("b");
+    let payload = |text: &str| Payload::from(text.as_bytes());
+    let new = NewBatch { definition: Some(payload("one")), workers: Some(3), ..new };
+    fixture.send_sealed_batch(new, 1).await;
+    let (limit, then) = (FailureLimit::Units(7), OnThreshold::Fail);
+    let threshold = Some(FailureThreshold { limit, then });
+    let revise = |expected: &str, definition: &str| {
+        let (expected, definition) = (payload(expected), payload(definition));
+        let revision = BatchRevision { expected, definition, threshold, workers: Some(9) };
+        fixture.store.apply_batch_action(&ALL, &id, BatchAction::Revise(Box::new(revision)))
+    };
+    let batch = revise("one", "two").await.unwrap();
+    assert_eq!((batch.threshold, batch.workers), (threshold, Some(9)));
+    assert_eq!(fixture.store.definition(&ALL, &id).await.unwrap(), Some(payload("two")));
+    let late = revise("one", "three").await;
+    assert!(matches!(late, Err(Error::Invalid(_))), "another client was first: {late:?}");
+    let session = fixture.session().await;
+    fixture.claim_and_finish(session, 1, done()).await;
+    assert!(matches!(revise("two", "three").await, Err(Error::BatchStatus(_))), "it has ended");
+    assert_eq!(fixture.store.definition(&ALL, &id).await.unwrap(), Some(payload("two")));
 }
 
 pub(super) async fn retrying_one_unit_of_an_ended_batch_opens_a_new_generation(fixture: &StoreFixture) {

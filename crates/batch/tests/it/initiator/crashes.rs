@@ -34,7 +34,7 @@ async fn live_for<F: Future>(polls: usize, future: F) -> Option<F::Output> {
 
 /// Runs an initiator for some polls; returns whether it filled the batch. An error counts as a
 /// crash.
-async fn life(initiator: &RowEnqueuer, id: &BatchId, polls: usize) -> bool {
+pub(super) async fn life(initiator: &RowEnqueuer, id: &BatchId, polls: usize) -> bool {
     let filled = live_for(polls, async {
         let mut initiation = initiator.resume(id).await?;
         initiator.fill(&mut initiation, pending(), |_| ()).await

@@ -37,6 +37,7 @@ async fn statements_are_described_and_candidates_paged() {
     let missing = ["relation \"elsewhere\" does not exist", "column \"absent\" does not exist"];
     remote::mistakes_are_told_with_their_place(&server, missing).await;
     remote::candidates_come_in_key_order(&server).await;
+    remote::candidates_come_by_priority(&server).await;
     remote::a_read_changes_nothing(&server).await;
     let unaware =
         "CREATE COLLATION unaware (provider = icu, locale = 'und-u-ks-level1', deterministic = false)";

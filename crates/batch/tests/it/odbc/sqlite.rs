@@ -47,6 +47,7 @@ async fn statements_are_described_and_candidates_paged() {
     let missing = ["no such table: elsewhere", "no such column: absent"];
     remote::mistakes_are_told_with_their_place(&file, missing).await;
     remote::candidates_come_in_key_order(&file).await;
+    remote::candidates_come_by_priority(&file).await;
     remote::a_read_changes_nothing(&file).await;
     let word = "CREATE TABLE word (id VARCHAR(20) COLLATE NOCASE)";
     remote::text_keys_keep_their_order(&file, word).await;

@@ -1,12 +1,13 @@
 //! From a batch file and the settings to an open store and the rows' database, with every check
 //! made before anything is written.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, anyhow};
 use longshore::accounts::Ledger;
-use longshore::{Batch, BatchId, BatchStatus, Client, Scope, Store};
+use longshore::{Batch, BatchId, BatchStatus, Client, ProfileName, Scope, Store};
 use longshore_ai::Profile;
 use longshore_batch::check::{self, check};
 use longshore_batch::definition::Database;
@@ -32,8 +33,8 @@ pub struct CheckedBatch {
     pub url: StoreUrl,
     /// Rows with known answers.
     pub golden_set: Option<GoldenSet>,
-    /// The tenant's profile, if the batch names one and its store could be read.
-    pub profile: Option<Profile>,
+    /// The tenant's profiles that the batch names, if their store could be read.
+    pub profiles: BTreeMap<ProfileName, Profile>,
     sources: Arc<Sources>,
     /// The batch's commands, started by the check.
     pub commands: Arc<Commands>,
@@ -85,7 +86,17 @@ impl CheckedBatch {
             allow_duplicates: file.allow_duplicates,
             ..Overrides::default()
         };
-        let mut loaded = BatchFile::load(&file.path, &overrides).map_err(file_error)?;
+        Self::read_with(&file.path, &overrides, purpose, settings).await
+    }
+
+    /// [`Self::read`] with these overrides.
+    pub async fn read_with(
+        path: &Path,
+        overrides: &Overrides,
+        purpose: ReadPurpose,
+        settings: &Settings,
+    ) -> anyhow::Result<Self> {
+        let mut loaded = BatchFile::load(path, overrides).map_err(file_error)?;
         #[cfg(not(feature = "standard"))]
         if loaded.definition.mail().is_some() {
             crate::mail::sealer(settings).await?;
@@ -106,10 +117,10 @@ impl CheckedBatch {
             settings.output.note(format!("warning: {warning}"));
         }
         check::unique_keys(&loaded.definition, &loaded.source_map, &*source).await.map_err(file_error)?;
-        let profile = tenant_profile::read(&loaded, &url, settings).await?;
+        let profiles = tenant_profile::read(&loaded, &url, settings).await?;
         let (definition, golden_set, commands) = (loaded.definition, loaded.golden_set, commands(settings));
         check::commands(&definition, &loaded.source_map, &commands).await.map_err(file_error)?;
-        Ok(Self { definition, source, url, golden_set, profile, sources, commands, _scratch: scratch })
+        Ok(Self { definition, source, url, golden_set, profiles, sources, commands, _scratch: scratch })
     }
 
     /// Opens the store.

@@ -1,12 +1,14 @@
 //! `batch run --dry-run`: shows the prompts and the estimated cost. Calls no provider and changes
 //! nothing.
 
+use std::collections::BTreeMap;
+
 use anyhow::anyhow;
-use longshore::UnitId;
+use longshore::{BatchId, SqlValue, UnitId};
 use longshore_ai::{Answer, Cost, PriceMode, PriceTable, Profile, estimate_tokens};
 use longshore_batch::batch_id::batch_id;
 use longshore_batch::command::CommandPrepare;
-use longshore_batch::definition::{Ai, Database, Pre, RowStep};
+use longshore_batch::definition::{Ai, Database, Pre, RowStep, RowStepSpec, StepAction, StepPrompt};
 use longshore_batch::mail::{MailPrepare, OutgoingMail};
 use longshore_batch::pre_post::{Prepare, PrepareError, RowRun};
 use longshore_batch::prompt::prompt_too_long;
@@ -36,6 +38,9 @@ struct DryRun<'a> {
     params: &'a std::collections::BTreeMap<String, Value>,
     count: u64,
     prompts: Vec<PromptSample>,
+    /// The steps before the last one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    steps: Vec<String>,
     /// `None` if the rows get a message.
     profile: Option<String>,
     simulated: bool,
@@ -71,15 +76,23 @@ pub async fn show(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result
     let candidates = &definition.candidates;
     let all = source.count(candidates).await?;
     let count = candidates.limit.map_or(all, |limit| limit.min(all));
-    let prompts = prompts(checked, settings).await?;
+    // The last prompt needs the answers of the steps before it.
+    let prompts = match definition.steps.is_empty() {
+        true => prompts(checked, settings).await?,
+        false => first_prompts(checked).await?,
+    };
     let ai = definition.ai();
-    let profile = checked.profile.as_ref().or_else(|| ai?.profile.inline()).map(|profile| {
-        let mut profile = profile.clone();
-        PriceTable::shipped().complete(&mut profile);
-        profile
-    });
+    let profile = ai.and_then(|ai| priced_profile(checked, ai));
     let profile = profile.as_ref();
-    let estimate = ai.zip(profile).map(|(ai, profile)| CostEstimate::of(ai, profile, &prompts, count));
+    let last = ai.zip(profile).map(|(ai, profile)| CostEstimate::of(ai, profile, &prompts, count));
+    let estimate = definition.steps.iter().try_fold(last, |sum, step| match &step.action {
+        StepAction::Ask(prompt) => {
+            let profile = priced_profile(checked, &prompt.ai)?;
+            Some(sum.map(|sum| sum.plus(&CostEstimate::of_step(prompt, &profile, count))))
+        }
+        _ => Some(sum),
+    });
+    let estimate = estimate.flatten();
     let shown = DryRun {
         kind: &definition.kind,
         tenant: definition.tenant.to_string(),
@@ -88,6 +101,7 @@ pub async fn show(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result
         candidates_sql: &candidates.sql,
         params: &candidates.params,
         count,
+        steps: definition.steps.iter().map(RowStepSpec::describe).collect(),
         profile: ai.map(|ai| ai.profile.display_name()),
         simulated: profile.is_some_and(|profile| profile.provider.is_simulated()),
         cost_estimate: estimate.as_ref().map(|estimate| estimate.likely.dollars()),
@@ -101,6 +115,14 @@ pub async fn show(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result
     }
     let broken = shown.prompts.iter().any(|sample| sample.error.is_some());
     Ok(if broken { ExitCode::Failures } else { ExitCode::Good })
+}
+
+/// The profile of a question with its prices, if its store can be read.
+fn priced_profile(checked: &CheckedBatch, ai: &Ai) -> Option<Profile> {
+    let own = || checked.profiles.get(ai.profile.name()?);
+    let mut profile = ai.profile.inline().or_else(own)?.clone();
+    PriceTable::shipped().complete(&mut profile);
+    Some(profile)
 }
 
 fn effects(database: &Database) -> &'static str {
@@ -159,18 +181,43 @@ async fn prompts(checked: &CheckedBatch, settings: &Settings) -> anyhow::Result<
     let Some(pre) = SamplePre::of(checked, settings).await? else { return Ok(Vec::new()) };
     let mut prompts = Vec::new();
     for candidate in rows {
-        let row = RowRun {
-            batch: &batch,
-            unit: UnitId::new(),
-            key: &candidate.key,
-            attempt: 1,
-            is_last_attempt: false,
-            worker: "dry-run",
-            source: &*checked.source,
-        };
+        let row = sample_row(checked, &batch, &candidate.key);
         prompts.push(PromptSample::of(to_json(&candidate.key), pre.sample(&row).await));
     }
     Ok(prompts)
+}
+
+/// The prompts of the first step, if that is a question.
+async fn first_prompts(checked: &CheckedBatch) -> anyhow::Result<Vec<PromptSample>> {
+    let definition = &checked.definition;
+    let Some(StepAction::Ask(step)) = definition.steps.first().map(|step| &step.action) else {
+        return Ok(Vec::new());
+    };
+    let prepare = SqlPrepare::compile_step(step, &definition.pre).map_err(|why| anyhow!(why))?;
+    let batch = batch_id(now(), 1)?;
+    let mut prompts = Vec::new();
+    for candidate in checked.source.candidates(&definition.candidates, None, MAX_PROMPTS).await? {
+        let prompt = prepare.prepare(&sample_row(checked, &batch, &candidate.key)).await;
+        prompts.push(PromptSample::of(to_json(&candidate.key), prompt));
+    }
+    Ok(prompts)
+}
+
+/// A row that no unit runs.
+fn sample_row<'r>(checked: &'r CheckedBatch, batch: &'r BatchId, key: &'r SqlValue) -> RowRun<'r> {
+    RowRun {
+        batch,
+        unit: UnitId::new(),
+        key,
+        attempt: 1,
+        generation: 1,
+        run_key: String::new(),
+        is_last_attempt: false,
+        has_ended: false,
+        answers: BTreeMap::new(),
+        worker: "dry-run",
+        source: &*checked.source,
+    }
 }
 
 /// A message as text, after it was compiled and encoded as in a real run: an error in the page or
@@ -192,6 +239,17 @@ struct CostEstimate {
 }
 
 impl CostEstimate {
+    /// The cost of a step before the last one, from its template: its prompts depend on answers. A
+    /// step with a condition may cost nothing.
+    fn of_step(step: &StepPrompt, profile: &Profile, count: u64) -> Self {
+        let prompt = PromptSample::of(Value::Null, Ok(step.template.clone()));
+        Self::of(&step.ai, profile, &[prompt], count)
+    }
+
+    fn plus(self, other: &Self) -> Self {
+        Self { likely: self.likely + other.likely, most: self.most + other.most }
+    }
+
     /// Likely: an answer has a quarter of its maximum tokens. Most: all of them, and each is corrected.
     fn of(ai: &Ai, profile: &Profile, prompts: &[PromptSample], count: u64) -> Self {
         let prices = profile.prices_of(&profile.model).unwrap_or(&profile.prices);
@@ -221,6 +279,9 @@ fn render(shown: &DryRun<'_>, estimate: Option<&CostEstimate>) -> String {
     text.push_str(&format!("rows       {}\n", shown.count));
     text.push_str(&format!("store      {}\n", shown.store));
     text.push_str(&format!("effects    {}\n", shown.effects));
+    for step in &shown.steps {
+        text.push_str(&format!("step       {step}\n"));
+    }
     if let Some(profile) = &shown.profile {
         text.push_str(&format!("profile    {profile}{simulated}\n"));
         let cost = match estimate {

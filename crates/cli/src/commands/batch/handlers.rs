@@ -65,7 +65,8 @@ impl BatchHandlers {
             .mail_spool(office)
             .build();
         let bulk = ProviderBatchHandler::new(inference);
-        Self { rows, bulk, ends: CompletionHandler::new(Arc::clone(sources), actions).with_pages(pages) }
+        let ends = CompletionHandler::new(Arc::clone(sources), actions).commands(Arc::clone(commands));
+        Self { rows, bulk, ends: ends.with_pages(pages) }
     }
 }
 
@@ -128,8 +129,8 @@ impl<'a> BatchWorkers<'a> {
     /// neither belongs to a batch. It also does the store's maintenance.
     pub fn completion_worker(&self) -> anyhow::Result<Worker> {
         let act: Arc<BatchHooks> = Arc::clone(&self.actions);
-        let ends =
-            CompletionHandler::new(Arc::clone(&self.context.sources), act).with_pages(pages(self.settings));
+        let ends = CompletionHandler::new(Arc::clone(&self.context.sources), act);
+        let ends = ends.commands(Arc::clone(&self.context.commands)).with_pages(pages(self.settings));
         let mut builder = self
             .builder()?
             .services(Services::All)

@@ -205,6 +205,7 @@ fn same_definition(one: &Definition, other: &Definition) -> bool {
     let mut like = other.clone();
     (like.deadline, like.workers) = (one.deadline, one.workers);
     (like.candidates.sample, like.candidates.skip_since) = (one.candidates.sample, one.candidates.skip_since);
+    (like.revision, like.revisions) = (one.revision, one.revisions.clone());
     if let (RowStep::Mail(mail), RowStep::Mail(like_mail)) = (&one.step, &mut like.step) {
         like_mail.day.clone_from(&mail.day);
         like.candidates.params.clone_from(&one.candidates.params);

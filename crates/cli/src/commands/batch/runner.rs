@@ -105,7 +105,7 @@ fn open_if_needed(
     separate: Option<&SeparateLedger>,
     settings: &Settings,
 ) -> anyhow::Result<Option<Inference>> {
-    if !initiations.iter().any(|one| one.definition().ai().is_some_and(Ai::needs_inference)) {
+    if !initiations.iter().any(|one| one.definition().questions().any(Ai::needs_inference)) {
         return Ok(None);
     }
     Ok(Some(match separate {

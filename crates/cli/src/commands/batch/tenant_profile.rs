@@ -2,6 +2,7 @@
 //! in the batch's store, or else in the settings' store, where `profile add` stores it if the batch
 //! is in its rows' own database.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -36,7 +37,20 @@ pub async fn find(
     context: &BatchContext,
     settings: &Settings,
 ) -> anyhow::Result<Option<SeparateLedger>> {
-    let Some((ai, name)) = named(definition) else { return Ok(None) };
+    let mut separate = None;
+    for (ai, name) in named(definition) {
+        separate = find_one(definition, ai, name, context, settings).await?.or(separate);
+    }
+    Ok(separate)
+}
+
+async fn find_one(
+    definition: &Definition,
+    ai: &Ai,
+    name: &ProfileName,
+    context: &BatchContext,
+    settings: &Settings,
+) -> anyhow::Result<Option<SeparateLedger>> {
     let tenant = &definition.tenant;
     if look_up(&context.ledger, tenant, name).await?.is_some() {
         return open_key(&context.ledger, ai, tenant, name, settings).await.map(|()| None);
@@ -63,7 +77,18 @@ pub async fn require_here(
     context: &BatchContext,
     settings: &Settings,
 ) -> anyhow::Result<()> {
-    let Some((_, name)) = named(definition) else { return Ok(()) };
+    for (_, name) in named(definition) {
+        require_one(definition, name, context, settings).await?;
+    }
+    Ok(())
+}
+
+async fn require_one(
+    definition: &Definition,
+    name: &ProfileName,
+    context: &BatchContext,
+    settings: &Settings,
+) -> anyhow::Result<()> {
     let tenant = &definition.tenant;
     if look_up(&context.ledger, tenant, name).await?.is_some() {
         return Ok(());
@@ -77,15 +102,30 @@ pub async fn require_here(
     Err(not_found_error(tenant, name, &[(&context.url, &context.ledger)]).await)
 }
 
-/// The profile, for a check of the batch file and for an estimate. No store is changed, and the
-/// profile's key is not opened. `None` if a store cannot be read without being changed.
+/// The profiles, for a check of the batch file and for an estimate: for each question of a row that
+/// names one. No store is changed, and no key is opened. `None` where a store cannot be read without
+/// being changed.
 pub async fn read(
     loaded: &LoadedBatchFile,
     url: &StoreUrl,
     settings: &Settings,
+) -> anyhow::Result<BTreeMap<ProfileName, Profile>> {
+    let mut profiles = BTreeMap::new();
+    for (_, name) in named(&loaded.definition) {
+        if let Some(profile) = read_one(loaded, name, url, settings).await? {
+            profiles.insert(name.clone(), profile);
+        }
+    }
+    Ok(profiles)
+}
+
+async fn read_one(
+    loaded: &LoadedBatchFile,
+    name: &ProfileName,
+    url: &StoreUrl,
+    settings: &Settings,
 ) -> anyhow::Result<Option<Profile>> {
     let definition = &loaded.definition;
-    let Some((_, name)) = named(definition) else { return Ok(None) };
     let settings = Settings { inspect_only: true, ..settings.clone() };
     let (mut searched, tenant) = (Vec::new(), &definition.tenant);
     for url in [Some(url), other_store(url, &settings)].into_iter().flatten() {
@@ -115,9 +155,8 @@ pub async fn read(
     Err(file_error(error.hint(hint)))
 }
 
-fn named(definition: &Definition) -> Option<(&Ai, &ProfileName)> {
-    let ai = definition.ai()?;
-    Some((ai, ai.profile.name()?))
+fn named(definition: &Definition) -> Vec<(&Ai, &ProfileName)> {
+    definition.questions().filter_map(|ai| Some((ai, ai.profile.name()?))).collect()
 }
 
 /// The settings' store, if the batch is in another one.

@@ -117,6 +117,8 @@ fn of_script(script: UnitSummary) -> ListedRow {
         reason,
         unit: script.unit,
         result: None,
+        revision: None,
+        step: None,
         answer: None,
     }
 }
