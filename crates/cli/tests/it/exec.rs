@@ -172,13 +172,15 @@ fn each_way_to_fail_has_its_code() {
         (json!({ "argv": ["no-such-program-anywhere"] }), "not-found"),
         (json!({ "argv": ["/etc/passwd"] }), "not-executable"),
         (json!({ "argv": ["sleep", "60"], "timeout": 0.1 }), "timeout"),
-        (json!({ "argv": ["true"], "timeuot": 3 }), "bad-input"),
         (json!({ "argv": ["true"], "cwd": "nowhere" }), "bad-input"),
-        (json!([1, 2, 3]), "bad-input"),
     ] {
         let unit = run_payload(&dir, &payload, &[]);
         assert_eq!(failure_code(&unit), wanted, "{payload}");
         assert_eq!(unit["attempt"], 1, "a command is tried once unless the sender says more");
+    }
+    // Rejected before anything is sent.
+    for payload in [json!({ "argv": ["true"], "timeuot": 3 }), json!([1, 2, 3])] {
+        dir.run(&["submit", "exec", &payload.to_string()]).ends(2).says("is not an exec payload");
     }
 }
 
