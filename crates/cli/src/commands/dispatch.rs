@@ -146,6 +146,11 @@ async fn wait(typed: DispatchWaitArgs, settings: &Settings) -> anyhow::Result<Ex
     Ok(if failed > 0 { ExitCode::Failures } else { ExitCode::Good })
 }
 
+/// The process of a pool's server. A server inside `serve` has none of its own, and launches no workers.
+fn own_process(status: &PoolStatus) -> Option<u32> {
+    (status.size != (0, 0) || status.threads > 0).then_some(status.pid)
+}
+
 /// Waits until a server that shuts down has ended. It keeps its connections until its workers, their
 /// jobs and its files are gone.
 async fn wait_for_end(client: &mut DispatchClient, pid: Option<u32>) {
@@ -165,7 +170,7 @@ async fn stop(typed: DispatchStopArgs, settings: &Settings) -> anyhow::Result<Ex
     let status = ask_status(&mut client).await?;
     let ending = if typed.now { ShutdownMode::Now } else { ShutdownMode::Drain(typed.drain_timeout.0) };
     client.request(&ClientRequest::Stop(ending)).await?;
-    wait_for_end(&mut client, Some(status.pid)).await;
+    wait_for_end(&mut client, own_process(&status)).await;
     settings.output.answer(&serde_json::json!({ "stopped": true }), || "the pool has ended".into())?;
     Ok(ExitCode::Good)
 }

@@ -16,7 +16,7 @@ use longshore_dispatch::system::{JobRole, QueueSystem};
 use longshore_dispatch::worker::Hooks;
 use tokio::time::Instant;
 
-use super::{POLL_INTERVAL, ask_status, connection_hint, wait_for_end};
+use super::{POLL_INTERVAL, ask_status, connection_hint, own_process, wait_for_end};
 use crate::args::dispatch::DispatchStartArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
@@ -148,7 +148,7 @@ async fn running_status(
 ) -> anyhow::Result<Option<PoolStatus>> {
     let pid = match ask_status(client).await {
         Ok(status) if status.state == "working" => return Ok(Some(status)),
-        Ok(status) => Some(status.pid),
+        Ok(status) => own_process(&status),
         // It has ended meanwhile, or is about to.
         Err(_) => None,
     };
