@@ -1,5 +1,5 @@
 //! Runs at the end of a batch, once per generation: reports rows that ended outside of POST to POST
-//! ([`ended_rows`]), then runs the completion action.
+//! (`ended_rows`), then runs the completion action.
 //!
 //! SQL commits with the unit's own finish if the rows are in the store's database: exactly once.
 //! Every other action runs at least once; `batch` and `generation` identify a repeat. The program
