@@ -125,7 +125,7 @@ async fn a_row_whose_sql_the_database_rejects_is_reported(shared: SharedDatabase
     run_rows(&shared).await;
     let counts = shared.fixture.batch(&id).await.counts;
     assert_eq!((counts.done, counts.failed), (2, 1));
-    assert_eq!(shared.number("SELECT sum(told) FROM rows"), 0, "nobody asked POST to fail");
+    assert_eq!(shared.number("SELECT sum(told) FROM rows"), 0, "no row asked POST to fail");
     run_completion(&shared).await;
     assert_eq!(shared.number("SELECT count(*) FROM rows WHERE told = 1 AND code = 'EFFECT' AND id = 2"), 1);
     assert_eq!(shared.number("SELECT sum(told) FROM rows"), 1);
