@@ -16,7 +16,7 @@ impl Worker {
     /// When to call [`check_deadlines`](Self::check_deadlines) next.
     pub(super) fn next_wakeup(&self) -> Instant {
         let far = Instant::now() + Duration::from_secs(60);
-        let idle = self.options.idle.filter(|_| self.tasks.is_idle());
+        let idle = self.options.idle.filter(|_| self.phase == Phase::Working && self.tasks.is_idle());
         let drained = match self.phase {
             Phase::Draining(until) => Some(until),
             _ => None,
