@@ -100,7 +100,7 @@ async fn notify(alert: &Alert, definition: &Definition, sources: &Sources, act: 
         "code": alert.code, "batch": alert.batch, "type": definition.kind,
         "tenant": definition.tenant, "words": alert.message,
     });
-    if let Err(error) = run_action(action, &facts, &definition.database, sources, act).await {
+    if let Err(error) = run_action(action, &facts, definition, sources, act).await {
         tracing::warn!(batch = %alert.batch, %error, "an alert action failed");
     }
 }

@@ -8,6 +8,7 @@
 mod ended_rows;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use longshore::batch::Batch;
@@ -30,6 +31,9 @@ use crate::sql_json::from_json;
 use crate::sql_post::effect;
 
 use self::ended_rows::{EndedRows, Progress};
+
+/// How long a completion waits for an unavailable database.
+const SOURCE_DELAY: Duration = Duration::from_secs(2);
 
 /// Runs actions other than SQL: commands and HTTP calls.
 #[async_trait]
@@ -143,9 +147,17 @@ impl CompletionHandler {
     ) -> Result<Vec<Effect>, Verdict> {
         match (action, &definition.database) {
             (Action::Sql(statements), Database::Store) => bind(statements, facts).map_err(action_error),
-            (_, database) => {
-                let performed =
-                    run_action(action, facts, database, &self.dependencies.sources, &*self.act).await;
+            (Action::Sql(statements), Database::Url(_)) => {
+                let effects = bind(statements, facts).map_err(action_error)?;
+                let done = async {
+                    let source = self.dependencies.sources.resolve_for(definition).await?;
+                    source.apply(&effects).await
+                };
+                done.await.map(|()| Vec::new()).map_err(source_error)
+            }
+            _ => {
+                let sources = &self.dependencies.sources;
+                let performed = run_action(action, facts, definition, sources, &*self.act).await;
                 performed.map(|()| Vec::new()).map_err(action_error)
             }
         }
@@ -157,7 +169,7 @@ impl CompletionHandler {
 pub async fn run_action(
     action: &Action,
     facts: &Value,
-    database: &Database,
+    definition: &Definition,
     sources: &Sources,
     act: &dyn ActionRunner,
 ) -> Result<(), ActionError> {
@@ -165,7 +177,7 @@ pub async fn run_action(
         return act.run(action, facts).await;
     };
     let effects = bind(statements, facts)?;
-    let source = sources.resolve(database)?;
+    let source = sources.resolve_for(definition).await?;
     Ok(source.apply(&effects).await?)
 }
 
@@ -207,6 +219,15 @@ fn batch_error(error: longshore::Error) -> Verdict {
     match error.is_retryable() {
         true => Verdict::retry("store", error),
         false => Verdict::fail("no-batch", error),
+    }
+}
+
+/// The action waits while the rows' database is unavailable, or is another than the batch's.
+fn source_error(error: SourceError) -> Verdict {
+    match error {
+        SourceError::WrongDatabase { .. } => Verdict::Snooze(SOURCE_DELAY),
+        error if error.is_retryable() => Verdict::Snooze(SOURCE_DELAY),
+        error => action_error(error.into()),
     }
 }
 

@@ -18,6 +18,8 @@ use longshore::{OnLost, PoolName, RetryPolicy, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::rows::DatabaseFingerprint;
+
 pub use self::ai::{Ai, AskRoute, DEFAULT_MAX_PROMPT, ProfileRef, ProviderBatchOptions};
 pub use self::command::{CommandPost, CommandPre, CommandSpec};
 pub use self::mail::{Mail, MailMode};
@@ -47,6 +49,10 @@ pub struct Definition {
     pub tenant: TenantId,
     /// The database with the rows.
     pub database: Database,
+    /// What identifies that database if it is not the store's own. Set when the batch is started. A worker that
+    /// finds another database there leaves the rows alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<DatabaseFingerprint>,
     /// How many rows run at once.
     pub workers: RowConcurrency,
     /// The rows.
@@ -185,7 +191,7 @@ pub enum Database {
     /// In the store's own database: POST's SQL commits in one transaction with the row's finish.
     Store,
     /// In another database, such as `sqlite:/path/orders.db`. `env:NAME` reads the URL from that
-    /// variable, so that no password is stored. POST runs at least once.
+    /// variable and `file:PATH` from that file, so that no password is stored. POST runs at least once.
     Url(String),
 }
 

@@ -165,11 +165,13 @@ impl BatchFile {
         let now = overrides.now.unwrap_or_else(|| SystemClock.now());
         let deadline = root.field("deadline").map(|field| field.positive_duration()).transpose()?;
         let mail = mail::read(root, overrides, now, source_map)?;
+        let tenant = tenant(root, overrides)?;
         Ok(Definition {
             version: 1,
             source: self.path.clone(),
-            tenant: tenant(root, overrides)?,
-            database: database::read(root, source_map)?,
+            tenant: tenant.clone(),
+            database: database::read(root, &tenant, source_map)?,
+            fingerprint: None,
             workers: policy::workers(root, overrides)?,
             candidates: candidates::read(root, &kind, overrides, mail.as_ref(), source_map)?,
             pre: pre::read(root, source_map)?,

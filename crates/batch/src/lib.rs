@@ -26,6 +26,7 @@ pub mod mail;
 pub mod prompt;
 pub mod prompt_lookup;
 
+mod jitter;
 pub mod pre_post;
 pub mod report;
 mod row_loader;

@@ -24,8 +24,8 @@ use longshore::{
 use serde_json::json;
 
 use crate::batch_id::batch_id;
-use crate::definition::{Candidates, Definition};
-use crate::rows::RowSource;
+use crate::definition::{Candidates, Database, Definition};
+use crate::rows::{RowSource, has_password, require_database};
 
 use cursor::FillCursor;
 pub use error::FillError;
@@ -161,6 +161,7 @@ impl RowEnqueuer {
 
     /// Writes the record of a new batch. From then on it can be listed, filled and resumed.
     pub async fn start(&self, definition: Definition, options: StartOptions) -> Result<BatchFill, FillError> {
+        let definition = self.pin(definition).await?;
         // Identifies the batch as ours if the store's reply to `open_batch` is lost.
         let mark = json!({ "initiation": UnitId::new() });
         let expected = self.expected_rows(&definition).await;
@@ -191,6 +192,7 @@ impl RowEnqueuer {
         options: StartOptions,
     ) -> Result<BatchFill, FillError> {
         let mark = json!({ "initiation": id });
+        let definition = self.pin(definition).await?;
         let expected = self.expected_rows(&definition).await;
         let batch = record::new_batch(id.clone(), &definition, &options, expected, mark)?;
         let writer = self.client.open_batch(batch).await?;
@@ -203,6 +205,11 @@ impl RowEnqueuer {
     /// Resumes a batch at its cursor.
     pub async fn resume(&self, id: &BatchId) -> Result<BatchFill, FillError> {
         let definition = definition_of(&self.client, id).await?;
+        match require_database(&definition, &*self.source).await {
+            // Filling waits for the database, and asks again.
+            Err(error) if error.is_retryable() => {}
+            checked => checked?,
+        }
         let writer = self.reopen(id, &definition).await?;
         BatchFill::new(definition, writer)
     }
@@ -247,6 +254,20 @@ impl RowEnqueuer {
         let count = self.source.count(candidates).await;
         let count = count.inspect_err(|error| tracing::debug!(%error, "cannot count the candidates")).ok()?;
         Some(candidates.limit.map_or(count, |limit| limit.min(count)))
+    }
+
+    /// The definition with what identifies its database. It is stored, so it must contain no password.
+    async fn pin(&self, definition: Definition) -> Result<Definition, FillError> {
+        let fingerprint = match &definition.database {
+            Database::Store => None,
+            Database::Url(url) if has_password(url) => {
+                let message = "the database's URL contains a password, which would be stored with the batch; \
+                               name a variable or file with the URL, as `env:NAME` or `file:PATH`";
+                return Err(FillError::Data(message.to_owned()));
+            }
+            Database::Url(_) => self.source.fingerprint().await?,
+        };
+        Ok(Definition { fingerprint, ..definition })
     }
 
     /// The batch's writer at the cursor that the store has.

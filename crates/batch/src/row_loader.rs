@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use longshore::SqlValue;
 
 use crate::definition::Pre;
+use crate::jitter::with_jitter;
 use crate::pre_post::{PrepareError, RowRun};
 use crate::rows::{Row, SourceError};
 use crate::sql_json::show_key;
@@ -40,11 +41,11 @@ impl RowLoader {
     pub(crate) async fn read(&self, run: &RowRun<'_>) -> Result<LoadedRow, PrepareError> {
         let params = self.params(run);
         let rows = run.source.fetch(&self.sql, &params).await;
-        let row = single_row(rows.map_err(|error| query_error("the row", &error))?, run.key)?;
+        let row = single_row(rows.map_err(|error| query_error("the row", &error, run))?, run.key)?;
         let mut lists = BTreeMap::new();
         for (name, sql) in &self.lists {
             let rows = run.source.fetch(sql, &params).await;
-            let rows = rows.map_err(|error| query_error(&format!("list `{name}`"), &error))?;
+            let rows = rows.map_err(|error| query_error(&format!("list `{name}`"), &error, run))?;
             lists.insert(name.clone(), rows);
         }
         Ok(LoadedRow { row, lists })
@@ -79,7 +80,11 @@ fn quoted_key(key: &SqlValue) -> String {
     format!("`{}`", show_key(key))
 }
 
-fn query_error(what: &str, error: &SourceError) -> PrepareError {
+/// If the database failed, the row waits for it.
+fn query_error(what: &str, error: &SourceError, run: &RowRun<'_>) -> PrepareError {
     let message = format!("{what}: {error}");
-    PrepareError::Failed { message, retryable: error.is_retryable(), after: None }
+    match error.is_retryable() {
+        true => PrepareError::Snooze { message, after: with_jitter(run.source.retry_delay(), run.unit) },
+        false => PrepareError::permanent(message),
+    }
 }

@@ -3,11 +3,13 @@
 //! A source reads candidates in key order, runs PRE's queries, and runs POST's SQL if that cannot
 //! commit with the row's finish. It knows nothing of batches. One module per database.
 
+mod fingerprint;
 #[cfg(feature = "mysql")]
 mod mysql;
 #[cfg(feature = "odbc")]
 mod odbc;
 mod open;
+mod outage;
 #[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
 #[cfg_attr(
     not(all(feature = "mysql", feature = "odbc", feature = "postgres")),
@@ -22,16 +24,20 @@ mod sqlite;
 #[cfg(any(feature = "mysql", feature = "odbc"))]
 mod value_convert;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
 
 use crate::definition::Candidates;
 
+pub use fingerprint::DatabaseFingerprint;
+pub(crate) use fingerprint::require_database;
 #[cfg(feature = "mysql")]
 pub use mysql::MysqlRows;
 #[cfg(feature = "odbc")]
 pub use odbc::OdbcRows;
-pub use open::{Sources, open};
+pub use open::{Sources, has_password, open};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresRows;
 pub use priority_pass::PriorityPass;
@@ -66,7 +72,20 @@ pub trait RowSource: Send + Sync + 'static {
 
     /// Runs the effects in one transaction.
     async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError>;
+
+    /// What identifies the database; `None` if it does not tell.
+    async fn fingerprint(&self) -> Result<Option<DatabaseFingerprint>, SourceError> {
+        Ok(None)
+    }
+
+    /// How long to wait before a call that failed with a retryable error is repeated.
+    fn retry_delay(&self) -> Duration {
+        RETRY_DELAY
+    }
 }
+
+/// The delay after a lock or a deadlock, and the shortest one after an outage.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// The description of a statement.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -99,9 +118,12 @@ pub struct Row {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// The database is unreachable or busy; a retry may help.
+    /// The database is unreachable, shuts down, has no free connection or disk space, or is read-only.
     #[error("the database cannot be reached: {0}")]
     Unavailable(String),
+    /// Another transaction holds a lock for too long, or a deadlock or time limit ended the statement.
+    #[error("the database is busy: {0}")]
+    Busy(String),
     /// The database rejects the statement.
     #[error("{message}")]
     Statement {
@@ -110,17 +132,25 @@ pub enum SourceError {
         /// The byte offset in the statement, if the database reports one.
         offset: Option<usize>,
     },
+    /// The URL names another database than that of the batch.
+    #[error("the batch's rows are in {expected}, but `database` names {found} here")]
+    WrongDatabase {
+        /// The batch's database.
+        expected: String,
+        /// The URL's database.
+        found: String,
+    },
     /// A row or parameter is invalid: a constraint, a type, a row count.
     #[error("{0}")]
     Data(String),
 }
 
 impl SourceError {
-    /// Whether a retry may help.
+    /// Whether the database and not the row or statement failed, so that a retry may help.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Unavailable(_) => true,
-            Self::Statement { .. } | Self::Data(_) => false,
+            Self::Unavailable(_) | Self::Busy(_) => true,
+            Self::Statement { .. } | Self::WrongDatabase { .. } | Self::Data(_) => false,
         }
     }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 use longshore::{
     BatchId, Client, Context, Handler, HandlerReply, HandlerResult, Rights, Store, Unit, Verdict,
 };
-use longshore_batch::RowEnqueuer;
 use longshore_batch::row_enqueuer::{BatchFill, FillEnd, StartOptions};
+use longshore_batch::{FileError, RowEnqueuer};
 use longshore_trusted_path::{check_parents, open_unwritable};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -31,6 +31,8 @@ pub const KIND: &str = "batch.start";
 
 /// A run that has sent nothing for this long snoozes for as long and frees its slot.
 const IDLE_SNOOZE: Duration = Duration::from_secs(2);
+/// How long a start waits for the rows' database.
+const DATABASE_SNOOZE: Duration = Duration::from_secs(5);
 
 /// The payload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,6 +131,14 @@ impl BatchStartHandler {
 
 /// The verdict on a batch that could not be started or filled. Errors may quote files of the operator.
 fn not_started(unit: &Unit, error: &anyhow::Error) -> Verdict {
+    let is_unavailable = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<FileError>().is_some_and(|error| error.is_retryable)
+    };
+    if error.chain().any(is_unavailable) {
+        // The rows' database is away: that uses no attempt.
+        tracing::warn!(unit = %unit.id, "a batch waits for its rows' database: {error:#}");
+        return Verdict::Snooze(DATABASE_SNOOZE);
+    }
     if unit.rights == Rights::Operator {
         return Verdict::retry("batch_start", format!("{error:#}"));
     }

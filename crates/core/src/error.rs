@@ -3,7 +3,7 @@
 use std::error::Error as StdError;
 
 use crate::batch::InvalidBatchAction;
-use crate::name::{QueueName, SessionId};
+use crate::name::{BatchId, QueueName, SessionId};
 use crate::outcome::Failure;
 use crate::unit_state::InvalidTransition;
 
@@ -174,6 +174,11 @@ impl Error {
     /// keys).
     pub fn is_data_sqlstate(code: &str) -> bool {
         matches!(code, "23502" | "23514") || code.starts_with("22") || code.starts_with("54")
+    }
+
+    /// A batch has another definition than the caller has read.
+    pub fn definition_changed(batch: &BatchId) -> Self {
+        Self::Invalid(format!("the definition of batch `{batch}` was changed meanwhile"))
     }
 
     /// An object that does not exist.

@@ -52,11 +52,15 @@ impl managed::Manager for ConnectionManager {
             // The client learns of a failure from its next statement.
             let _ = connection.await;
         });
-        Ok(OpenConnection { client, driver, timeline: None })
+        Ok(OpenConnection { client, driver, is_discarded: false, timeline: None })
     }
 
     async fn recycle(&self, connection: &mut OpenConnection, _: &Metrics) -> RecycleResult<Error> {
-        if connection.is_closed() { Err(RecycleError::message("connection closed")) } else { Ok(()) }
+        if connection.is_closed() || connection.is_discarded {
+            Err(RecycleError::message("connection closed"))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -65,6 +69,7 @@ impl managed::Manager for ConnectionManager {
 pub struct OpenConnection {
     client: Client,
     driver: JoinHandle<()>,
+    is_discarded: bool,
     /// The server's timeline when the connection was opened, if a hook of the pool has read it.
     pub timeline: Option<Timeline>,
 }
@@ -83,6 +88,14 @@ impl Timeline {
     /// its own timelines.
     pub fn is_before(self, other: Self) -> bool {
         self.system == other.system && self.number < other.number
+    }
+}
+
+impl OpenConnection {
+    /// Closes the connection, so that the pool discards it: a statement may still run on it.
+    pub fn close(&mut self) {
+        self.is_discarded = true;
+        self.driver.abort();
     }
 }
 

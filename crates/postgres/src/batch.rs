@@ -291,6 +291,22 @@ pub(crate) async fn definition(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> 
     Ok(value::<Option<&[u8]>>(&row, 0)?.map(Payload::from))
 }
 
+/// Replaces the definition if it is still `from`.
+pub(crate) async fn change_definition(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &BatchId,
+    from: &Payload,
+    to: &Payload,
+) -> Result<()> {
+    let num = number(tx, scope, id).await?;
+    let sql = "UPDATE longshore_batch SET definition = $3 WHERE num = $1 AND definition IN ($2, $3)";
+    match tx.execute(sql, &[&num, &from.as_bytes(), &to.as_bytes()]).await? {
+        1 => Ok(()),
+        _ => Err(Error::definition_changed(id)),
+    }
+}
+
 /// One batch with counts but without sums, which no decision needs.
 pub(crate) async fn load(tx: &mut Tx<'_>, num: i64) -> Result<Batch> {
     let row = tx.query_opt(&select("WHERE b.num = $1"), &[&num]).await?;

@@ -133,8 +133,8 @@ fn classify_error(error: Error, effect: &Effect) -> EffectError {
         .and_then(tokio_postgres::Error::as_db_error);
     let Some(server) = server else { return EffectError::Store(error) };
     match server.code().code() {
-        // Retried, or the server shuts down.
-        "40P01" | "40001" => EffectError::Store(error),
+        // Retried, or the server has become a standby, or shuts down.
+        "40P01" | "40001" | "25006" => EffectError::Store(error),
         "57014" => EffectError::Cancelled(error),
         "55P03" => EffectError::Locked,
         code if code.starts_with("57P") => EffectError::Store(error),

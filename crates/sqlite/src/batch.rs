@@ -199,6 +199,26 @@ pub(crate) fn definition(db: &Connection, scope: &Scope, id: &BatchId) -> Result
     Ok(found.map(Payload::from))
 }
 
+/// Replaces the definition if it is still `from`.
+pub(crate) fn change_definition(
+    tx: &mut Tx<'_>,
+    scope: &Scope,
+    id: &BatchId,
+    from: &Payload,
+    to: &Payload,
+) -> Result<()> {
+    let num = number(tx.db, scope, id)?;
+    let changed = tx
+        .db
+        .prepare_cached(
+            "UPDATE longshore_batch SET definition = ?3 WHERE num = ?1 AND definition IN (?2, ?3)",
+        )
+        .or_translate()?
+        .execute((num, from.as_bytes(), to.as_bytes()))
+        .or_translate()?;
+    if changed == 1 { Ok(()) } else { Err(Error::definition_changed(id)) }
+}
+
 /// One batch with its counts, without its sums, which no decision needs.
 pub(crate) fn load(db: &Connection, num: i64) -> Result<Batch> {
     find(db, num)?.ok_or_else(|| damaged("a unit without its batch"))

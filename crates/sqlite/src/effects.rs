@@ -3,7 +3,7 @@
 //! They come from outside. They may only change rows: a statement that would end the store's
 //! transaction, or access anything outside the database, is rejected.
 //!
-//! A full disk, a failed read or write, or a lack of memory is not the unit's failure: the finish fails
+//! A full disk, a failed read or write, a lock, a read-only file or a lack of memory is not the unit's failure: the finish fails
 //! with a retryable error, and is tried again.
 //!
 //! SQLite interrupts effects that take too long, and rolls the whole transaction back with them. The
@@ -131,9 +131,21 @@ enum EffectError {
 
 impl EffectError {
     fn new(error: rusqlite::Error, effect: &Effect) -> Self {
-        use rusqlite::ErrorCode::{DiskFull, OutOfMemory, SystemIoFailure};
+        use rusqlite::ErrorCode::{
+            CannotOpen, DatabaseBusy, DatabaseLocked, DiskFull, FileLockingProtocolFailed, OutOfMemory,
+            ReadOnly, SystemIoFailure,
+        };
         match error.sqlite_error_code() {
-            Some(DiskFull | SystemIoFailure | OutOfMemory) => Self::Store(translate(error)),
+            Some(
+                DiskFull
+                | SystemIoFailure
+                | OutOfMemory
+                | DatabaseBusy
+                | DatabaseLocked
+                | CannotOpen
+                | ReadOnly
+                | FileLockingProtocolFailed,
+            ) => Self::Store(translate(error)),
             _ => Self::Unit(Failure::new("effect", format!("{error}: {}", effect.sql))),
         }
     }

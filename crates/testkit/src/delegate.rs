@@ -32,6 +32,7 @@ macro_rules! delegate {
         } Admin {
             apply_unit_action(scope: &Scope, units: UnitSelection, action: UnitAction) -> UnitActionResult;
             apply_batch_action(scope: &Scope, batch: &BatchId, action: BatchAction) -> Batch;
+            change_definition(scope: &Scope, batch: &BatchId, from: Payload, to: Payload) -> ();
             change_settings(scope: &Scope, queue: &QueueName, change: SettingsChange) -> ();
             command_worker(session: SessionId, command: WorkerCommand) -> ();
         } Tenants {

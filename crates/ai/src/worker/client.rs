@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use longshore::{
     Client, Clock, Dedup, Kind, NewUnit, OnLost, Payload, Policy, QueueName, RetryPolicy, SendError,
-    Timestamp, UnitId, UnitState, WaitError,
+    Timestamp, Unit, UnitId, UnitState, WaitError,
 };
 
 use longshore::store::SendRejection;
 use longshore::unit::{DedupWindow, OnDuplicate};
+use tokio::time::Instant;
 
 use super::{KIND, QUEUE};
 use crate::contract::{Reply, Request};
@@ -17,6 +18,8 @@ use crate::model_api::{AskError, Code};
 /// How much longer than its request's timeout a reply is waited for: a reply at the last moment
 /// still has to be written.
 const REPLY_GRACE: Duration = Duration::from_millis(500);
+/// Pause before a reply is waited for again after the store was unavailable.
+const STORE_RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Enqueues requests and waits for their replies. Cheap to clone.
 #[derive(Clone)]
@@ -56,7 +59,7 @@ impl RequestClient {
             Err(error) => return Reply::error(request.header(), &not_sent(&error), 0),
         };
         let limit = request.timeout + REPLY_GRACE;
-        match self.client.wait(id, Some(limit)).await {
+        match self.wait(id, limit).await {
             Ok(unit) => match (unit.state, unit.result) {
                 (UnitState::Done, Some(reply)) => Reply::parse(reply.as_bytes()).unwrap_or_else(|error| {
                     let why = format!("the reply cannot be read: {error}");
@@ -75,6 +78,21 @@ impl RequestClient {
             }
             Err(error) => {
                 Reply::error(request.header(), &AskError::new(Code::Internal, error.to_string()), 0)
+            }
+        }
+    }
+
+    /// Waits for a unit's end. While the store is unavailable the request may be answered all the same, so the wait
+    /// goes on.
+    async fn wait(&self, id: UnitId, limit: Duration) -> Result<Unit, WaitError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.client.wait(id, Some(left)).await {
+                Err(WaitError::Store(error)) if error.is_retryable() && !left.is_zero() => {
+                    tokio::time::sleep(STORE_RETRY_DELAY.min(left)).await;
+                }
+                ended => return ended,
             }
         }
     }
@@ -114,6 +132,7 @@ fn not_sent(error: &SendError) -> AskError {
     let code = match error {
         SendError::Rejected(SendRejection::Suspended(_)) => return AskError::suspended(message),
         SendError::Rejected(_) => Code::RateLimited,
+        SendError::Store(error) if error.is_retryable() => return AskError::not_sent(message),
         SendError::Store(longshore::Error::TooLarge { .. } | longshore::Error::Invalid(_)) => {
             Code::InvalidRequest
         }

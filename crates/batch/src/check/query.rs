@@ -110,6 +110,7 @@ impl Query<'_> {
             unavailable => self
                 .context
                 .error("database", 0, unavailable.to_string())
+                .retryable(true)
                 .hint("is the address right, and is the server there?"),
         }
     }

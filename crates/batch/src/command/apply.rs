@@ -43,6 +43,10 @@ impl CommandApply {
                     tracing::debug!(%message, "POST runs without its row");
                     arguments.insert("row".to_owned(), Value::Null);
                 }
+                // The rows' database is away.
+                Err(PrepareError::Snooze { message, after }) => {
+                    return Err(ApplyError::Snooze { message, after });
+                }
                 Err(error) => return Err(ApplyError::Failed(error.to_string())),
             },
         }

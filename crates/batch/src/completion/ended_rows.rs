@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use longshore::store::{CheckpointRequest, UnitFilter};
 use longshore::{
@@ -28,9 +27,6 @@ use crate::sql_json::from_json;
 
 /// Rows with statements that commit together.
 const PAGE: u32 = 50;
-
-/// How long a report waits for the rows' database.
-const SOURCE_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// How far a generation's rows were reported: the completion unit's checkpoint.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -172,7 +168,7 @@ impl EndedRows<'_> {
         if !self.in_store && !effects.is_empty() {
             let effects = std::mem::take(&mut effects);
             self.source.apply(&effects).await.map_err(|error| match error.is_retryable() {
-                true => ReportError::Stop(Verdict::Snooze(SOURCE_RETRY_DELAY)),
+                true => ReportError::Stop(Verdict::Snooze(self.source.retry_delay())),
                 false => ReportError::Rejected(error.to_string()),
             })?;
         }

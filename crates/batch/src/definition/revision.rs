@@ -70,6 +70,8 @@ impl Definition {
         (new.candidates.sample, new.candidates.skip_since) = (own.sample, own.skip_since);
         new.candidates.keys.clone_from(&own.keys);
         new.trial = self.trial;
+        // A batch file does not say which database its URL named: that is `batch rebind`.
+        new.fingerprint.clone_from(&self.fingerprint);
         if let (RowStep::Mail(own), RowStep::Mail(read)) = (&self.step, &mut new.step) {
             read.day.clone_from(&own.day);
         }

@@ -1,22 +1,29 @@
-//! `database` and `seed`: the database with the rows.
+//! `database` and `seed`: the database with the rows. `{tenant}` in the URL is the batch's tenant.
 
 use std::path::{Path, PathBuf};
 
+use longshore::TenantId;
 use longshore::text::is_plain_name;
 
 use crate::definition::Database;
+use crate::rows::has_password;
 
 use super::error::FileError;
 use super::resolve_path;
 use super::section::{Field, Section};
 use super::source_map::SourceMap;
 
-const SCHEMES: [&str; 7] = ["sqlite", "postgres", "postgresql", "mysql", "mariadb", "odbc", "env"];
+const SCHEMES: [&str; 8] = ["sqlite", "postgres", "postgresql", "mysql", "mariadb", "odbc", "env", "file"];
 
-pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Database, FileError> {
+pub(super) fn read(
+    root: &Section<'_>,
+    tenant: &TenantId,
+    source_map: &mut SourceMap,
+) -> Result<Database, FileError> {
     let Some(field) = root.field("database") else { return Ok(Database::Store) };
     source_map.put("database", field.location());
-    let url = field.text()?.trim();
+    let url = field.text()?.trim().replace("{tenant}", tenant.as_str());
+    let url = url.as_str();
     // A message repeats nothing else: the text may contain a password.
     let (scheme, rest) = match url.split_once(':') {
         Some(parts) if is_plain_name(parts.0) => parts,
@@ -31,9 +38,15 @@ pub(super) fn read(root: &Section<'_>, source_map: &mut SourceMap) -> Result<Dat
     };
     match scheme {
         "sqlite" => sqlite(&field, rest),
+        "file" if !rest.is_empty() => {
+            Ok(Database::Url(format!("file:{}", field.file.dir.join(rest).display())))
+        }
         known if SCHEMES.contains(&known) && rest.is_empty() => {
             Err(field.error(format!("`database`: nothing follows `{known}:`")))
         }
+        known if SCHEMES.contains(&known) && has_password(url) => Err(field
+            .error("`database` contains a password, which would be stored with the batch")
+            .hint("put the URL into a variable or a file: `database = \"env:NAME\"` or \"file:PATH\"")),
         known if SCHEMES.contains(&known) => Ok(Database::Url(url.to_owned())),
         other => {
             let error = field.error(format!("`database`: unknown kind of database `{other}:`"));

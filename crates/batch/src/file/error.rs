@@ -15,18 +15,26 @@ pub struct FileError {
     pub message: String,
     /// The hint.
     pub hint: Option<String>,
+    /// The file may be right: the rows' database is unavailable, and a retry may help.
+    pub is_retryable: bool,
 }
 
 impl FileError {
     /// An error without a line.
     pub fn new(file: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { file: file.into(), line: None, message: message.into(), hint: None }
+        Self { file: file.into(), line: None, message: message.into(), hint: None, is_retryable: false }
     }
 
     /// Sets the line.
     #[must_use]
     pub fn at(self, line: usize) -> Self {
         Self { line: Some(line), ..self }
+    }
+
+    /// Sets whether a retry may help.
+    #[must_use]
+    pub fn retryable(self, is_retryable: bool) -> Self {
+        Self { is_retryable, ..self }
     }
 
     /// Sets the hint.

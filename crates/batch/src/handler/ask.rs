@@ -38,7 +38,7 @@ const MAX_UNPAID_QUESTIONS: u32 = 20;
 pub(super) type AskResult = Result<(Answer, Cost), ReplyError>;
 
 /// Permits of the worker's own limit and of the batch's pool. The wait for the worker's limit
-/// counts towards the row's timeout, so a row that waited too long does not ask.
+/// counts towards the row's timeout: a row that waited too long does not ask, and runs again.
 type AskPermits<'a> = (Option<SemaphorePermit<'a>>, Option<Permit>);
 
 impl<'a> RowExecution<'a> {
@@ -133,6 +133,10 @@ impl<'a> RowExecution<'a> {
     async fn ask(&mut self, step: &AiStep, prompt: String) -> Result<AskResult, Verdict> {
         let (stop, gauge) = (self.context.cancelled(), self.gauge);
         let _permits = self.acquire_permits().await?;
+        if Instant::now() >= self.deadline {
+            // The wait for a permit took the row's time, and the question was not sent.
+            return Err(Verdict::Snooze(NO_PERMIT_DELAY));
+        }
         let out = gauge.start(Duration::ZERO);
         let settled = tokio::select! {
             biased;
@@ -202,12 +206,13 @@ impl<'a> RowExecution<'a> {
             Err(error) if error.retry == Retryability::AfterTopUp && !self.is_unpaid_too_often(&error) => {
                 // The row waits until the account is topped up.
                 tracing::warn!(unit = %self.row.unit, %error, "a row waits for credit");
-                Err(self.snooze(self.credit_delay(&error)))
+                Err(self.snooze(self.credit_delay(&error), self.unanswered + 1))
             }
             Err(error) if error.retry == Retryability::AfterResume => {
                 // The tenant was suspended while the row ran.
                 tracing::warn!(unit = %self.row.unit, %error, "a row waits for its tenant");
-                Err(self.snooze(error.retry_after.unwrap_or(DEFAULT_RESUME_DELAY)))
+                let after = error.retry_after.unwrap_or(DEFAULT_RESUME_DELAY);
+                Err(self.snooze(after, self.unanswered + 1))
             }
             Err(error) => Ok(Err(error.into())),
         }
@@ -240,14 +245,14 @@ impl<'a> RowExecution<'a> {
             tracing::warn!(unit = %self.row.unit, %error, ?after, "a row is put off");
         }
         self.calls.extend(settled.admitted_records());
-        self.snooze(after)
+        self.snooze(after, self.unanswered + 1)
     }
 
-    /// Runs the row again later, without an attempt. The question has another request id then,
-    /// because its call was settled.
-    fn snooze(&self, after: Duration) -> Verdict {
+    /// Runs the row again later, without an attempt. The next question has another request id, because the calls of
+    /// this run's `asked` questions were settled.
+    pub(super) fn snooze(&self, after: Duration, asked: u32) -> Verdict {
         let snooze = Verdict::Snooze(after);
-        match self.checkpoint.for_retry(self.unanswered + 1).to_payload() {
+        match self.checkpoint.for_retry(asked).to_payload() {
             Ok(next) => snooze.with_checkpoint(next),
             Err(why) => Verdict::fail("checkpoint", why),
         }

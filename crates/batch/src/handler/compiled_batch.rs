@@ -23,6 +23,8 @@ const DEFINITION_VERSION: u32 = 1;
 
 /// How long a row waits if this worker cannot run it.
 const OTHER_WORKER_DELAY: Duration = Duration::from_secs(10);
+/// How long a row waits after its batch's definition could not be read, or the rows' database not be opened.
+const STORE_DELAY: Duration = Duration::from_secs(1);
 
 /// What the program supplies for all definitions.
 pub(crate) struct Dependencies {
@@ -128,27 +130,33 @@ pub(crate) enum BatchLoadError {
 impl BatchLoadError {
     /// The verdict for the unit. (`?` would make a plain retry of it.)
     pub(crate) fn verdict(self) -> Verdict {
-        let (code, retryable) = match &self {
-            BatchLoadError::NoBatch => ("no-batch", false),
-            BatchLoadError::NoDefinition(_) => ("no-definition", false),
-            BatchLoadError::Unreadable { .. } | BatchLoadError::Unusable { .. } => ("bad-definition", false),
+        let code = match &self {
+            BatchLoadError::NoBatch => "no-batch",
+            BatchLoadError::NoDefinition(_) => "no-definition",
+            BatchLoadError::Unreadable { .. } | BatchLoadError::Unusable { .. } => "bad-definition",
             // Another worker may have what this one lacks: no attempt is used.
             BatchLoadError::Command(_) => {
                 // Logged elsewhere already; every row gets here.
                 tracing::debug!(error = %self, "a row is left for another worker");
                 return Verdict::Snooze(OTHER_WORKER_DELAY);
             }
+            // Logged elsewhere already.
+            BatchLoadError::Source(error) if error.is_retryable() => return Verdict::Snooze(STORE_DELAY),
+            BatchLoadError::Source(_) => return Verdict::Snooze(OTHER_WORKER_DELAY),
             BatchLoadError::UnknownCode { .. }
             | BatchLoadError::NoInference(_)
             | BatchLoadError::NoPool(_)
-            | BatchLoadError::NoMailSpool
-            | BatchLoadError::Source(_) => {
+            | BatchLoadError::NoMailSpool => {
                 tracing::warn!(error = %self, "a row is left for another worker");
                 return Verdict::Snooze(OTHER_WORKER_DELAY);
             }
-            BatchLoadError::Store(error) => ("store", error.is_retryable()),
+            BatchLoadError::Store(error) if !error.is_final() => {
+                tracing::warn!(%error, "a row waits for the store");
+                return Verdict::Snooze(STORE_DELAY);
+            }
+            BatchLoadError::Store(_) => "store",
         };
-        if retryable { Verdict::retry(code, self) } else { Verdict::fail(code, self) }
+        Verdict::fail(code, self)
     }
 }
 
@@ -198,7 +206,7 @@ impl Dependencies {
         payload: Payload,
     ) -> Result<CompiledBatch, BatchLoadError> {
         let unusable = |why: String| BatchLoadError::Unusable { batch: id.clone(), why };
-        let source = self.sources.resolve(&definition.database)?;
+        let source = self.sources.resolve_for(&definition).await?;
         let mut steps = Vec::with_capacity(definition.steps.len() + 1);
         for step in &definition.steps {
             steps.push(self.row_step(&definition, step, unusable).await?);
@@ -238,7 +246,7 @@ impl Dependencies {
         definition: &Definition,
     ) -> Result<(Arc<dyn RowSource>, Arc<dyn Apply>), BatchLoadError> {
         let unusable = |why: String| BatchLoadError::Unusable { batch: id.clone(), why };
-        let source = self.sources.resolve(&definition.database)?;
+        let source = self.sources.resolve_for(definition).await?;
         // Which names POST may bind was checked before the batch began.
         Ok((source, self.apply(definition, None, unusable).await?))
     }

@@ -6,13 +6,12 @@
 //! reads the question's status. The question is sent once, because the journal, the parked set and
 //! the status all identify it by its request id.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use longshore::accounts::{
     NewCall, NewPendingRequest, PendingChange, PendingFilter, PendingRequest, UsageFilter,
 };
-use longshore::{Error, Scope, UnitId, Verdict};
+use longshore::{Error, Scope, Verdict};
 use longshore_ai::batches::BatchReply;
 use longshore_ai::{AskError, Inference, InferenceRequest};
 
@@ -20,6 +19,7 @@ use super::compiled_batch::{AiStep, BatchLoadError};
 use super::model_client::DeferredClient;
 use super::reply::error_reply;
 use super::run::RowExecution;
+use crate::jitter::with_jitter;
 use crate::pre_post::{ReplyError, RowReply};
 
 /// How long a row waits when the store does not answer.
@@ -175,28 +175,5 @@ fn store_error(error: Error) -> Verdict {
         Verdict::Snooze(STORE_RETRY_DELAY)
     } else {
         BatchLoadError::Store(error).verdict()
-    }
-}
-
-/// The duration times 0.75 to 1.25, by a hash of the unit, so that rows that were parked together
-/// do not poll together.
-fn with_jitter(span: Duration, unit: UnitId) -> Duration {
-    let mut hasher = DefaultHasher::new();
-    unit.hash(&mut hasher);
-    let part = (hasher.finish() % 1_000) as f64 / 1_000.0;
-    span.mul_f64(0.75 + part / 2.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_that_were_parked_together_look_at_different_times() {
-        let span = Duration::from_secs(900);
-        let waits: Vec<Duration> = (0..100).map(|_| with_jitter(span, UnitId::new())).collect();
-        assert!(waits.iter().all(|wait| (675..=1125).contains(&wait.as_secs())), "{waits:?}");
-        let spread = *waits.iter().max().unwrap() - *waits.iter().min().unwrap();
-        assert!(spread > Duration::from_secs(200), "{spread:?}");
     }
 }

@@ -23,6 +23,7 @@ use super::reply::{error_reply, lost_error};
 use super::verdict::{self, OutcomeInput};
 use crate::answer_samples::AnswerSamples;
 use crate::checkpoint::{Checkpoint, ResumePoint, StoredError, sums};
+use crate::jitter::with_jitter;
 use crate::pre_post::{ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun, run_key};
 
 /// The state of one run of one row.
@@ -112,7 +113,15 @@ impl<'a> RowExecution<'a> {
             Ok(applied) => self.finish(&reply, applied),
             // The checkpoint keeps the answer, so the model is not asked again.
             Err(ApplyError::Failed(why)) => Err(Verdict::retry("post-error", why)),
-            Err(ApplyError::Snooze { after, .. }) => Err(Verdict::Snooze(after)),
+            Err(ApplyError::Snooze { after, .. }) => Err(self.wait_for_post(after)),
+        }
+    }
+
+    /// Runs POST again later, without an attempt. The checkpoint has the reply, or how many questions had none.
+    fn wait_for_post(&self, after: Duration) -> Verdict {
+        match self.unanswered {
+            0 => Verdict::Snooze(after),
+            unanswered => self.snooze(after, unanswered),
         }
     }
 
@@ -257,8 +266,13 @@ impl<'a> RowExecution<'a> {
         let mut applied = self.compiled.apply.apply(&self.row, reply).await?;
         if !self.compiled.rows_in_store() && !applied.effects.is_empty() {
             let effects = std::mem::take(&mut applied.effects);
-            let done = self.compiled.source.apply(&effects).await;
-            done.map_err(|error| ApplyError::Failed(error.to_string()))?;
+            self.compiled.source.apply(&effects).await.map_err(|error| match error.is_retryable() {
+                true => {
+                    let after = with_jitter(self.row.source.retry_delay(), self.row.unit);
+                    ApplyError::Snooze { message: error.to_string(), after }
+                }
+                false => ApplyError::Failed(error.to_string()),
+            })?;
         }
         Ok(applied)
     }

@@ -15,6 +15,7 @@ use super::run::{RowExecution, run_deadline};
 use super::verdict;
 use crate::checkpoint::StepRecord;
 use crate::definition::Trial;
+use crate::jitter::with_jitter;
 use crate::pre_post::{PrepareError, ReplyError, RowReply, SKIPPED, run_key};
 use crate::sql_json::to_json;
 
@@ -62,7 +63,7 @@ impl RowExecution<'_> {
                     self.leave(StepRecord::of(name, reply));
                     continue;
                 }
-                CompiledStep::Query(sql) => self.query(sql).await,
+                CompiledStep::Query(sql) => self.query(sql).await?,
                 CompiledStep::Sql(statements) => {
                     let reply = RowReply::of_step(Value::Null);
                     let bind = statements.iter().map(|statement| statement.bind(&self.row, &reply, &[]));
@@ -115,9 +116,13 @@ impl RowExecution<'_> {
         }
         if !self.compiled.rows_in_store() && !effects.is_empty() {
             let own = std::mem::take(&mut effects);
-            if let Err(error) = self.compiled.source.apply(&own).await {
-                let effect = final_error("EFFECT", error.to_string());
-                return Ok(Err(ReplyError { retryable: true, ..effect }));
+            match self.compiled.source.apply(&own).await {
+                Ok(()) => {}
+                Err(error) if error.is_retryable() => return Err(self.wait_for_source()),
+                Err(error) => {
+                    let effect = final_error("EFFECT", error.to_string());
+                    return Ok(Err(ReplyError { retryable: true, ..effect }));
+                }
             }
         }
         let next = self.checkpoint.completed(record.clone(), self.unanswered);
@@ -130,16 +135,22 @@ impl RowExecution<'_> {
         Ok(Ok(()))
     }
 
-    /// The rows of a query, as a list of objects.
-    async fn query(&self, sql: &str) -> StepResult {
+    /// Runs the step again later, without an attempt: the rows' database failed. No question of the step is open.
+    fn wait_for_source(&self) -> Verdict {
+        Verdict::Snooze(with_jitter(self.row.source.retry_delay(), self.row.unit))
+    }
+
+    /// The rows of a query, as a list of objects. A verdict if the row waits for its database.
+    async fn query(&self, sql: &str) -> Result<StepResult, Verdict> {
         let reply = RowReply::of_step(Value::Null);
         let names = crate::sql::parameters(sql).into_iter();
         let params: Vec<(String, SqlValue)> =
             names.map(|name| (name.to_owned(), crate::sql_post::value(name, &self.row, &reply))).collect();
-        let rows = self.compiled.source.fetch(sql, &params).await.map_err(|error| ReplyError {
-            retryable: error.is_retryable(),
-            ..final_error(STEP_ERROR, error.to_string())
-        })?;
+        let rows = match self.compiled.source.fetch(sql, &params).await {
+            Ok(rows) => rows,
+            Err(error) if error.is_retryable() => return Err(self.wait_for_source()),
+            Err(error) => return Ok(Err(final_error(STEP_ERROR, error.to_string()))),
+        };
         let object = |row: crate::rows::Row| -> Value {
             row.columns
                 .iter()
@@ -147,7 +158,7 @@ impl RowExecution<'_> {
                 .collect::<Map<_, _>>()
                 .into()
         };
-        Ok((rows.into_iter().map(object).collect(), Vec::new()))
+        Ok(Ok((rows.into_iter().map(object).collect(), Vec::new())))
     }
 
     /// Why no step may begin: the batch's deadline has passed, or the row had an error before its run.

@@ -12,7 +12,7 @@ use super::unit::UnitFactory;
 use super::watcher::BatchWatcher;
 use super::{BatchFill, FillEnd, FillError, FillProgress, MAX_TAKEN, RowEnqueuer, TakenRow, bad_name};
 use crate::provider_batch::enqueue_runner;
-use crate::rows::Candidate;
+use crate::rows::{Candidate, require_database};
 use crate::sql_json::show_key;
 
 /// One pass of an initiator over a batch.
@@ -22,6 +22,8 @@ pub(super) struct FillLoop<'a> {
     units: UnitFactory,
     pages: CandidatePages,
     watcher: BatchWatcher,
+    /// Whether the database is the batch's.
+    is_checked: bool,
     /// Rows per chunk; fewer than the initiator's own setting if the queue is too small for it.
     chunk: u64,
 }
@@ -35,7 +37,8 @@ impl<'a> FillLoop<'a> {
         let pages = CandidatePages::new(Arc::clone(&initiator.source), initiator.page);
         let id = initiation.batch.id.clone();
         let watcher = BatchWatcher::open(initiator.client.clone(), id).await?;
-        Ok(Self { initiator, initiation, units, pages, watcher, chunk: initiator.chunk })
+        let (is_checked, chunk) = (false, initiator.chunk);
+        Ok(Self { initiator, initiation, units, pages, watcher, is_checked, chunk })
     }
 
     /// Runs until the batch is sealed or given up.
@@ -92,14 +95,20 @@ impl<'a> FillLoop<'a> {
             self.initiation.writer = self.initiator.reopen(id, definition).await?;
             return Ok(());
         }
-        let candidates = &self.initiation.definition.candidates;
-        self.pages.seek(candidates, cursor);
-        let rows = self.pages.take(candidates, max).await?;
+        self.pages.seek(&self.initiation.definition.candidates, cursor);
+        let rows = match self.take_rows(max).await {
+            Err(FillError::Source(error)) if error.is_retryable() => {
+                // The next turn reads the batch, which may be cancelled meanwhile, and tries again.
+                tokio::time::sleep(self.initiator.source.retry_delay()).await;
+                return Ok(());
+            }
+            rows => rows?,
+        };
         let Some(last) = rows.last() else {
             return self.seal().await;
         };
         let next = cursor.advanced(self.pages.pass(), last.key.clone(), rows.len() as u64);
-        let sample = candidates.sample;
+        let sample = self.initiation.definition.candidates.sample;
         let chosen = rows.iter().zip(cursor.rows..);
         let chosen = chosen.filter(|(_, position)| sample.is_none_or(|sample| sample.has(*position)));
         let chosen: Vec<_> = chosen.map(|(row, _)| row).collect();
@@ -125,6 +134,16 @@ impl<'a> FillLoop<'a> {
                 self.initiation.taken.push(TakenRow { key: show_key(&row.key), batch });
             }
         }
+    }
+
+    /// The next rows, from the database that the batch was started with.
+    async fn take_rows(&mut self, max: u64) -> Result<Vec<Candidate>, FillError> {
+        let definition = &self.initiation.definition;
+        if !self.is_checked {
+            require_database(definition, &*self.initiator.source).await?;
+            self.is_checked = true;
+        }
+        self.pages.take(&definition.candidates, max).await
     }
 
     /// Handles the result of sending `rows` rows. The next iteration reads the batch's new state.

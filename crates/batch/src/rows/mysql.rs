@@ -18,14 +18,17 @@ use longshore::{Effect, SqlValue};
 use mysql_async::{Conn, Pool};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::fingerprint::{self, MYSQL};
 use super::priority_pass::PriorityPass;
-use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
+use super::{Candidate, DatabaseFingerprint, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
 
 /// Maximum connections: a server has other users as well.
 const MAX_CONNECTIONS: usize = 16;
 /// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a transaction may take, with its waits for locks.
+const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A MySQL or MariaDB database as a source of rows.
 pub struct MysqlRows {
@@ -51,7 +54,7 @@ impl MysqlRows {
         let permit =
             permit.map_err(|_| SourceError::Unavailable("the connection pool is closed".to_owned()))?;
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, self.live_connection()).await;
-        let conn = connected.map_err(|_| error::connect_timeout(&self.display_name, CONNECT_TIMEOUT))?;
+        let conn = connected.map_err(|_| error::no_answer(&self.display_name, CONNECT_TIMEOUT))?;
         Ok((conn.map_err(|error| error::of_connect(&self.display_name, error))?, permit))
     }
 
@@ -101,7 +104,12 @@ impl RowSource for MysqlRows {
 
     async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError> {
         let (mut conn, _permit) = self.connection().await?;
-        write::apply(&mut conn, effects).await
+        let done = tokio::time::timeout(TRANSACTION_TIMEOUT, write::apply(&mut conn, effects)).await;
+        done.map_err(|_| error::too_slow(TRANSACTION_TIMEOUT))?
+    }
+
+    async fn fingerprint(&self) -> Result<Option<DatabaseFingerprint>, SourceError> {
+        fingerprint::by_queries(self, &MYSQL).await
     }
 }
 

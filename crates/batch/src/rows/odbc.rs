@@ -18,12 +18,29 @@ use longshore::{Effect, SqlValue};
 use tokio::sync::Semaphore;
 
 use self::connection::{AccessMode, OdbcConnection, OdbcTarget};
+use super::fingerprint;
 use super::priority_pass::PriorityPass;
-use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
+use super::{Candidate, DatabaseFingerprint, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
 
 /// Maximum connections for reads, and for writes: a server has other users as well.
 const MAX_CONNECTIONS: usize = 8;
+/// What the databases behind ODBC tell of themselves; each knows one of these.
+const QUERIES: [(&str, &str); 9] = [
+    fingerprint::POSTGRES,
+    fingerprint::POSTGRES_DATABASE,
+    fingerprint::MYSQL[0],
+    fingerprint::MYSQL[1],
+    fingerprint::MYSQL[2],
+    ("SQL Server", "SELECT @@SERVERNAME AS server, DB_NAME(), SCHEMA_NAME()"),
+    ("Db2", "SELECT CURRENT SERVER, CURRENT SERVER, CURRENT SCHEMA FROM SYSIBM.SYSDUMMY1"),
+    (
+        "Oracle",
+        "SELECT SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME'), SYS_CONTEXT('USERENV', 'DB_NAME'), \
+                SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') FROM DUAL",
+    ),
+    ("SQLite", "SELECT file FROM pragma_database_list WHERE name = 'main'"),
+];
 
 /// A database behind an ODBC driver as a source of rows.
 pub struct OdbcRows {
@@ -146,6 +163,10 @@ impl RowSource for OdbcRows {
     async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError> {
         let effects = effects.to_vec();
         self.writers.run(&self.target, move |connection| write::apply(connection, &effects)).await
+    }
+
+    async fn fingerprint(&self) -> Result<Option<DatabaseFingerprint>, SourceError> {
+        fingerprint::by_queries(self, &QUERIES).await
     }
 }
 

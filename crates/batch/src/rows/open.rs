@@ -5,14 +5,18 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use longshore::text::is_plain_name;
+use longshore::{AlertSink, LogAlertSink};
+use tokio::time::Instant;
 
+use super::fingerprint::require_database;
+use super::outage::{WatchedRows, is_due};
 use super::{OpenMode, RowSource, SourceError, SqliteRows};
-use crate::definition::Database;
+use crate::definition::{Database, Definition};
 
 /// Opens the rows of a URL: `sqlite:PATH`, relative to the working directory; with the features of
 /// the same name also `postgres://…`, `mysql://…` and `odbc:…`, which connect on first use.
 ///
-/// `env:NAME` is no URL but names the variable with one: [`Sources`] reads it.
+/// `env:NAME` and `file:PATH` are no URLs but name the variable or file with one: [`Sources`] reads it.
 pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
     // A message has only the scheme: the rest may contain a password.
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| is_plain_name(scheme)) else {
@@ -51,14 +55,39 @@ fn not_built(scheme: &str, feature: &str) -> SourceError {
     ))
 }
 
+/// Whether a URL of the rows' database contains a password.
+pub fn has_password(url: &str) -> bool {
+    let (scheme, rest) = url.split_once(':').unwrap_or_default();
+    let is_set = |name: &str, value: &str| {
+        let name = name.trim().to_uppercase();
+        let is_secret = ["PWD", "PASSWORD", "TOKEN"].iter().any(|secret| name.ends_with(secret));
+        is_secret && !value.trim().is_empty()
+    };
+    let settings = |text: &str, separator: char| {
+        text.split(separator).filter_map(|one| one.split_once('=')).any(|(name, value)| is_set(name, value))
+    };
+    match scheme {
+        "odbc" => settings(rest, ';'),
+        "postgres" | "postgresql" | "mysql" | "mariadb" => {
+            let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
+            let user = address.rsplit_once('@').map_or("", |(user, _)| user.trim_start_matches('/'));
+            user.split_once(':').is_some_and(|(_, password)| !password.is_empty()) || settings(options, '&')
+        }
+        _ => false,
+    }
+}
+
 type LookupEnv = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The databases of all batches of a process, each opened once and shared.
 pub struct Sources {
     store_url: Option<String>,
     lookup_env: LookupEnv,
+    alerts: Arc<dyn AlertSink>,
     overrides: HashMap<Database, Arc<dyn RowSource>>,
     opened: Mutex<HashMap<String, Arc<dyn RowSource>>>,
+    /// When a database that could not be opened was last reported.
+    reported_at: Mutex<Option<Instant>>,
 }
 
 impl Sources {
@@ -70,12 +99,22 @@ impl Sources {
         lookup_env: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         let lookup_env = Box::new(lookup_env);
-        Self { store_url, lookup_env, overrides: HashMap::new(), opened: Mutex::default() }
+        let alerts = Arc::new(LogAlertSink);
+        let (overrides, opened, reported_at) = (HashMap::new(), Mutex::default(), Mutex::default());
+        Self { store_url, lookup_env, alerts, overrides, opened, reported_at }
+    }
+
+    /// Sets the receiver of alerts about outages, instead of the log. Call it before [`Self::with`].
+    #[must_use]
+    pub fn with_alert_sink(mut self, alerts: Arc<dyn AlertSink>) -> Self {
+        self.alerts = alerts;
+        self
     }
 
     /// Uses `source` for this database instead of opening one.
     #[must_use]
     pub fn with(mut self, database: Database, source: Arc<dyn RowSource>) -> Self {
+        let source = Arc::new(WatchedRows::new(source, Arc::clone(&self.alerts)));
         self.overrides.insert(database, source);
         self
     }
@@ -91,21 +130,47 @@ impl Sources {
         if let Some(source) = opened.get(&url) {
             return Ok(Arc::clone(source));
         }
-        let source = open(&url)?;
+        let source = Arc::new(WatchedRows::new(open(&url)?, Arc::clone(&self.alerts)));
+        let source: Arc<dyn RowSource> = source;
         opened.insert(url, Arc::clone(&source));
         Ok(source)
     }
 
-    fn url(&self, database: &Database) -> Result<String, SourceError> {
+    /// The rows of a batch, if the database is the one that it was started with. A database that cannot be used is
+    /// reported in the log.
+    pub async fn resolve_for(&self, definition: &Definition) -> Result<Arc<dyn RowSource>, SourceError> {
+        let source = self.resolve(&definition.database).inspect_err(|error| self.report(error))?;
+        match require_database(definition, &*source).await {
+            // An outage is reported once, where it is noticed.
+            Err(error) if error.is_retryable() => Err(error),
+            checked => checked.inspect_err(|error| self.report(error)).map(|()| source),
+        }
+    }
+
+    fn report(&self, error: &SourceError) {
+        let mut reported_at = self.reported_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_due(&mut reported_at, Instant::now()) {
+            tracing::warn!("the rows' database cannot be used; rows wait for it and use no attempt: {error}");
+        }
+    }
+
+    /// The URL of a database, read from its variable or file. It may contain a password.
+    pub fn url(&self, database: &Database) -> Result<String, SourceError> {
         match database {
             Database::Store => self.store_url.clone().ok_or_else(|| {
                 let message = "the store is in memory and has no tables of yours: \
                              name the rows' database, or use a store in a file";
                 SourceError::Data(message.to_owned())
             }),
-            Database::Url(url) => match url.strip_prefix("env:") {
-                None => Ok(url.clone()),
-                Some(name) => (self.lookup_env)(name).ok_or_else(|| {
+            Database::Url(url) => match (url.strip_prefix("env:"), url.strip_prefix("file:")) {
+                (None, None) => Ok(url.clone()),
+                (None, Some(path)) => {
+                    let text = std::fs::read_to_string(path);
+                    text.map(|text| text.trim().to_owned()).map_err(|error| {
+                        SourceError::Data(format!("{path} with the database's URL: {error}"))
+                    })
+                }
+                (Some(name), _) => (self.lookup_env)(name).ok_or_else(|| {
                     let shown =
                         if is_plain_name(name) { format!("`{name}`") } else { "of `env:`".to_owned() };
                     SourceError::Data(format!("the environment variable {shown} is not set"))

@@ -20,8 +20,9 @@ use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
 use longshore_postgres_url::parse;
 
+use super::fingerprint::{self, POSTGRES, POSTGRES_DATABASE};
 use super::priority_pass::{PriorityPass, quoted};
-use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
+use super::{Candidate, DatabaseFingerprint, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
 use columns::ColumnCache;
 use server::PostgresServer;
@@ -93,6 +94,10 @@ impl RowSource for PostgresRows {
 
     async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError> {
         write::apply(&self.server, effects).await
+    }
+
+    async fn fingerprint(&self) -> Result<Option<DatabaseFingerprint>, SourceError> {
+        fingerprint::by_queries(self, &[POSTGRES, POSTGRES_DATABASE]).await
     }
 }
 

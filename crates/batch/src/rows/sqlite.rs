@@ -9,9 +9,10 @@ mod read;
 mod statement_kind;
 mod write;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
@@ -20,7 +21,7 @@ use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Semaphore;
 
 use super::priority_pass::{PriorityPass, quoted};
-use super::{Candidate, Row, RowSource, SourceError, StatementInfo};
+use super::{Candidate, DatabaseFingerprint, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
 
 /// Maximum concurrent reads: enough to keep a few processors busy, few enough for their caches.
@@ -157,6 +158,22 @@ impl RowSource for SqliteRows {
         })
         .await
     }
+
+    async fn fingerprint(&self) -> Result<Option<DatabaseFingerprint>, SourceError> {
+        let path = &self.file.path;
+        let identity = file_identity(path);
+        identity.map(Some).map_err(|error| SourceError::Unavailable(format!("{}: {error}", path.display())))
+    }
+}
+
+/// The file's identity: its inode, and when it was made, if the file system says so. A copy is another file.
+fn file_identity(path: &Path) -> std::io::Result<DatabaseFingerprint> {
+    let file = std::fs::metadata(path)?;
+    let made = file.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let made = made.map(|since| format!("-{}", since.as_micros())).unwrap_or_default();
+    let server = Some(format!("{}{made}", file.ino()));
+    let path = Some(path.display().to_string());
+    Ok(DatabaseFingerprint { server, path, ..DatabaseFingerprint::new("SQLite") })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

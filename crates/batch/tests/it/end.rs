@@ -17,9 +17,7 @@ use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
 use serde_json::{Value, json};
 
-use crate::handler::fixture::{
-    FakeProvider, FakeReply, Fixture, answer, definition, row_kind, rows_database, statement,
-};
+use crate::handler::fixture::{FakeProvider, FakeReply, Fixture, answer, definition, row_kind, statement};
 
 /// Records its calls, and fails the given number of times.
 #[derive(Default)]
@@ -184,7 +182,7 @@ async fn sql_with_a_name_that_nobody_knows_fails_and_names_it() {
     let fixture = Fixture::in_memory(two_of_three());
     let action = Action::Sql(vec![statement("INSERT INTO ends VALUES (:bach)")]);
     let (facts, sources, act) = (json!({ "batch": "b" }), fixture.sources(), RecordingActions::default());
-    let done = run_action(&action, &facts, &rows_database(), &sources, &act).await;
+    let done = run_action(&action, &facts, &definition(), &sources, &act).await;
     let error = done.unwrap_err();
     assert!(error.message.contains("`:bach`") && !error.retryable, "{error}");
     assert!(fixture.rows.statements().is_empty());

@@ -1,11 +1,14 @@
 //! A row's run, on the memory store and paused time unless SQL must commit.
 
 mod billing;
+mod bound_database;
 mod commands;
 mod crashes;
 mod effects;
 pub(crate) mod fixture;
 mod limits;
+mod outages;
+mod put_off;
 mod replies;
 mod row_steps;
 mod steps;

@@ -39,6 +39,19 @@ async fn statements_are_described_and_candidates_paged() {
     syntax_errors_have_a_place(&*TestDatabase::rows(&server)).await;
     keys_of_other_types_keep_their_order(&server).await;
     a_function_that_writes_is_refused_in_a_read(&server).await;
+    databases_are_told_apart(&server).await;
+}
+
+async fn databases_are_told_apart(server: &PrivateMariaDb) {
+    let fingerprint = async |url: &str| open(url).unwrap().fingerprint().await.unwrap().unwrap();
+    let known = fingerprint(&server.url()).await;
+    assert_eq!(known, fingerprint(&server.url()).await);
+    assert_eq!(known.database.as_deref(), Some("longshore"), "{known}");
+    assert!(known.server.is_some(), "{known}");
+    let url = server.url();
+    // The user has the database's name.
+    let (address, _) = url.rsplit_once('/').unwrap();
+    assert_ne!(known, fingerprint(&format!("{address}/information_schema")).await);
 }
 
 async fn syntax_errors_have_a_place(rows: &dyn RowSource) {
@@ -201,10 +214,7 @@ async fn a_lock_that_is_held_too_long_is_away(server: &PrivateMariaDb) {
     let change = |id| effect("UPDATE line SET note = 'x' WHERE id = :id", &[("id", int(id))], None);
     let rows = TestDatabase::rows(server);
     let error = rows.apply(&[change(1), change(2)]).await.unwrap_err();
-    assert!(
-        matches!(&error, SourceError::Unavailable(words) if words.contains("Lock wait timeout")),
-        "{error:?}"
-    );
+    assert!(matches!(&error, SourceError::Busy(words) if words.contains("Lock wait timeout")), "{error:?}");
     assert_eq!(server.run("SELECT note FROM line WHERE id = 1").unwrap(), "back\n", "all or none");
     other.query_drop("COMMIT").await.unwrap();
     rows.apply(&[change(1), change(2)]).await.unwrap();

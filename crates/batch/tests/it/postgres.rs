@@ -2,6 +2,7 @@
 //! transaction.
 
 mod column_cache;
+mod fingerprint;
 mod keys;
 mod outages;
 mod tls;

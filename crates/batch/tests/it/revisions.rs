@@ -10,6 +10,7 @@ use longshore_ai::Provider;
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{Candidates, Database, Definition, Pre, RevisionError};
 use longshore_batch::row_listing;
+use longshore_batch::rows::DatabaseFingerprint;
 use serde_json::json;
 
 use crate::ended_rows::databases::{SharedDatabase, on_each_database};
@@ -96,6 +97,16 @@ fn what_identifies_the_rows_cannot_change() {
     assert_eq!(refused(Definition { database, ..own.clone() }), RevisionError::Fixed("database"));
     assert_eq!(refused(own.clone()), RevisionError::Unchanged);
     let revised = own.revised(with_prompt("new", &own), at, "a test").unwrap();
+    let fingerprint = DatabaseFingerprint {
+        product: "SQLite".to_owned(),
+        server: Some("7".to_owned()),
+        database: None,
+        schemas: None,
+        path: None,
+    };
+    let bound = Definition { fingerprint: Some(fingerprint), ..own.clone() };
+    let corrected = bound.revised(with_prompt("new", &own), at, "a test").unwrap();
+    assert_eq!(corrected.fingerprint, bound.fingerprint, "a file does not know it");
     let again = revised.revised(with_prompt("newer", &own), at, "a test").unwrap();
     assert_eq!((again.revision, again.revisions.len()), (3, 2));
     assert_eq!(again.revisions[1].changed, ["pre"]);

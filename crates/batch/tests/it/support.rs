@@ -24,6 +24,7 @@ pub(crate) fn definition() -> Definition {
         source: "batch.toml".to_owned(),
         kind: "review".to_owned(),
         tenant: TenantId::default(),
+        fingerprint: None,
         database: Database::Store,
         workers: RowConcurrency::default(),
         candidates: candidates("SELECT id, priority FROM line WHERE status = 'open'"),

@@ -37,6 +37,13 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
         #[arg(value_name = "NAME")]
         names: Vec<BatchId>,
     },
+    /// Accept that a batch's rows are in the database that its `database` names now: it was moved
+    #[command(
+        after_help = "A batch is bound to the database that it was started with. Where its `database` (as env:NAME)
+names another one, its rows wait. Use this after the database was restored, upgraded or failed over,
+with the variable set as the workers have it; then restart workers that still have the old value."
+    )]
+    Rebind(BatchNameArg),
     /// List batches, newest first
     List {
         /// Only batches with this status

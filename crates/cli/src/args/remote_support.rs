@@ -89,6 +89,7 @@ fn batch_server(typed: &BatchCommand) -> Option<(&ServerArgs, Option<&'static st
         BatchCommand::Run(_)
         | BatchCommand::Start(_)
         | BatchCommand::Update(_)
+        | BatchCommand::Rebind(_)
         | BatchCommand::Recover { .. }
         | BatchCommand::Compare(_) => {
             return None;

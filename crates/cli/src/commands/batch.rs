@@ -15,6 +15,8 @@ pub mod handlers;
 mod progress;
 mod provider_batch;
 #[cfg(feature = "standard")]
+mod rebind;
+#[cfg(feature = "standard")]
 mod recover;
 #[cfg(feature = "standard")]
 mod report;

@@ -58,7 +58,7 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
     let caller = HttpClient::new(settings.http.rules());
     let office = Arc::new(LazyMailSpool::new(settings));
     let actions = Arc::new(BatchHooks::new(dir, caller.clone(), office.clone()));
-    let (sources, commands) = (sources(&settings.store), commands(settings));
+    let (sources, commands) = (sources(&settings.store, settings)?, commands(settings));
     let batches = {
         let (actions, pages) = (Arc::clone(&actions), pages(settings));
         BatchHandlers::new(&sources, &commands, actions, inference.clone(), office, pages)

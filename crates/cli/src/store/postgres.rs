@@ -68,20 +68,6 @@ impl PostgresStoreUrl {
         Self(format!("{}:{port}{}?{}", &before[..name_end], &before[end..], options.join("&")))
     }
 
-    /// Whether both name the same database, as far as their texts tell.
-    pub fn is_same(&self, other: &Self) -> bool {
-        let place = |url: &Self| {
-            let config = parse(&url.0).ok()?.config;
-            let ports: Vec<u16> = match config.get_ports() {
-                [] => vec![5432],
-                ports => ports.to_vec(),
-            };
-            let name = config.get_dbname().or(config.get_user()).map(str::to_owned);
-            Some((config.get_hosts().to_vec(), ports, name))
-        };
-        place(self).is_some_and(|own| Some(own) == place(other))
-    }
-
     /// Opens the store.
     pub async fn open(&self, settings: &Settings) -> anyhow::Result<PostgresStore> {
         let store = PostgresStore::open(&self.0, options(settings)).await;
@@ -211,13 +197,5 @@ mod tests {
         for several in ["postgres://a,b/x", "postgres:///x?host=/run/postgresql"] {
             assert_eq!(url(several).server(), None);
         }
-    }
-
-    #[test]
-    fn two_urls_of_one_database_are_the_same_place() {
-        let one = url("postgres://ada:x@db/orders");
-        assert!(one.is_same(&url("postgresql://bob@db:5432/orders?sslmode=disable")));
-        assert!(!one.is_same(&url("postgres://ada:x@db/other")));
-        assert!(!one.is_same(&url("postgres://ada:x@db:6432/orders")));
     }
 }

@@ -34,10 +34,6 @@ impl PostgresStoreUrl {
         match self.0 {}
     }
 
-    pub fn is_same(&self, _: &Self) -> bool {
-        match self.0 {}
-    }
-
     pub async fn open(&self, _: &Settings) -> anyhow::Result<SqliteStore> {
         match self.0 {}
     }

@@ -129,10 +129,13 @@ fn a_database_that_cannot_be_reached_is_named_with_its_line() {
         ("sqlite:no/such/dir/rows.db", "there is no file"),
         ("sqlite:script.toml", "is not a SQLite database"),
         ("sqlite:.", "is not a file"),
-        ("postgres://me:secret@127.0.0.1:1/rows", "cannot be reached"),
+        ("postgres://me@127.0.0.1:1/rows", "cannot be reached"),
+        ("postgres://me:secret@127.0.0.1:1/rows", "contains a password"),
+        ("mysql://me@127.0.0.1:1/rows?password=secret", "contains a password"),
+        ("odbc:DSN=rows;UID=me;PWD=secret", "contains a password"),
         // Without the MySQL feature the error is about the scheme; with it (as `./test` builds),
         // about the connection. Both name `database`.
-        ("mysql://me:secret@127.0.0.1:1/rows", "database"),
+        ("mysql://me@127.0.0.1:1/rows", "database"),
         ("env:NO_SUCH_VARIABLE", "`NO_SUCH_VARIABLE` is not set"),
     ] {
         let job = job().with(&[seed, ("sqlite:rows.db", database)]);

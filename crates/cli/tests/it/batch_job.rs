@@ -61,6 +61,10 @@ limit = "none"
 sql = "INSERT INTO ends VALUES (:batch_id, :generation, :status, :total, :done, :failed)"
 "#;
 
+/// The edit of a batch file with its rows in PostgreSQL: the URL is in a file, because it contains a password.
+pub const ROWS_IN_POSTGRES: (&str, &str) =
+    ("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", "database = \"file:rows.url\"");
+
 /// Answers by the row's `sort`.
 const ANSWER_SCRIPT: &str = r#"
 [[answer]]
@@ -131,12 +135,13 @@ impl BatchJob {
         Self::new(rows, "'good'")
     }
 
-    /// Moves the rows to the database of `rows` and the store to that of `store`. `keys` are edits of
+    /// Moves the rows to the database of `rows`, if the batch file has [`ROWS_IN_POSTGRES`], and the store to that of `store`. `keys` are edits of
     /// the seed.
     pub fn move_to(mut self, rows: &SharedPostgres, store: &SharedPostgres, keys: &[(&str, &str)]) -> Self {
         let config = CONFIG.replace("sqlite:rows.db", &store.borrow().url());
         self.dir.write("longshore.toml", config);
         self.dir.write("seed.sql", replace_all(self.dir.read("seed.sql"), keys));
+        self.dir.write("rows.url", rows.borrow().url());
         self.server = Some(Rc::clone(rows));
         self
     }

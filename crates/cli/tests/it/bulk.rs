@@ -10,7 +10,7 @@ use longshore_testkit::servers::PrivatePostgres;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-use crate::batch_job::BatchJob;
+use crate::batch_job::{BatchJob, ROWS_IN_POSTGRES};
 use crate::support::{ChildGuard, TIMEOUT, eventually};
 
 const ROWS: u64 = 60;
@@ -110,9 +110,7 @@ fn job(store: StoreKind) -> BatchJob {
         StoreKind::Sqlite => BatchJob::good(ROWS).with(&PROVIDER_BATCH_EDITS),
         StoreKind::Postgres => {
             let server = Rc::new(RefCell::new(PrivatePostgres::start().unwrap()));
-            let database = format!("database = \"{}\"", server.borrow().url());
-            let moved = [("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str())];
-            let edits = [&PROVIDER_BATCH_EDITS[..], &moved].concat();
+            let edits = [&PROVIDER_BATCH_EDITS[..], &[ROWS_IN_POSTGRES]].concat();
             BatchJob::good(ROWS).with(&edits).move_to(&server, &server, &[])
         }
     }

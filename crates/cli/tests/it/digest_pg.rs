@@ -82,7 +82,8 @@ impl PgDigestFixture {
         let dir = TestDir::new();
         let config = format!("store = \"{}\"\n[worker]\nttl = \"1s\"\n", server.url());
         dir.write("longshore.toml", config);
-        dir.write("batch.toml", BATCH_FILE.replace("DATABASE", &server.url()));
+        dir.write("rows.url", server.url());
+        dir.write("batch.toml", BATCH_FILE.replace("DATABASE", "file:rows.url"));
         Self { dir, server }
     }
 

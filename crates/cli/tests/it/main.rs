@@ -28,6 +28,8 @@ mod batch_completion;
 #[cfg(test)]
 mod batch_control;
 #[cfg(test)]
+mod batch_databases;
+#[cfg(test)]
 mod batch_examples;
 #[cfg(test)]
 mod batch_file_errors;

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use longshore_testkit::servers::PrivatePostgres;
 
-use crate::batch_job::SharedPostgres;
+use crate::batch_job::{ROWS_IN_POSTGRES, SharedPostgres};
 use crate::batch_storm::{BOUNDED_ENQUEUE, BatchStorm, STEPS, kill_initiators_and_workers, kill_runs};
 use crate::support::pick_size;
 
@@ -27,9 +27,7 @@ fn storm(
     keys: &[(&str, &str)],
     more: &[(&str, &str)],
 ) -> BatchStorm {
-    let database = format!("database = \"{}\"", rows.borrow().url());
-    let edits = [("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str())];
-    BatchStorm::new(pick_size(800, 10_000), &[&edits, more].concat()).move_to(rows, store, keys)
+    BatchStorm::new(pick_size(800, 10_000), &[&[ROWS_IN_POSTGRES], more].concat()).move_to(rows, store, keys)
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use longshore_testkit::servers::PrivatePostgres;
 
-use crate::batch_job::{BatchJob, SharedPostgres};
+use crate::batch_job::{BatchJob, ROWS_IN_POSTGRES, SharedPostgres};
 use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually, signal, stretch};
 
 /// No test waits this long for a heartbeat.
@@ -59,13 +59,9 @@ fn a_rerun_after_a_kill_does_not_wait_for_the_ttl_on_sqlite() {
 fn a_rerun_after_a_kill_does_not_wait_for_the_ttl_on_postgres() {
     let make_job = || {
         let server: SharedPostgres = Rc::new(RefCell::new(PrivatePostgres::start().unwrap()));
-        let database = format!("database = \"{}\"", server.borrow().url());
         let script = "script = \"script.toml\"";
         let job = BatchJob::good(200)
-            .with(&[
-                ("database = \"sqlite:rows.db\"\nseed = \"seed.sql\"", database.as_str()),
-                (script, &format!("{script}\ndelay = \"50ms\"")),
-            ])
+            .with(&[ROWS_IN_POSTGRES, (script, &format!("{script}\ndelay = \"50ms\""))])
             .move_to(&server, &server, &[]);
         job.seed();
         job

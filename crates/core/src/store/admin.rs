@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::Result;
 use crate::batch::{Batch, BatchAction};
 use crate::name::{BatchId, QueueName, Scope, SessionId, TenantId, UnitId};
-use crate::unit::UnitState;
+use crate::unit::{Payload, UnitState};
 use crate::unit_state::Event;
 use crate::worker_session::WorkerCommand;
 
@@ -112,6 +112,15 @@ pub trait Admin: Send + Sync + 'static {
 
     /// Seals, pauses, resumes, cancels, fails or retries a batch.
     async fn apply_batch_action(&self, scope: &Scope, batch: &BatchId, action: BatchAction) -> Result<Batch>;
+
+    /// Replaces a batch's definition, if it is still `from`. May be repeated.
+    async fn change_definition(
+        &self,
+        scope: &Scope,
+        batch: &BatchId,
+        from: Payload,
+        to: Payload,
+    ) -> Result<()>;
 
     /// Changes the settings of a queue or a lane.
     async fn change_settings(&self, scope: &Scope, queue: &QueueName, change: SettingsChange) -> Result<()>;

@@ -9,7 +9,8 @@ use longshore_core::unit::check_size;
 use longshore_core::unit_state::Event;
 use longshore_core::worker_session::WorkerCommand;
 use longshore_core::{
-    Batch, BatchId, Error, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId, UnitState,
+    Batch, BatchId, Error, Payload, QueueName, Result, Scope, SessionId, TenantId, Timestamp, UnitId,
+    UnitState,
 };
 
 use super::MemoryStore;
@@ -62,6 +63,24 @@ impl Admin for MemoryStore {
             state.dirty.claimable = true;
             state.dirty.batches.insert(batch.clone());
             state.advance_batch(scope, batch, now)
+        })
+    }
+
+    async fn change_definition(
+        &self,
+        scope: &Scope,
+        batch: &BatchId,
+        from: Payload,
+        to: Payload,
+    ) -> Result<()> {
+        self.write(|state, _| {
+            let id = state.batch_mut(scope, batch)?.id.clone();
+            let found = state.batches.get_mut(&id).ok_or_else(|| Error::not_found("batch", batch))?;
+            if found.definition.as_ref().is_none_or(|now| *now != from && *now != to) {
+                return Err(Error::definition_changed(batch));
+            }
+            found.definition = Some(to);
+            Ok(())
         })
     }
 

@@ -6,11 +6,13 @@ use longshore_core::store::{
     UnitSelection,
 };
 use longshore_core::worker_session::WorkerCommand;
-use longshore_core::{Batch, BatchId, QueueName, Result, Scope, SessionId, TenantId, UnitId, UnitState};
+use longshore_core::{
+    Batch, BatchId, Payload, QueueName, Result, Scope, SessionId, TenantId, UnitId, UnitState,
+};
 
 use super::{PostgresStore, operation, operations};
 use crate::admin::RetryCursor;
-use crate::{admin, maintenance, session, tenants};
+use crate::{admin, batch, maintenance, session, tenants};
 
 operations! { Tenants {
     Durable put_tenant[scope: Scope, id: TenantId](change: TenantChange) -> Tenant
@@ -22,6 +24,8 @@ operations! { Tenants {
 operations! { Admin {
     Durable change_settings[scope: Scope, queue: QueueName](change: SettingsChange) -> ()
         = admin::settings(&change);
+    Durable change_definition[scope: Scope, id: BatchId](from: Payload, to: Payload) -> ()
+        = batch::change_definition(&from, &to);
     Durable command_worker[](id: SessionId, order: WorkerCommand) -> () = session::send_command(id, order);
     {
         async fn apply_unit_action(

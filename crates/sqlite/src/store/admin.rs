@@ -6,13 +6,13 @@ use longshore_core::store::{
 };
 use longshore_core::worker_session::WorkerCommand;
 use longshore_core::{
-    Admin, Batch, BatchId, Queries, QueueName, Result, Scope, SessionId, TenantId, Tenants,
+    Admin, Batch, BatchId, Payload, Queries, QueueName, Result, Scope, SessionId, TenantId, Tenants,
 };
 
 use super::{SqliteStore, operations};
 use crate::tx::Tx;
 use crate::writer::Durability::Durable;
-use crate::{admin, maintenance, session, tenants};
+use crate::{admin, batch, maintenance, session, tenants};
 
 operations! { Tenants {
     Durable put_tenant[scope: Scope, id: TenantId](change: TenantChange) -> Tenant
@@ -24,6 +24,8 @@ operations! { Tenants {
 operations! { Admin {
     Durable change_settings[scope: Scope, queue: QueueName](change: SettingsChange) -> ()
         = admin::settings(&change);
+    Durable change_definition[scope: Scope, id: BatchId](from: Payload, to: Payload) -> ()
+        = batch::change_definition(&from, &to);
     Durable command_worker[](id: SessionId, order: WorkerCommand) -> () = session::set_command(id, order);
     {
         async fn apply_unit_action(

@@ -3,7 +3,7 @@
 use longshore_core::batch::Sums;
 use longshore_core::store::CheckpointRequest;
 use longshore_core::store::Retention;
-use longshore_core::{NewBatch, NewUnit, Payload, SessionId};
+use longshore_core::{NewBatch, NewUnit, Payload, Scope, SessionId};
 
 use super::helpers::*;
 use crate::StoreFixture;
@@ -36,6 +36,14 @@ pub(super) async fn a_definition_is_kept_with_its_batch(fixture: &StoreFixture) 
     fixture.open_batch(NewBatch { definition: definition.clone(), ..NewBatch::new(described.clone()) }).await;
     assert_eq!(fixture.store.definition(&ALL, &plain).await.unwrap(), None);
     assert_eq!(fixture.store.definition(&ALL, &described).await.unwrap(), definition);
+    let change = async |scope: &Scope, from: &str, to: &str| {
+        fixture.store.change_definition(scope, &described, state(from), state(to)).await
+    };
+    change(&ALL, "{\"a\":1}", "{\"a\":2}").await.unwrap();
+    change(&ALL, "{\"a\":1}", "{\"a\":2}").await.unwrap();
+    assert!(change(&ALL, "{\"a\":1}", "{\"a\":3}").await.is_err(), "it was changed meanwhile");
+    assert!(change(&tenant_scope("acme"), "{\"a\":2}", "{\"a\":3}").await.is_err(), "another tenant's");
+    assert_eq!(fixture.store.definition(&ALL, &described).await.unwrap(), Some(state("{\"a\":2}")));
     let other = fixture.store.definition(&tenant_scope("acme"), &described).await;
     assert!(other.is_err(), "another tenant's batch does not exist");
     assert!(fixture.store.definition(&ALL, &batch_id("none")).await.is_err());

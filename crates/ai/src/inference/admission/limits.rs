@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout_at;
 
 use super::{AdmissionError, ProfileCall, YieldingWait, rate_limited};
-use crate::model_api::{AskError, Code};
+use crate::model_api::AskError;
 use crate::profile::WhenPoolFull;
 use crate::resilience::{BucketCharge, LimitError, TokenReservation};
 
@@ -57,6 +57,6 @@ fn limit_error(error: LimitError) -> AskError {
             AskError { retry_after: Some(*wait), ..rate_limited(&error.to_string()) }
         }
         LimitError::Deadline => rate_limited(&error.to_string()),
-        _ => AskError::new(Code::Internal, error.to_string()),
+        _ => AskError::not_sent(error.to_string()),
     }
 }

@@ -8,17 +8,29 @@ use mysql_async::{DriverError, Error, IoError, ServerError};
 use crate::rows::SourceError;
 use crate::rows::placeholders::PositionalStatement;
 
-/// Transient error codes of the server: too many connections, shutdown, deadlock, lock or statement
-/// timeout, killed session.
-const TRANSIENT_CODES: [u16; 11] = [1040, 1053, 1152, 1158, 1159, 1203, 1205, 1213, 1317, 1927, 1969];
+/// Error codes of a server that is unavailable: full disk, no memory, too many connections, shutdown, lost or killed
+/// connections, blocked hosts, read-only servers.
+const UNAVAILABLE_CODES: [u16; 27] = [
+    1021, 1030, 1037, 1038, 1040, 1041, 1053, 1077, 1079, 1114, 1129, 1135, 1152, 1158, 1159, 1160, 1161,
+    1184, 1203, 1226, 1290, 1317, 1637, 1836, 1927, 3168, 4031,
+];
+/// Error codes of locks, deadlocks and time limits.
+const BUSY_CODES: [u16; 7] = [1205, 1206, 1213, 1614, 1969, 3024, 3572];
+/// How long the server may take to prepare a statement.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A failed connection attempt. Retryable: the server may be started or its password corrected.
 pub(super) fn of_connect(server: &str, error: Error) -> SourceError {
     SourceError::Unavailable(format!("{server}: {}", message(error)))
 }
 
+/// A transaction that takes too long, as when another one holds its locks.
+pub(super) fn too_slow(limit: Duration) -> SourceError {
+    SourceError::Busy(format!("the transaction did not end within {} s", limit.as_secs()))
+}
+
 /// A server that does not answer.
-pub(super) fn connect_timeout(server: &str, timeout: Duration) -> SourceError {
+pub(super) fn no_answer(server: &str, timeout: Duration) -> SourceError {
     SourceError::Unavailable(format!("{server} did not answer within {} s", timeout.as_secs()))
 }
 
@@ -37,8 +49,8 @@ pub(super) fn was_closed(error: &Error) -> bool {
 
 /// A statement that could not be prepared.
 pub(super) fn of_statement(statement: &PositionalStatement, error: Error) -> SourceError {
-    if is_transient(&error) {
-        return SourceError::Unavailable(message(error));
+    if let Some(transient) = transient(&error) {
+        return transient(message(error));
     }
     let message = message(error);
     let offset = offset(statement, &message);
@@ -47,24 +59,27 @@ pub(super) fn of_statement(statement: &PositionalStatement, error: Error) -> Sou
 
 /// A prepared statement that failed when it ran.
 pub(super) fn of_run(error: Error) -> SourceError {
-    if is_transient(&error) {
-        SourceError::Unavailable(message(error))
-    } else {
-        SourceError::Data(message(error))
+    match transient(&error) {
+        Some(transient) => transient(message(error)),
+        None => SourceError::Data(message(error)),
     }
 }
 
-/// Whether the server and not the statement failed, so that a retry may help.
-fn is_transient(error: &Error) -> bool {
-    match error {
-        Error::Server(ServerError { code, .. }) => TRANSIENT_CODES.contains(code),
+/// The error for the caller if the server and not the statement failed.
+fn transient(error: &Error) -> Option<fn(String) -> SourceError> {
+    let is_unavailable = match error {
+        Error::Server(ServerError { code, .. }) if BUSY_CODES.contains(code) => {
+            return Some(SourceError::Busy);
+        }
+        Error::Server(ServerError { code, .. }) => UNAVAILABLE_CODES.contains(code),
         Error::Io(_) | Error::Other(_) => true,
         Error::Driver(error) => matches!(
             error,
             DriverError::ConnectionClosed | DriverError::PoolDisconnected | DriverError::PacketOutOfOrder
         ),
         Error::Url(_) => false,
-    }
+    };
+    is_unavailable.then_some(SourceError::Unavailable)
 }
 
 fn message(error: Error) -> String {

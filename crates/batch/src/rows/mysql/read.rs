@@ -3,7 +3,9 @@
 use longshore::SqlValue;
 use mysql_async::prelude::Queryable;
 use mysql_async::{Column, Conn, Params, Statement};
+use tokio::time::timeout;
 
+use super::error::ANSWER_TIMEOUT;
 use super::{error, key, value, write};
 use crate::definition::Candidates;
 use crate::rows::placeholders::{self, PlaceholderStyle, PositionalStatement, reject_mysql_quirks};
@@ -113,7 +115,9 @@ pub(super) async fn prepare(
     conn: &mut impl Queryable,
     statement: &PositionalStatement,
 ) -> Result<Statement, SourceError> {
-    conn.prep(statement.sql.as_str()).await.map_err(|error| error::of_statement(statement, error))
+    let prepared = timeout(ANSWER_TIMEOUT, conn.prep(statement.sql.as_str())).await;
+    let prepared = prepared.map_err(|_| error::no_answer("the server", ANSWER_TIMEOUT))?;
+    prepared.map_err(|error| error::of_statement(statement, error))
 }
 
 fn names(columns: &[Column]) -> Vec<String> {

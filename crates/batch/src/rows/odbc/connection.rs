@@ -51,10 +51,12 @@ impl OdbcTarget {
         let hide = |message| self.0.redact(message);
         match error {
             SourceError::Unavailable(message) => SourceError::Unavailable(hide(message)),
+            SourceError::Busy(message) => SourceError::Busy(hide(message)),
             SourceError::Data(message) => SourceError::Data(hide(message)),
             SourceError::Statement { message, offset } => {
                 SourceError::Statement { message: hide(message), offset }
             }
+            error => error,
         }
     }
 

@@ -6,9 +6,11 @@ use odbc_api::Error;
 use crate::rows::SourceError;
 use crate::rows::placeholders::PositionalStatement;
 
-/// Transient SQLSTATE classes: connection errors, rollback by deadlock, lack of resources, operator
-/// intervention.
-const TRANSIENT_CLASSES: [&str; 4] = ["08", "40", "53", "57"];
+/// SQLSTATE classes of an unavailable database: connection errors, lack of resources, operator intervention, system
+/// errors.
+const UNAVAILABLE_CLASSES: [&str; 4] = ["08", "53", "57", "58"];
+/// SQLSTATEs of locks and of cancelled statements, beside class 40: rollback by deadlock. 57033 is Db2's.
+const BUSY_STATES: [&str; 3] = ["55P03", "57014", "57033"];
 
 /// A failed connection attempt. Retryable: the database may be started or its password corrected.
 pub(super) fn of_connect(error: Error) -> SourceError {
@@ -28,18 +30,16 @@ pub(super) fn of_statement(statement: &PositionalStatement, error: Error) -> Sou
 
 /// A prepared statement that failed when it ran.
 pub(super) fn of_run(error: Error) -> SourceError {
-    if is_transient_error(&error) {
-        SourceError::Unavailable(message(&error))
-    } else {
-        SourceError::Data(message(&error))
-    }
-}
-
-/// Whether the database and not the statement failed, so that a retry may help.
-fn is_transient_error(error: &Error) -> bool {
-    let Some(record) = record(error) else { return true };
+    let message = message(&error);
+    let Some(record) = record(&error) else { return SourceError::Unavailable(message) };
     let state = record.state.as_str();
-    TRANSIENT_CLASSES.iter().any(|class| state.starts_with(class)) || is_transient(record)
+    if state.starts_with("40") || BUSY_STATES.contains(&state) {
+        SourceError::Busy(message)
+    } else if UNAVAILABLE_CLASSES.iter().any(|class| state.starts_with(class)) || is_transient(record) {
+        SourceError::Unavailable(message)
+    } else {
+        SourceError::Data(message)
+    }
 }
 
 /// The missing name in a message: in quotes, or after `no such …:`.

@@ -65,7 +65,7 @@ pub(in crate::rows) fn with_statement(sql: &str, error: SourceError) -> SourceEr
         SourceError::Statement { message, offset } => {
             SourceError::Statement { message: format!("{message}: {sql}"), offset }
         }
-        SourceError::Unavailable(_) => error,
+        error => error,
     }
 }
 

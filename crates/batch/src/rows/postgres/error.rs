@@ -12,9 +12,11 @@ use crate::rows::SourceError;
 use crate::rows::placeholders::PositionalStatement;
 use crate::sql;
 
-/// Transient SQLSTATE classes: connection errors, rollback by deadlock, lack of resources, operator
+/// SQLSTATE classes of an unavailable server: connection errors, lack of resources, operator
 /// intervention, system errors.
-const TRANSIENT_CLASSES: [&str; 5] = ["08", "40", "53", "57", "58"];
+const UNAVAILABLE_CLASSES: [&str; 4] = ["08", "53", "57", "58"];
+/// The SQLSTATE class of transactions that are rolled back by a deadlock or a conflict.
+const ROLLBACK_CLASS: &str = "40";
 
 /// An invalid URL, or one that names a missing file. The message has no password.
 pub(super) fn of_url(error: UrlError) -> SourceError {
@@ -26,9 +28,14 @@ pub(super) fn of_connect(server: &str, error: &Error) -> SourceError {
     SourceError::Unavailable(format!("{server}: {}", message(error)))
 }
 
-/// A server that does not answer.
-pub(super) fn connect_timeout(server: &str, timeout: Duration) -> SourceError {
+/// A connection on which the server does not answer: it hangs, or the network lost the connection.
+pub(super) fn no_answer(server: &str, timeout: Duration) -> SourceError {
     SourceError::Unavailable(format!("{server} did not answer within {} s", timeout.as_secs()))
+}
+
+/// A transaction that takes too long, as when another one holds its locks.
+pub(super) fn too_slow(limit: Duration) -> SourceError {
+    SourceError::Busy(format!("the transaction did not end within {} s", limit.as_secs()))
 }
 
 /// Whether the server closed the connection, with or without an error message.
@@ -44,7 +51,7 @@ pub(super) fn was_closed(error: &Error) -> bool {
 
 /// A statement that the server rejects, or that failed when it ran.
 pub(super) fn of_statement(statement: &PositionalStatement, error: &Error) -> SourceError {
-    let Some(db_error) = error.as_db_error().filter(|db_error| !is_transient(db_error)) else {
+    let Some(db_error) = error.as_db_error().filter(|db_error| transient(db_error).is_none()) else {
         return of_run(error);
     };
     if *db_error.code() == SqlState::SYNTAX_ERROR && has_question_mark(&statement.sql) {
@@ -60,9 +67,21 @@ pub(super) fn of_statement(statement: &PositionalStatement, error: &Error) -> So
 
 /// An error outside of a statement, or in the middle of one.
 pub(super) fn of_run(error: &Error) -> SourceError {
-    match error.as_db_error() {
-        Some(db_error) if !is_transient(db_error) => SourceError::Data(message(error)),
-        _ => SourceError::Unavailable(message(error)),
+    let message = message(error);
+    match error.as_db_error().map(transient) {
+        None => SourceError::Unavailable(message),
+        Some(Some(transient)) => transient(message),
+        Some(None) => SourceError::Data(message),
+    }
+}
+
+/// An error of a statement that writes: after a failover the server may be a standby.
+pub(super) fn of_write(statement: &PositionalStatement, error: &Error) -> SourceError {
+    match error.code() {
+        Some(code) if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
+            SourceError::Unavailable(message(error))
+        }
+        _ => of_statement(statement, error),
     }
 }
 
@@ -71,11 +90,16 @@ pub(super) fn of_value(error: Error) -> SourceError {
     SourceError::Data(message(&error))
 }
 
-/// Whether the server and not the statement failed, so that a retry may help.
-fn is_transient(error: &DbError) -> bool {
+/// The error for the caller if the server and not the statement failed.
+fn transient(error: &DbError) -> Option<fn(String) -> SourceError> {
     let code = error.code();
-    TRANSIENT_CLASSES.iter().any(|class| code.code().starts_with(class))
-        || *code == SqlState::LOCK_NOT_AVAILABLE
+    if [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED].contains(code)
+        || code.code().starts_with(ROLLBACK_CLASS)
+    {
+        return Some(SourceError::Busy);
+    }
+    let is_unavailable = UNAVAILABLE_CLASSES.iter().any(|class| code.code().starts_with(class));
+    is_unavailable.then_some(SourceError::Unavailable)
 }
 
 fn message(error: &Error) -> String {

@@ -1,13 +1,17 @@
 //! Connections to a server, and how a read is sent.
 //!
-//! A connection that the server closed while it was idle is skipped: no statement has run on it.
+//! A connection that the server closed while it was idle is skipped: no statement has run on it. The server answers
+//! BEGIN at once, whatever follows, so a connection without that answer is dead, and only that call waited for it. If a
+//! call is dropped, its connection is closed: the statement may still run.
 
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
 use deadpool::Runtime;
 use deadpool::managed::Timeouts;
 use longshore::SqlValue;
 use longshore_postgres_url::{ConnectionManager, Pool, PoolError, PooledConnection, PostgresUrl};
+use tokio::time::timeout;
 use tokio_postgres::{Error, Row};
 
 use super::error;
@@ -22,6 +26,8 @@ const MAX_CONNECTIONS: usize = 16;
 pub(super) const MAX_STALE_CONNECTIONS: u32 = 3;
 /// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the server may take to answer BEGIN.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// A read must not write, whatever functions it calls. Dates are in ISO format, whatever the
 /// server's setting.
 const BEGIN_READ: &str = "BEGIN READ ONLY; SET LOCAL datestyle TO 'ISO'";
@@ -45,13 +51,19 @@ impl PostgresServer {
         Ok(Self { pool, display_name })
     }
 
-    /// A connection for exclusive use while it is held.
-    pub(super) async fn connection(&self) -> Result<PooledConnection, SourceError> {
-        self.pool.get().await.map_err(|error| match error {
+    /// A connection for exclusive use. Closed on drop unless [`ExclusiveConnection::release`] was called.
+    pub(super) async fn connection(&self) -> Result<ExclusiveConnection, SourceError> {
+        let connection = self.pool.get().await.map_err(|error| match error {
             PoolError::Backend(error) => error::of_connect(&self.display_name, &error),
-            PoolError::Timeout(_) => error::connect_timeout(&self.display_name, CONNECT_TIMEOUT),
+            PoolError::Timeout(_) => error::no_answer(&self.display_name, CONNECT_TIMEOUT),
             other => SourceError::Unavailable(format!("{}: {other}", self.display_name)),
-        })
+        })?;
+        Ok(ExclusiveConnection { connection, is_answered: false })
+    }
+
+    /// The error of a connection on which BEGIN was not answered.
+    pub(super) fn no_answer(&self) -> SourceError {
+        error::no_answer(&self.display_name, ANSWER_TIMEOUT)
     }
 
     /// Runs a read in a transaction of its own.
@@ -64,11 +76,61 @@ impl PostgresServer {
         loop {
             let connection = self.connection().await?;
             match read(&connection, statement, values).await {
-                Err(error) if stale > 0 && error::was_closed(&error) => stale -= 1,
-                answer => return answer.map_err(|error| error::of_statement(statement, &error)),
+                Err(ReadError::NoAnswer) => return Err(self.no_answer()),
+                Err(ReadError::Server(error)) if stale > 0 && error::was_closed(&error) => stale -= 1,
+                Err(ReadError::Server(error)) => {
+                    connection.release();
+                    return Err(error::of_statement(statement, &error));
+                }
+                Ok(rows) => {
+                    connection.release();
+                    return Ok(rows);
+                }
             }
         }
     }
+}
+
+/// A connection that is used by one call.
+pub(super) struct ExclusiveConnection {
+    connection: PooledConnection,
+    is_answered: bool,
+}
+
+impl ExclusiveConnection {
+    /// Returns the connection to the pool: all its statements are answered.
+    pub(super) fn release(mut self) {
+        self.is_answered = true;
+    }
+}
+
+impl Drop for ExclusiveConnection {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.connection.close();
+        }
+    }
+}
+
+impl Deref for ExclusiveConnection {
+    type Target = PooledConnection;
+
+    fn deref(&self) -> &PooledConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for ExclusiveConnection {
+    fn deref_mut(&mut self) -> &mut PooledConnection {
+        &mut self.connection
+    }
+}
+
+/// Why a read failed.
+enum ReadError {
+    /// BEGIN was not answered in time.
+    NoAnswer,
+    Server(Error),
 }
 
 /// Sends BEGIN, the query and COMMIT together: a read costs one round trip. If BEGIN fails, the
@@ -77,17 +139,22 @@ async fn read(
     connection: &PooledConnection,
     statement: &PositionalStatement,
     values: &[&SqlValue],
-) -> Result<Vec<Row>, Error> {
+) -> Result<Vec<Row>, ReadError> {
     let values: Vec<TextParam<'_>> = values.iter().map(|value| TextParam(value)).collect();
     let params = value::untyped_params(&values);
-    let (begun, rows, ended) = tokio::join!(
-        connection.batch_execute(BEGIN_READ),
-        connection.query_typed(&statement.sql, &params),
-        connection.batch_execute("COMMIT"),
-    );
-    begun?;
-    let rows = rows?;
-    ended.map(|()| rows)
+    let begin = async {
+        let begun = timeout(ANSWER_TIMEOUT, connection.batch_execute(BEGIN_READ)).await;
+        // The other statements are answered after BEGIN, if it is.
+        if begun.is_err() { Err(ReadError::NoAnswer) } else { Ok(begun) }
+    };
+    let query = async { Ok(connection.query_typed(&statement.sql, &params).await) };
+    let commit = async { Ok(connection.batch_execute("COMMIT").await) };
+    let (begun, rows, ended) = tokio::try_join!(begin, query, commit)?;
+    let rows = match begun {
+        Ok(Err(error)) => Err(error),
+        _ => rows.and_then(|rows| ended.map(|()| rows)),
+    };
+    rows.map_err(ReadError::Server)
 }
 
 impl std::fmt::Display for PostgresServer {

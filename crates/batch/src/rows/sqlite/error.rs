@@ -45,6 +45,14 @@ pub(super) fn of_run(error: Error) -> SourceError {
     }
 }
 
+/// An error of a transaction that writes: the file may have become read-only.
+pub(super) fn of_write(error: Error) -> SourceError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => SourceError::Unavailable(message(error)),
+        _ => of_run(error),
+    }
+}
+
 /// Whether the file and not the statement failed, so that a retry may help.
 fn is_transient(error: &Error) -> bool {
     matches!(

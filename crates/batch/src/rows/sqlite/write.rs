@@ -11,7 +11,7 @@ use crate::rows::SourceError;
 /// Runs the effects in one transaction.
 pub(super) fn apply(db: &mut Connection, effects: &[Effect]) -> Result<(), SourceError> {
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate);
-    let transaction = transaction.map_err(error::of_run)?;
+    let transaction = transaction.map_err(error::of_write)?;
     for effect in effects {
         let done = run(&transaction, effect).map_err(|error| with_statement(effect, error));
         if transaction.is_autocommit() {
@@ -22,7 +22,7 @@ pub(super) fn apply(db: &mut Connection, effects: &[Effect]) -> Result<(), Sourc
         }
         done?;
     }
-    transaction.commit().map_err(error::of_run)
+    transaction.commit().map_err(error::of_write)
 }
 
 fn run(transaction: &Transaction<'_>, effect: &Effect) -> Result<(), SourceError> {
@@ -44,7 +44,7 @@ fn run(transaction: &Transaction<'_>, effect: &Effect) -> Result<(), SourceError
     }
     let mut rows = statement.raw_query();
     let mut returned = 0;
-    while rows.next().map_err(error::of_run)?.is_some() {
+    while rows.next().map_err(error::of_write)?.is_some() {
         returned += 1;
     }
     drop(rows);
@@ -65,6 +65,6 @@ fn with_statement(effect: &Effect, error: SourceError) -> SourceError {
         SourceError::Statement { message, offset } => {
             SourceError::Statement { message: format!("{message}: {}", effect.sql), offset }
         }
-        SourceError::Unavailable(_) => error,
+        error => error,
     }
 }

@@ -118,6 +118,7 @@ fn what_makes_no_sense_together_is_refused() {
         ("sqlite:orders.db", "sqlight:orders.db", 0, "unknown kind of database", "`sqlite`?"),
         ("sqlite:orders.db", "sqlite::memory:", 0, "names no file", ""),
         ("sqlite:orders.db", "env:", 0, "nothing follows `env:`", ""),
+        ("sqlite:orders.db", "postgres://me:pw@db/x", 0, "contains a password", "env:NAME"),
         ("seed = \"seed.sql\"", "seed = \"sead.sql\"", 0, "there is no file sead.sql", ""),
         ("database = \"sqlite:orders.db\"", "database = \"env:URL\"", 1, "only create a SQLite", ""),
         ("tenant = \"acme\"", "tenant = \"ac me\"", 0, "may only hold letters", ""),

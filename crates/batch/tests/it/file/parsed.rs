@@ -258,6 +258,8 @@ fn databases_are_kept_as_they_are_but_for_relative_files() {
     };
     assert_eq!(database("sqlite:data/a.db"), "sqlite:HERE/data/a.db");
     assert_eq!(database("sqlite:///var/a.db"), "sqlite:/var/a.db");
+    assert_eq!(database("file:../orders.url"), "file:HERE/../orders.url");
+    assert_eq!(database("env:ROWS_{tenant}"), "env:ROWS_default");
     for url in ["env:ORDERS_URL", "postgres://host/db", "mysql://host/db", "odbc:DSN=AS400"] {
         assert_eq!(database(url), url);
     }

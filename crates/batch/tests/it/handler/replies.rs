@@ -106,16 +106,6 @@ async fn a_row_that_is_gone_fails_without_a_question(route: TestRoute) {
     assert_eq!((fixture.provider.count(), fixture.rows.bound(0, "error_code")), (0, text("PRE_ERROR")));
 }
 
-async fn a_database_that_is_away_is_waited_for(route: TestRoute) {
-    let fixture = Fixture::by(route, FakeProvider::always(r#"{"verdict": "fine"}"#)).await;
-    fixture.rows.away.store(2, Ordering::SeqCst);
-    let id = fixture.start(&fixture.definition(), &[json!(1)]).await;
-    fixture.work(fixture.handler()).await;
-    let unit = fixture.only_unit(&id).await;
-    assert_eq!((unit.state, unit.attempt), (UnitState::Done, 3));
-    assert_eq!(fixture.provider.count(), 1);
-}
-
 async fn a_provider_that_wants_time_gets_it(route: TestRoute) {
     let wait = Duration::from_secs(20);
     let fixture = Fixture::by(
@@ -169,7 +159,6 @@ on_each_route! {
     an_answer_that_was_cut_says_that_max_tokens_was_too_small,
     no_answer_in_time_is_a_timeout_and_is_not_asked_again,
     a_row_that_is_gone_fails_without_a_question,
-    a_database_that_is_away_is_waited_for,
     a_provider_that_wants_time_gets_it,
     without_a_schema_any_text_is_an_answer,
 }

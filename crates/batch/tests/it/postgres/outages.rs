@@ -77,7 +77,7 @@ async fn a_lock_that_is_held_too_long_is_away() {
     let change = |id| effect("UPDATE line SET note = 'x' WHERE id = :id", &[("id", int(id))], None);
     let rows = database.rows();
     let error = rows.apply(&[change(1), change(2)]).await.unwrap_err();
-    assert!(matches!(&error, SourceError::Unavailable(words) if words.contains("lock timeout")), "{error:?}");
+    assert!(matches!(&error, SourceError::Busy(words) if words.contains("lock timeout")), "{error:?}");
     assert_eq!(database.run("SELECT count(*) FROM line WHERE note = 'x'").trim(), "0", "all or none");
     other.batch_execute("COMMIT").await.unwrap();
     rows.apply(&[change(1), change(2)]).await.unwrap();

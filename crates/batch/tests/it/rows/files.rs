@@ -81,13 +81,14 @@ fn a_database_is_opened_once_and_shared() {
     assert!(missing.to_string().contains("`NOTHING` is not set"), "{missing}");
 }
 
-#[test]
-fn a_store_in_memory_has_no_rows_unless_they_are_given() {
-    let orders = Orders::new(0);
+#[tokio::test]
+async fn a_store_in_memory_has_no_rows_unless_they_are_given() {
+    let orders = Orders::new(7);
     let sources = Sources::new(None, |_| None);
     let error = sources.resolve(&Database::Store).err().unwrap().to_string();
     assert!(error.contains("the store is in memory"), "{error}");
     let given: Arc<dyn RowSource> = orders.rows();
-    let sources = sources.with(Database::Store, Arc::clone(&given));
-    assert!(Arc::ptr_eq(&given, &sources.resolve(&Database::Store).unwrap()));
+    let source = sources.with(Database::Store, given).resolve(&Database::Store).unwrap();
+    let lines = source.fetch("SELECT * FROM line", &[]).await.unwrap();
+    assert_eq!(lines.len(), 7);
 }

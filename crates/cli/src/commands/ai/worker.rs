@@ -63,7 +63,7 @@ async fn prompts(typed: &AiWorkerArgs, settings: &Settings) -> anyhow::Result<Ar
         PromptSource::Files(root) => Err(anyhow!("there is no folder {} with prompts", root.display()))
             .hint("name one by --prompts or ai.prompts_dir; each tenant has a folder in it"),
         PromptSource::Table { database, sql } => {
-            let source = sources(&settings.store).resolve(database);
+            let source = sources(&settings.store, settings)?.resolve(database);
             let source = source.context("in ai.prompts_db").hint("a URL as in batch files")?;
             let prompts = SqlPrompts::new(source, sql.clone()).await;
             let prompts = prompts.context("in ai.prompts_sql");

@@ -12,11 +12,13 @@ use longshore_ai::Profile;
 use longshore_batch::check::{self, check};
 use longshore_batch::definition::Database;
 use longshore_batch::file::{BatchFile, FileError, GoldenSet, LoadedBatchFile, Overrides};
-use longshore_batch::rows::SourceError;
+use longshore_batch::row_enqueuer::FillError;
+use longshore_batch::rows::{SourceError, open};
 use longshore_batch::{AnswerSamples, Commands, Definition, RowSource, Sources};
 
 use super::seed::{ScratchRows, create};
 use super::tenant_profile;
+use crate::alert_sinks::AlertSinks;
 use crate::args::batch::BatchFileArgs;
 use crate::commands::{StoreHandles, connect, connect_with_ledger};
 use crate::error::{WithHint, hinted};
@@ -101,17 +103,17 @@ impl CheckedBatch {
         if loaded.definition.mail().is_some() {
             crate::mail::sealer(settings).await?;
         }
-        let url = choose_store(&mut loaded.definition, settings);
+        let url = choose_store(&mut loaded, settings).await?;
         let scratch = match purpose {
             ReadPurpose::Run => create(&loaded, &url, settings).map(|()| None),
             ReadPurpose::DryRun => ScratchRows::make(&loaded, &url, settings),
         }?;
         let sources = match &scratch {
-            None => sources(&url),
-            Some(scratch) => scratch.sources(&loaded.definition.database, &url)?,
+            None => sources(&url, settings)?,
+            Some(scratch) => scratch.sources(&loaded.definition.database, &url, settings)?,
         };
         let source = sources.resolve(&loaded.definition.database);
-        let source = source.map_err(|error| file_error(source_error(&loaded, &error)))?;
+        let source = source.map_err(|error| file_error(open_error(&loaded, &error)))?;
         let checked = check(&loaded.definition, &loaded.source_map, &*source).await.map_err(file_error)?;
         for warning in checked.warnings {
             settings.output.note(format!("warning: {warning}"));
@@ -140,8 +142,8 @@ impl BatchContext {
         require_store(&settings.store)?;
         let StoreHandles { store, ledger, client } = connect_with_ledger(settings).await?;
         let (url, commands) = (settings.store.clone(), commands(settings));
-        let samples = Arc::default();
-        Ok(Self { store, ledger, client, sources: sources(&url), commands, samples, url })
+        let (sources, samples) = (sources(&url, settings)?, Arc::default());
+        Ok(Self { store, ledger, client, sources, commands, samples, url })
     }
 
     /// All batches with one of these statuses.
@@ -201,37 +203,67 @@ pub fn commands(settings: &Settings) -> Arc<Commands> {
 }
 
 /// The databases of batches in the store at `url`.
-pub fn sources(url: &StoreUrl) -> Arc<Sources> {
-    Arc::new(build_sources(url))
+pub fn sources(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Arc<Sources>> {
+    build_sources(url, settings).map(Arc::new)
 }
 
 /// [`sources`] before they are shared.
-pub fn build_sources(url: &StoreUrl) -> Sources {
+pub fn build_sources(url: &StoreUrl, settings: &Settings) -> anyhow::Result<Sources> {
     let own = match url {
         StoreUrl::Sqlite(_) => Some(url.to_string()),
         StoreUrl::Postgres(url) => Some(url.with_password().to_owned()),
         StoreUrl::Memory => None,
     };
-    Sources::new(own, |name| std::env::var(name).ok())
+    let sources = Sources::new(own, |name| std::env::var(name).ok());
+    Ok(sources.with_alert_sink(AlertSinks::open(&settings.alerts)?))
 }
 
 /// Chooses the batch's store: the named store, or else the rows' own database if that is a file. If
 /// both are the same database, the definition says so: then POST commits in the transaction that
 /// finishes the row.
-fn choose_store(definition: &mut Definition, settings: &Settings) -> StoreUrl {
-    let Database::Url(url) = &definition.database else { return settings.store.clone() };
-    let shared = match (url.parse(), &settings.store) {
-        (Ok(StoreUrl::Sqlite(rows)), _) if !settings.store_named => StoreUrl::Sqlite(rows),
-        (Ok(StoreUrl::Sqlite(rows)), StoreUrl::Sqlite(store)) if same_file(&rows, store) => {
+async fn choose_store(loaded: &mut LoadedBatchFile, settings: &Settings) -> anyhow::Result<StoreUrl> {
+    let sources = build_sources(&settings.store, settings)?;
+    // A variable that is not set is an error of the check, which names its line.
+    let rows = sources.url(&loaded.definition.database).ok().and_then(|url| url.parse().ok());
+    let shared = match (rows, &settings.store) {
+        _ if loaded.definition.database == Database::Store => return Ok(settings.store.clone()),
+        (Some(StoreUrl::Sqlite(rows)), _) if !settings.store_named => StoreUrl::Sqlite(rows),
+        (Some(StoreUrl::Sqlite(rows)), StoreUrl::Sqlite(store)) if same_file(&rows, store) => {
             StoreUrl::Sqlite(rows)
         }
-        (Ok(StoreUrl::Postgres(rows)), StoreUrl::Postgres(store)) if rows.is_same(store) => {
+        (Some(StoreUrl::Postgres(_)), StoreUrl::Postgres(_)) => {
+            if !is_stores_database(loaded, &sources).await? {
+                return Ok(settings.store.clone());
+            }
             settings.store.clone()
         }
-        _ => return settings.store.clone(),
+        _ => return Ok(settings.store.clone()),
     };
-    definition.database = Database::Store;
-    shared
+    loaded.definition.database = Database::Store;
+    Ok(shared)
+}
+
+/// Whether the rows are in the store's own database, whatever the two URLs look like.
+async fn is_stores_database(loaded: &LoadedBatchFile, sources: &Sources) -> anyhow::Result<bool> {
+    // Not by the sources' own connections, which would raise an alert if a database is unavailable.
+    let fingerprint = async |database: &Database| open(&sources.url(database)?)?.fingerprint().await;
+    let rows = fingerprint(&loaded.definition.database).await;
+    let rows = rows.map_err(|error| file_error(open_error(loaded, &error)))?;
+    let store = fingerprint(&Database::Store).await.context("the store cannot be read")?;
+    Ok(rows.is_some() && rows == store)
+}
+
+/// An error of filling, with a hint if the rows are in another database now.
+pub fn fill_error(batch: &BatchId, error: FillError) -> anyhow::Error {
+    match &error {
+        FillError::Source(SourceError::WrongDatabase { .. }) => hinted(
+            error.into(),
+            format!(
+                "if the database was moved (restored, upgraded, failed over): longshore batch rebind {batch}"
+            ),
+        ),
+        _ => error.into(),
+    }
 }
 
 fn same_file(one: &Path, other: &Path) -> bool {
@@ -245,11 +277,12 @@ fn same_file(one: &Path, other: &Path) -> bool {
 }
 
 /// The error for a rows' database that cannot be opened, with its line in the file.
-fn source_error(loaded: &LoadedBatchFile, error: &SourceError) -> FileError {
+fn open_error(loaded: &LoadedBatchFile, source_error: &SourceError) -> FileError {
     let error = match loaded.source_map.find("database") {
-        Some(location) => location.error(format!("`database`: {error}")),
-        None => FileError::new(&loaded.definition.source, error.to_string()),
+        Some(location) => location.error(format!("`database`: {source_error}")),
+        None => FileError::new(&loaded.definition.source, source_error.to_string()),
     };
+    let error = error.retryable(source_error.is_retryable());
     error.hint("check `database`; it may be left out if the rows are in the store's own database")
 }
 

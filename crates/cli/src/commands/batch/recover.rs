@@ -6,7 +6,7 @@ use longshore_batch::row_enqueuer::definition_of;
 use longshore_batch::{BatchFill, RowEnqueuer};
 use serde_json::Value;
 
-use super::context::BatchContext;
+use super::context::{BatchContext, fill_error};
 use super::run_all::{most_severe, run_batches};
 use crate::error;
 use crate::exit::ExitCode;
@@ -39,7 +39,8 @@ async fn resume_unfinished(context: &BatchContext, id: &BatchId) -> anyhow::Resu
     let definition = definition_of(&context.client, id).await?;
     let cannot = || format!("batch `{id}` cannot be resumed");
     let source = context.sources.resolve(&definition.database).with_context(cannot)?;
-    RowEnqueuer::new(context.client.clone(), source).resume(id).await.with_context(cannot)
+    let resumed = RowEnqueuer::new(context.client.clone(), source).resume(id).await;
+    resumed.map_err(|error| fill_error(id, error)).with_context(cannot)
 }
 
 /// The named batches, or every open one that has a definition.

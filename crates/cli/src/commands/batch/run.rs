@@ -10,7 +10,7 @@ use longshore_batch::{BatchFill, Definition, RowEnqueuer};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::context::{BatchContext, CheckedBatch, ReadPurpose};
+use super::context::{BatchContext, CheckedBatch, ReadPurpose, fill_error};
 use super::run_all::{SHUTDOWN_TIMEOUT, run_batches};
 use super::signals::Shutdown;
 use super::{golden_check, summary, tenant_profile, trial};
@@ -162,7 +162,7 @@ pub(super) async fn resume_unfinished(
         );
     }
     let initiator = RowEnqueuer::new(context.client.clone(), checked.source.clone());
-    Ok(initiator.resume(id).await?)
+    initiator.resume(id).await.map_err(|error| fill_error(id, error))
 }
 
 /// The unfinished batches of the same file with the same parameters, the newest first.
@@ -206,6 +206,7 @@ fn same_definition(one: &Definition, other: &Definition) -> bool {
     (like.deadline, like.workers) = (one.deadline, one.workers);
     (like.candidates.sample, like.candidates.skip_since) = (one.candidates.sample, one.candidates.skip_since);
     (like.revision, like.revisions) = (one.revision, one.revisions.clone());
+    like.fingerprint.clone_from(&one.fingerprint);
     if let (RowStep::Mail(mail), RowStep::Mail(like_mail)) = (&one.step, &mut like.step) {
         like_mail.day.clone_from(&mail.day);
         like.candidates.params.clone_from(&one.candidates.params);

@@ -67,8 +67,13 @@ impl ScratchRows {
     }
 
     /// The databases of batches, with these rows instead of `database`.
-    pub fn sources(&self, database: &Database, url: &StoreUrl) -> anyhow::Result<Arc<Sources>> {
+    pub fn sources(
+        &self,
+        database: &Database,
+        url: &StoreUrl,
+        settings: &Settings,
+    ) -> anyhow::Result<Arc<Sources>> {
         let rows = SqliteRows::open(&self.rows(), OpenMode::Read)?;
-        Ok(Arc::new(build_sources(url).with(database.clone(), Arc::new(rows))))
+        Ok(Arc::new(build_sources(url, settings)?.with(database.clone(), Arc::new(rows))))
     }
 }

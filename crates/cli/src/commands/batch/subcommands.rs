@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::batch_json::BatchSummary;
 use super::context::connect_to_batch;
-use super::{compare, drain, provider_batch, recover, report, rows, run_file, start, status, update};
+use super::{compare, drain, provider_batch, rebind, recover, report, rows, run_file, start, status, update};
 use crate::args::batch::{BatchCommand as Typed, BatchNameArg, BatchTarget};
 use crate::commands::dispatch::arrays;
 use crate::commands::watch;
@@ -23,6 +23,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Typed::Start(typed) => return start(*typed, settings).await,
         Typed::Update(typed) => return update::run(&typed, settings).await,
         Typed::Recover { names } => return recover::run(names, settings).await,
+        Typed::Rebind(batch) => return rebind::run(&batch.name, settings).await,
         Typed::List { status, page, pool } => return status::list(status, &page, &pool, settings).await,
         Typed::Status(batch) => return status::show(&batch.batch.name, &batch.pool, settings).await,
         Typed::Watch { batch: BatchTarget { batch: BatchNameArg { name }, pool }, limit } => {

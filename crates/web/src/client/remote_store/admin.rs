@@ -6,7 +6,7 @@ use longshore::store::{
     Admin, LaneChange, Queries, QueueChange, SettingsChange, UnitAction, UnitActionResult, UnitSelection,
 };
 use longshore::worker_session::WorkerCommand;
-use longshore::{Batch, BatchId, QueueName, Result, Scope, SessionId};
+use longshore::{Batch, BatchId, Payload, QueueName, Result, Scope, SessionId};
 
 use super::unsupported::unsupported;
 use super::{RemoteStore, tenant_of};
@@ -53,6 +53,10 @@ impl Admin for RemoteStore {
         }
         let steered = self.api.steer(&scope.batch_id(batch), action).await;
         Ok(steered.map_err(|error| error.into_store_error("batch", batch))?.batch)
+    }
+
+    async fn change_definition(&self, _: &Scope, _: &BatchId, _: Payload, _: Payload) -> Result<()> {
+        unsupported("batch definitions are not available over HTTP")
     }
 
     async fn change_settings(&self, scope: &Scope, queue: &QueueName, change: SettingsChange) -> Result<()> {

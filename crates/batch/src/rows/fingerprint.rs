@@ -1,0 +1,158 @@
+//! Identifies a database, so that a batch's rows are read and written in the database that it was started with and
+//! not in whatever a worker's `env:` variable names.
+
+use std::fmt;
+
+use longshore::SqlValue;
+use serde::{Deserialize, Serialize};
+
+use super::{Row, RowSource, SourceError};
+use crate::definition::Definition;
+
+/// What identifies a database. Parts that a database does not tell are `None`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DatabaseFingerprint {
+    /// The product: `PostgreSQL`, `MySQL`, `SQLite`, or what an ODBC driver says.
+    pub product: String,
+    /// The server or cluster: an identifier that it keeps when it is restarted, moved or replicated. For SQLite the
+    /// file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// The database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+    /// The schemas in which names without one are looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schemas: Option<String>,
+    /// Where a SQLite file is, for messages. Workers may see it under other paths, so it identifies nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+}
+
+impl PartialEq for DatabaseFingerprint {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { product, server, database, schemas, path: _ } = self;
+        *product == other.product
+            && *server == other.server
+            && *database == other.database
+            && *schemas == other.schemas
+    }
+}
+
+impl Eq for DatabaseFingerprint {}
+
+impl DatabaseFingerprint {
+    /// A fingerprint without parts.
+    pub(super) fn new(product: &str) -> Self {
+        let product = product.to_owned();
+        Self { product, server: None, database: None, schemas: None, path: None }
+    }
+
+    /// The fingerprint in a row with the columns server, database and schemas.
+    #[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
+    pub(super) fn of_row(product: &str, row: &Row) -> Self {
+        let part = |at: usize| match row.columns.get(at).map(|(_, value)| value) {
+            Some(SqlValue::Text(text)) => Some(text.trim().to_owned()),
+            Some(SqlValue::Int(number)) => Some(number.to_string()),
+            _ => None,
+        };
+        let (server, database, schemas) = (part(0), part(1), part(2));
+        Self { server, database, schemas, ..Self::new(product) }
+    }
+
+    /// Fails unless the batch's database is this one.
+    fn require(&self, expected: Option<&Self>) -> Result<(), SourceError> {
+        match expected {
+            Some(expected) if expected != self => {
+                Err(SourceError::WrongDatabase { expected: expected.to_string(), found: self.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Fails unless the source is the database that the batch was started with.
+pub(crate) async fn require_database(
+    definition: &Definition,
+    source: &dyn RowSource,
+) -> Result<(), SourceError> {
+    if definition.fingerprint.is_none() {
+        return Ok(());
+    }
+    match source.fingerprint().await? {
+        Some(found) => found.require(definition.fingerprint.as_ref()),
+        None => Ok(()),
+    }
+}
+
+impl fmt::Display for DatabaseFingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { product, server, database, schemas, path, .. } = self;
+        f.write_str(product)?;
+        let mut part = |name: &str, value: &Option<String>| match value {
+            Some(value) => write!(f, " {name} `{value}`"),
+            None => Ok(()),
+        };
+        part("file", path)?;
+        part("database", database)?;
+        part("schema", schemas)?;
+        part("server", server)
+    }
+}
+
+/// What tells PostgreSQL databases apart: a dropped and restored one has another oid.
+#[cfg(any(feature = "odbc", feature = "postgres"))]
+pub(super) const POSTGRES: (&str, &str) = (
+    "PostgreSQL",
+    "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || d.oid::text AS server,
+            current_database()::text, array_to_string(current_schemas(false), ',')
+     FROM pg_database d WHERE d.datname = current_database()",
+);
+/// For users that may not ask for the cluster's identifier.
+#[cfg(any(feature = "odbc", feature = "postgres"))]
+pub(super) const POSTGRES_DATABASE: (&str, &str) = (
+    "PostgreSQL",
+    "SELECT d.oid::text AS server, current_database()::text, array_to_string(current_schemas(false), ',')
+     FROM pg_database d WHERE d.datname = current_database()",
+);
+/// MySQL's, MariaDB's, and that of versions that have no identifier.
+#[cfg(any(feature = "mysql", feature = "odbc"))]
+pub(super) const MYSQL: [(&str, &str); 3] = [
+    ("MySQL", "SELECT @@server_uuid AS server, DATABASE()"),
+    ("MySQL", "SELECT @@server_uid AS server, DATABASE()"),
+    ("MySQL", "SELECT CONCAT(@@hostname, @@datadir) AS server, DATABASE()"),
+];
+
+/// The fingerprint by the first query that the database knows.
+#[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
+pub(super) async fn by_queries(
+    source: &dyn RowSource,
+    queries: &[(&str, &str)],
+) -> Result<Option<DatabaseFingerprint>, SourceError> {
+    for (product, sql) in queries {
+        match source.fetch(sql, &[]).await {
+            Ok(rows) => return Ok(rows.first().map(|row| DatabaseFingerprint::of_row(product, row))),
+            Err(error) if error.is_retryable() => return Err(error),
+            Err(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_have_several_paths_and_a_schema_is_another_database() {
+        let one = DatabaseFingerprint::new("PostgreSQL");
+        assert_eq!(one, DatabaseFingerprint { path: Some("/other".to_owned()), ..one.clone() });
+        let elsewhere = DatabaseFingerprint { schemas: Some("barco".to_owned()), ..one.clone() };
+        let error = elsewhere.require(Some(&one)).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the batch's rows are in PostgreSQL, but `database` names PostgreSQL schema `barco` here"
+        );
+        assert!(elsewhere.require(None).is_ok(), "batches of earlier versions have no fingerprint");
+    }
+}

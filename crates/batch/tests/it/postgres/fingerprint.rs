@@ -1,0 +1,34 @@
+//! What identifies a database.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use longshore_batch::rows::{DatabaseFingerprint, open};
+
+use super::{directly, through_a_pooler};
+use crate::remote::TestDatabase;
+
+async fn fingerprint(url: &str) -> DatabaseFingerprint {
+    open(url).unwrap().fingerprint().await.unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn a_database_has_one_fingerprint_by_every_address_and_others_have_others() {
+    let mut database = through_a_pooler();
+    let server = database.server.url();
+    let known = fingerprint(&server).await;
+    assert_eq!(known, fingerprint(&server.replace("127.0.0.1", "localhost")).await);
+    assert_eq!(known, fingerprint(&database.url).await, "through a pooler");
+    database.run("CREATE DATABASE other");
+    database.run("CREATE SCHEMA barco");
+    let other = database.server.url_at(IpAddr::V4(Ipv4Addr::LOCALHOST), "other");
+    let schema = format!("{server}?options=-csearch_path%3Dbarco");
+    for elsewhere in [other, schema, directly().server.url()] {
+        assert_ne!(known, fingerprint(&elsewhere).await, "{elsewhere}");
+    }
+    database.server.restart().unwrap();
+    assert_eq!(known, fingerprint(&server).await, "after a restart");
+    assert!(
+        known.to_string().starts_with("PostgreSQL database `longshore` schema `public` server `"),
+        "{known}"
+    );
+}

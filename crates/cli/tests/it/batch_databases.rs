@@ -1,0 +1,77 @@
+//! A batch is bound to the database that it was started with, whatever its `database` names later.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv6Addr};
+use std::rc::Rc;
+
+use longshore_sqlite::rusqlite::Connection;
+use longshore_testkit::servers::PrivatePostgres;
+
+use crate::batch_job::{BatchJob, ROWS_IN_POSTGRES, SharedPostgres};
+
+const ROWS: u64 = 20;
+const STORE: &str = "store = \"sqlite:store.db\"\n[worker]\nttl = \"1s\"\n";
+
+/// A job with its rows where the file `rows.url` says, and the same rows in two databases.
+fn job() -> BatchJob {
+    let job = BatchJob::good(ROWS).with(&[ROWS_IN_POSTGRES]);
+    job.dir.write("longshore.toml", STORE);
+    job.create();
+    std::fs::copy(job.dir.path("rows.db"), job.dir.path("other.db")).unwrap();
+    point_to(&job, "rows.db");
+    job
+}
+
+fn point_to(job: &BatchJob, file: &str) {
+    job.dir.write("rows.url", format!("sqlite:{}\n", job.dir.path(file).display()));
+}
+
+fn effects(job: &BatchJob, file: &str) -> u64 {
+    let db = Connection::open(job.dir.path(file)).unwrap();
+    db.query_one("SELECT count(*) FROM effects", [], |row| row.get(0)).unwrap()
+}
+
+#[test]
+fn a_batch_writes_nothing_into_another_database_until_an_operator_rebinds_it() {
+    let job = job();
+    job.dir.run(&["batch", "start", "."]).ok();
+    point_to(&job, "other.db");
+    let name = job.name();
+    for command in [&["batch", "run", "."][..], &["batch", "recover"]] {
+        let run = job.dir.run(command);
+        assert_ne!(run.code, 0);
+        let run = run.says("error:").says("/rows.db` server `").says("/other.db` server `");
+        run.says("hint: if the database was moved").says(&format!("longshore batch rebind {name}"));
+    }
+    assert_eq!((effects(&job, "rows.db"), effects(&job, "other.db")), (0, 0));
+    let rebound = job.operate("rebind", &[]).ok().json();
+    assert!(rebound["before"]["path"].as_str().unwrap().ends_with("/rows.db"), "{rebound}");
+    assert!(rebound["after"]["path"].as_str().unwrap().ends_with("/other.db"), "{rebound}");
+    job.run(&[]).ok();
+    assert_eq!((effects(&job, "rows.db"), effects(&job, "other.db")), (0, ROWS));
+    let rows = job.rows(&name, "done");
+    assert!(rows.len() == 20 && rows.iter().all(|row| row["attempt"] == 1), "no attempt was used");
+}
+
+#[test]
+fn a_database_is_the_stores_own_whatever_its_address_looks_like() {
+    let server: SharedPostgres = Rc::new(RefCell::new(PrivatePostgres::start().unwrap()));
+    let job = BatchJob::good(ROWS).with(&[ROWS_IN_POSTGRES]).move_to(&server, &server, &[]);
+    job.seed();
+    let once = |job: &BatchJob| {
+        let run = job.dir.run(&["batch", "run", ".", "--dry-run"]).ok();
+        run.out.contains("exactly once") || run.err.contains("exactly once")
+    };
+    assert!(once(&job), "the same URL");
+    let url = server.borrow().url();
+    job.dir.write("rows.url", url.replace("127.0.0.1", "localhost"));
+    assert!(once(&job), "another name of the host");
+    job.dir.write("rows.url", server.borrow().url_at(IpAddr::V6(Ipv6Addr::LOCALHOST), "longshore"));
+    server.borrow().run("CREATE SCHEMA barco; CREATE TABLE barco.rows AS SELECT * FROM rows").unwrap();
+    let barco = format!("{url}?options=-csearch_path%3Dbarco,public");
+    job.dir.write("rows.url", barco);
+    assert!(!once(&job), "effects of the store's session would write into other schemas");
+    job.dir.write("rows.url", url.replace("127.0.0.1", "localhost"));
+    job.run(&[]).ok();
+    job.assert_exact();
+}
