@@ -6,6 +6,7 @@
 mod blocked_runtime;
 mod bulk_unit_locks;
 mod bulk_units;
+mod claim_plans;
 mod claims;
 mod clocks;
 mod conformance;
