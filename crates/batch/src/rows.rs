@@ -31,8 +31,8 @@ use longshore::{Effect, SqlValue};
 
 use crate::definition::Candidates;
 
-pub use fingerprint::DatabaseFingerprint;
 pub(crate) use fingerprint::require_database;
+pub use fingerprint::{DatabaseFingerprint, is_same_database};
 #[cfg(feature = "mysql")]
 pub use mysql::MysqlRows;
 #[cfg(feature = "odbc")]

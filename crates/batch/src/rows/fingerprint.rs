@@ -85,6 +85,23 @@ pub(crate) async fn require_database(
     }
 }
 
+/// Whether two sources read one database now. Copies of a PostgreSQL server's files have one fingerprint, but are
+/// started at different times.
+pub async fn is_same_database(one: &dyn RowSource, other: &dyn RowSource) -> Result<bool, SourceError> {
+    let fingerprint = one.fingerprint().await?;
+    if fingerprint.is_none() || fingerprint != other.fingerprint().await? {
+        return Ok(false);
+    }
+    if fingerprint.is_none_or(|known| known.product != POSTGRES_PRODUCT) {
+        return Ok(true);
+    }
+    let started_at = async |source: &dyn RowSource| {
+        let rows = source.fetch("SELECT pg_postmaster_start_time()::text AS started_at", &[]).await?;
+        Ok::<_, SourceError>(rows.into_iter().next().map(|row| row.columns))
+    };
+    Ok(started_at(one).await? == started_at(other).await?)
+}
+
 impl fmt::Display for DatabaseFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { product, server, database, schemas, path, .. } = self;
@@ -100,10 +117,12 @@ impl fmt::Display for DatabaseFingerprint {
     }
 }
 
+const POSTGRES_PRODUCT: &str = "PostgreSQL";
+
 /// What tells PostgreSQL databases apart: a dropped and restored one has another oid.
 #[cfg(any(feature = "odbc", feature = "postgres"))]
 pub(super) const POSTGRES: (&str, &str) = (
-    "PostgreSQL",
+    POSTGRES_PRODUCT,
     "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || d.oid::text AS server,
             current_database()::text, array_to_string(current_schemas(false), ',')
      FROM pg_database d WHERE d.datname = current_database()",
@@ -111,7 +130,7 @@ pub(super) const POSTGRES: (&str, &str) = (
 /// For users that may not ask for the cluster's identifier.
 #[cfg(any(feature = "odbc", feature = "postgres"))]
 pub(super) const POSTGRES_DATABASE: (&str, &str) = (
-    "PostgreSQL",
+    POSTGRES_PRODUCT,
     "SELECT d.oid::text AS server, current_database()::text, array_to_string(current_schemas(false), ',')
      FROM pg_database d WHERE d.datname = current_database()",
 );

@@ -248,6 +248,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_prefetched_unit_whose_lease_is_lost_leaves_the_buffer() {
+        let (store, kind, session) = (MemoryStore::default(), Kind::new("k").unwrap(), SessionId::new());
+        store.open_session(NewSession::new(session, "")).await.unwrap();
+        store.send(&Scope::All, vec![NewUnit::new(kind.clone(), serde_json::json!(1))]).await.unwrap();
+        let table = UnitTable::new(1, BTreeMap::new());
+        table.set_session(session);
+        let claim = async || {
+            let reservation = table.reserve_claim(ClaimBuffer::Prefetch(1), limit()).unwrap();
+            let request = ClaimRequest {
+                free_slots: 0,
+                prefetch: 1,
+                ..ClaimRequest::new(session, vec![kind.clone()], 1)
+            };
+            (reservation, store.claim(request).await.unwrap())
+        };
+        let (reservation, mut claimed) = claim().await;
+        let lease = claimed.units[0].lease;
+        assert!(table.add_claimed(reservation, claimed.clone()));
+        let reservation = table.reserve_claim(ClaimBuffer::Prefetch(8), limit()).unwrap();
+        claimed.units[0].lease.fence += 1;
+        assert!(table.add_claimed(reservation, claimed));
+        assert_eq!(
+            (table.len(), table.contains(lease)),
+            (1, false),
+            "claimed again before the loss is known"
+        );
+        table.remove(table.leases());
+        assert!(table.is_idle());
+        assert!(table.reserve_claim(ClaimBuffer::Prefetch(1), limit()).is_some(), "nothing is buffered");
+        assert!(table.take_runnable(true).start.is_empty());
+    }
+
+    #[tokio::test]
     async fn units_that_are_started_ahead_run_when_slots_are_free() {
         let (store, kind, session) = (MemoryStore::default(), Kind::new("k").unwrap(), SessionId::new());
         let ttl = std::time::Duration::from_secs(60);

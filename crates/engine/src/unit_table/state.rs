@@ -107,6 +107,13 @@ impl State {
     }
 
     pub(super) fn insert(&mut self, unit: BoxedUnit) {
+        // The unit was lost, and this worker claimed it again before it heard so.
+        if let Some(lost) = self.units.get(&unit.unit.id) {
+            if let Stage::Running(run_control) = &lost.stage {
+                run_control.cancel(CancelReason::LeaseLost);
+            }
+            self.remove(lost.lease);
+        }
         let stage = if unit.started { Stage::Started } else { Stage::Prefetched };
         self.units.insert(unit.unit.id, UnitEntry { lease: unit.lease, stage });
         if unit.alone {
@@ -217,9 +224,12 @@ impl State {
         let Some(entry) = self.entry(lease) else {
             return;
         };
-        let uncompleted = matches!(entry.stage, Stage::Completing);
+        match entry.stage {
+            Stage::Completing => self.uncompleted -= 1,
+            Stage::Prefetched => self.prefetched.retain(|unit| unit.lease != lease),
+            Stage::Started | Stage::Running(_) => {}
+        }
         self.units.remove(&lease.unit);
-        self.uncompleted -= usize::from(uncompleted);
         if self.alone == Some(lease) {
             self.alone = None;
         }

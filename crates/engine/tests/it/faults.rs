@@ -15,8 +15,8 @@ use longshore::store::{
 };
 use longshore::worker_session::{Lease, NewSession, WorkerCommand};
 use longshore::{
-    BatchId, BatchStatus, Counts, Error, Kind, NewBatch, NewUnit, Outcome, Policy, QueueName, Result,
-    RetryPolicy, Scope, SendError, SessionId, TenantId, UnitId, UnitState,
+    BatchId, BatchStatus, Counts, Error, Kind, NewBatch, NewUnit, Outcome, Payload, Policy, QueueName,
+    Result, RetryPolicy, Scope, SendError, SessionId, TenantId, UnitId, UnitState,
 };
 use longshore_testkit::{Fault, FaultyStore};
 use serde_json::json;
@@ -24,8 +24,7 @@ use serde_json::json;
 use crate::harness::{Harness, Script, kind, unit};
 
 /// Methods that the scenario does not call.
-const NOT_CALLED: [&str; 8] = [
-    "definition",
+const NOT_CALLED: [&str; 7] = [
     "put_tenant",
     "remove_tenant",
     "tenants",
@@ -96,6 +95,10 @@ fn batch_id() -> BatchId {
     BatchId::new("b").unwrap()
 }
 
+fn definition(revision: u32) -> Payload {
+    Payload::json(&revision).unwrap()
+}
+
 fn adopted_kind() -> Kind {
     Kind::new("adopted").unwrap()
 }
@@ -153,7 +156,8 @@ impl Scenario {
     }
 
     async fn initiate(&self) -> Result<(), SendError> {
-        let mut writer = self.0.client.open_batch(NewBatch::new(batch_id())).await?;
+        let batch = NewBatch { definition: Some(definition(1)), ..NewBatch::new(batch_id()) };
+        let mut writer = self.0.client.open_batch(batch).await?;
         let from: usize = writer.cursor().parse().unwrap_or(0);
         for (i, chunk) in chunks().into_iter().enumerate().skip(from) {
             writer.add(chunk, (i + 1).to_string()).await?;
@@ -227,6 +231,7 @@ impl Scenario {
         for action in [pause, BatchAction::Resume] {
             retry(|| store.apply_batch_action(scope, batch, action.clone())).await;
         }
+        retry(|| store.change_definition(scope, batch, definition(1), definition(2))).await;
         for session in retry(|| store.sessions()).await {
             match store.command_worker(session.id, WorkerCommand::Work).await {
                 Err(error) if error.is_retryable() => {
@@ -249,6 +254,8 @@ impl Scenario {
         assert!(retry(|| store.failures(scope, doomed)).await.is_empty());
         assert_eq!(retry(|| store.queues(scope)).await.len(), 1);
         assert_eq!(retry(|| store.batches(scope, None, None, 10)).await.items.len(), 1);
+        let batch = batch_id();
+        assert_eq!(retry(|| store.definition(scope, &batch)).await, Some(definition(2)));
         assert!(!retry(|| store.changes(scope, 0, Duration::ZERO)).await.changes.is_empty());
         assert_eq!(retry(|| store.verify()).await, []);
     }

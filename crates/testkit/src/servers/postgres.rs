@@ -173,6 +173,11 @@ impl PrivatePostgres {
         run(command)
     }
 
+    /// All that the server has logged.
+    pub fn log(&self) -> io::Result<String> {
+        ServerProcess::log(self.folder.path())
+    }
+
     /// A command that runs a client of PostgreSQL, such as psql or pgbench, on this server's database.
     pub fn client(&self, name: &str) -> io::Result<Command> {
         let mut command = Command::new(program(name, &folders(), "postgresql-client")?);

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStderr, ChildStdin, Stdio};
@@ -17,6 +18,8 @@ const WATCH_SCRIPT: &str = r#"signal=$1; shift; "$@" </dev/null & server=$!
 exec 2>/dev/null; read -r other; kill "-${other:-$signal}" "$server"; wait "$server""#;
 /// Log lines in the error if the server does not start.
 const MAX_LOG_TAIL: usize = 30;
+/// The server's whole log, in its folder.
+const LOG_FILE: &str = "server.log";
 /// The limit for the start of a server.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -44,11 +47,19 @@ impl ServerProcess {
         let mut watcher = command.spawn()?;
         let input = watcher.stdin.take();
         let (event_sender, events) = channel();
-        let log =
-            watcher.stderr.take().map(|log| std::thread::spawn(move || read_log(log, ready, &event_sender)));
+        let copy = OpenOptions::new().create(true).append(true).open(folder.join(LOG_FILE))?;
+        let log = watcher
+            .stderr
+            .take()
+            .map(|log| std::thread::spawn(move || read_log(log, copy, ready, &event_sender)));
         let process = Self { watcher, input, log };
         await_ready(&events)?;
         Ok(process)
+    }
+
+    /// All that servers in this folder have logged.
+    pub(super) fn log(folder: &Path) -> io::Result<String> {
+        std::fs::read_to_string(folder.join(LOG_FILE))
     }
 
     /// Stops the server with another signal and waits for its end.
@@ -82,9 +93,13 @@ enum LogEvent {
 }
 
 /// Reads the log to its end, so that the server never blocks on a full pipe.
-fn read_log(log: ChildStderr, ready: &str, event_sender: &Sender<LogEvent>) {
+fn read_log(log: ChildStderr, mut copy: File, ready: &str, event_sender: &Sender<LogEvent>) {
     let mut tail = VecDeque::new();
-    for line in BufReader::new(log).split(b'\n').map_while(Result::ok) {
+    for mut line in BufReader::new(log).split(b'\n').map_while(Result::ok) {
+        line.push(b'\n');
+        // Only tests that read the log need it; the disk of others may be full.
+        let _ = copy.write_all(&line);
+        line.pop();
         let line = String::from_utf8_lossy(&line).into_owned();
         if line.contains(ready) {
             // The receiver is gone after a timeout.

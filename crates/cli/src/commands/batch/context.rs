@@ -13,7 +13,7 @@ use longshore_batch::check::{self, check};
 use longshore_batch::definition::Database;
 use longshore_batch::file::{BatchFile, FileError, GoldenSet, LoadedBatchFile, Overrides};
 use longshore_batch::row_enqueuer::FillError;
-use longshore_batch::rows::{SourceError, open};
+use longshore_batch::rows::{SourceError, is_same_database, open};
 use longshore_batch::{AnswerSamples, Commands, Definition, RowSource, Sources};
 
 use super::seed::{ScratchRows, create};
@@ -246,11 +246,13 @@ async fn choose_store(loaded: &mut LoadedBatchFile, settings: &Settings) -> anyh
 /// Whether the rows are in the store's own database, whatever the two URLs look like.
 async fn is_stores_database(loaded: &LoadedBatchFile, sources: &Sources) -> anyhow::Result<bool> {
     // Not by the sources' own connections, which would raise an alert if a database is unavailable.
-    let fingerprint = async |database: &Database| open(&sources.url(database)?)?.fingerprint().await;
-    let rows = fingerprint(&loaded.definition.database).await;
+    let opened = |database: &Database| open(&sources.url(database)?);
+    let rows = opened(&loaded.definition.database);
     let rows = rows.map_err(|error| file_error(open_error(loaded, &error)))?;
-    let store = fingerprint(&Database::Store).await.context("the store cannot be read")?;
-    Ok(rows.is_some() && rows == store)
+    // The rows first: their errors name the line of the batch file.
+    rows.fingerprint().await.map_err(|error| file_error(open_error(loaded, &error)))?;
+    let store = opened(&Database::Store).context("the store cannot be read")?;
+    is_same_database(&*rows, &*store).await.context("the rows and the store cannot be compared")
 }
 
 /// An error of filling, with a hint if the rows are in another database now.
