@@ -46,17 +46,17 @@ async fn rows_of_another_database_wait_and_use_no_attempt() {
     initiator.fill(&mut filling, std::future::pending(), |_| ()).await.unwrap();
     let id = filling.batch().id.clone();
 
-    let put_off = async {
-        while fixture.only_unit(&id).await.state != UnitState::Scheduled {
+    let reaches = async |state| {
+        while fixture.only_unit(&id).await.state != state {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    fixture.work_by(fixture.worker(1, handler(&fixture, &other)), put_off).await;
+    fixture.work_until(handler(&fixture, &other), reaches(UnitState::Scheduled)).await;
     let unit = fixture.only_unit(&id).await;
     assert_eq!((unit.attempt, &unit.failure, fixture.provider.count()), (0, &None, 0));
     let wake = UnitSelection::Ids(vec![unit.id]);
     fixture.store.apply_unit_action(&Scope::All, wake, UnitAction::Wake).await.unwrap();
-    fixture.work(handler(&fixture, &mine)).await;
+    fixture.work_until(handler(&fixture, &mine), reaches(UnitState::Done)).await;
     let unit = fixture.only_unit(&id).await;
     assert_eq!((unit.state, unit.attempt), (UnitState::Done, 1));
     let done = |orders: &Orders| orders.read::<u32>("SELECT count(*) FROM line WHERE status = 'done'");
