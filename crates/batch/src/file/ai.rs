@@ -74,6 +74,10 @@ pub(super) fn read_section(
     let timeout = section.field("timeout").map(|field| field.positive_duration()).transpose()?;
     let system = section.field("system").map(|field| field.text()).transpose()?;
     let profile = profile(root, section, source_map)?;
+    // A step has the batch's budget, and its limit of prompts unless it has its own.
+    let batch = root.field("ai").map(|field| field.section_with_any_keys()).transpose()?;
+    let of_batch = |key: &str| batch.as_ref().and_then(|section| section.field(key));
+    let max_prompt = section.field("max_prompt").or_else(|| of_batch("max_prompt"));
     let ai = Ai {
         through: through(section, &profile)?,
         provider_batch: provider_batch(section)?,
@@ -84,8 +88,8 @@ pub(super) fn read_section(
         timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
         schema: schema(section, source_map)?,
         keep_answers: section.deserialize("keep_answers")?,
-        budget: section.field("budget").map(|field| budget(&field)).transpose()?,
-        max_prompt: section.field("max_prompt").map_or(Ok(DEFAULT_MAX_PROMPT), |field| bytes(&field))?,
+        budget: of_batch("budget").map(|field| budget(&field)).transpose()?,
+        max_prompt: max_prompt.map_or(Ok(DEFAULT_MAX_PROMPT), |field| bytes(&field))?,
         pool: section.field("pool").map(|field| pool(&field)).transpose()?,
     };
     if let (Some(_), Some(field)) = (ai.provider_batch, section.field("budget")) {

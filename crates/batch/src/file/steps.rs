@@ -12,7 +12,7 @@ use super::section::{Field, Section};
 use super::source_map::SourceMap;
 use super::{SourceText, ai, command, policy, statements};
 
-const KEYS: [&str; 22] = [
+const KEYS: [&str; 23] = [
     "name",
     "when",
     "retry",
@@ -28,6 +28,7 @@ const KEYS: [&str; 22] = [
     "through",
     "system",
     "max_tokens",
+    "max_prompt",
     "temperature",
     "timeout",
     "schema",
@@ -38,8 +39,17 @@ const KEYS: [&str; 22] = [
 ];
 const ACTIONS: [&str; 5] = ["query", "sql", "command", "prompt", "prompt_file"];
 /// Keys of questions.
-const ASK_KEYS: [&str; 8] =
-    ["profile", "through", "system", "max_tokens", "temperature", "schema", "schema_file", "pool"];
+const ASK_KEYS: [&str; 9] = [
+    "profile",
+    "through",
+    "system",
+    "max_tokens",
+    "max_prompt",
+    "temperature",
+    "schema",
+    "schema_file",
+    "pool",
+];
 
 /// The steps, in order. `retry` is that of the batch.
 pub(super) fn read(

@@ -96,7 +96,9 @@ pub async fn is_same_database(one: &dyn RowSource, other: &dyn RowSource) -> Res
         return Ok(true);
     }
     let started_at = async |source: &dyn RowSource| {
-        let rows = source.fetch("SELECT extract(epoch FROM pg_postmaster_start_time())::text AS started_at", &[]).await?;
+        let rows = source
+            .fetch("SELECT extract(epoch FROM pg_postmaster_start_time())::text AS started_at", &[])
+            .await?;
         Ok::<_, SourceError>(rows.into_iter().next().map(|row| row.columns))
     };
     Ok(started_at(one).await? == started_at(other).await?)

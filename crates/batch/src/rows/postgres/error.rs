@@ -75,6 +75,11 @@ pub(super) fn of_run(error: &Error) -> SourceError {
     }
 }
 
+/// A transaction that does not begin, as on a standby. No row caused that.
+pub(super) fn of_begin(error: &Error) -> SourceError {
+    SourceError::Unavailable(message(error))
+}
+
 /// An error of a statement that writes: after a failover the server may be a standby.
 pub(super) fn of_write(statement: &PositionalStatement, error: &Error) -> SourceError {
     match error.code() {
@@ -93,9 +98,12 @@ pub(super) fn of_value(error: Error) -> SourceError {
 /// The error for the caller if the server and not the statement failed.
 fn transient(error: &DbError) -> Option<fn(String) -> SourceError> {
     let code = error.code();
-    if [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED].contains(code)
-        || code.code().starts_with(ROLLBACK_CLASS)
-    {
+    let busy = [
+        SqlState::LOCK_NOT_AVAILABLE,
+        SqlState::QUERY_CANCELED,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+    ];
+    if busy.contains(code) || code.code().starts_with(ROLLBACK_CLASS) {
         return Some(SourceError::Busy);
     }
     let is_unavailable = UNAVAILABLE_CLASSES.iter().any(|class| code.code().starts_with(class));

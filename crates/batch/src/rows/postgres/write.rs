@@ -29,7 +29,7 @@ pub(super) async fn apply(server: &PostgresServer, effects: &[Effect]) -> Result
                 stale -= 1;
                 continue;
             }
-            Ok(begun) => begun.map_err(|error| error::of_run(&error))?,
+            Ok(begun) => begun.map_err(|error| error::of_begin(&error))?,
         };
         let done = timeout(TRANSACTION_TIMEOUT, all(transaction, effects)).await;
         let done = done.map_err(|_| error::too_slow(TRANSACTION_TIMEOUT))?;

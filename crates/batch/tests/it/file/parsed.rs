@@ -7,7 +7,7 @@ use longshore::{OnLost, RetryPolicy, TenantId, Timestamp};
 use longshore_ai::{Price, Prices, ProviderName};
 use longshore_batch::definition::{
     Action, Ai, Alerts, AskRoute, Database, Definition, Post, PostVerdict, Pre, ProviderBatchOptions,
-    RowConcurrency, SqlPost, SqlStatement,
+    RowConcurrency, SqlPost, SqlStatement, StepAction,
 };
 use longshore_batch::file::{Overrides, SourceLocation};
 use serde_json::json;
@@ -125,6 +125,31 @@ fn post_is_a_text_a_list_or_a_table_and_a_text_may_hold_several_statements() {
     assert!(post.retry.is_empty());
     let rule = &post.rules[0];
     assert_eq!((rule.then, rule.after), (PostVerdict::Retry, Some(Duration::from_secs(10))));
+}
+
+#[test]
+fn a_step_has_the_budget_and_the_prompt_limit_of_its_batch() {
+    let steps = r#"
+[[step]]
+name = "first"
+prompt = "a"
+profile = "echo"
+
+[[step]]
+name = "second"
+prompt = "b"
+profile = "echo"
+max_prompt = "1KB"
+"#;
+    let text = SMALL.replace("[ai]\n", "[ai]\nbudget = \"0.5\"\nmax_prompt = \"2KB\"\n") + steps;
+    let definition = read(&text).unwrap().definition;
+    let limits = definition.steps.iter().map(|step| {
+        let StepAction::Ask(prompt) = &step.action else { panic!("{step:?}") };
+        (prompt.ai.budget, prompt.ai.max_prompt)
+    });
+    let budget = definition.ai().unwrap().budget;
+    assert!(budget.is_some());
+    assert_eq!(limits.collect::<Vec<_>>(), [(budget, 2_000), (budget, 1_000)]);
 }
 
 #[test]

@@ -25,6 +25,19 @@ async fn a_server_that_stops_is_away_until_it_is_back() {
 }
 
 #[tokio::test]
+async fn a_standby_takes_no_rows_until_it_is_promoted() {
+    let database = directly();
+    database.lines(5);
+    let standby = database.server.start_standby().unwrap();
+    let rows = open(&standby.url()).unwrap();
+    let change = [effect("UPDATE line SET note = 'x' WHERE id = 1", &[], Some(1))];
+    let error = rows.apply(&change).await.unwrap_err();
+    assert!(matches!(error, SourceError::Unavailable(_)), "{error:?}");
+    standby.promote().unwrap();
+    rows.apply(&change).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_crash_behind_the_pooler_is_survived() {
     let mut database = through_a_pooler();
     database.lines(5);
