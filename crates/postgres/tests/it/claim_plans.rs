@@ -49,7 +49,7 @@ async fn a_claim_among_a_thousand_tenants_handles_each_lane_a_few_times() {
     let store = PostgresStore::open(&server.url(), PostgresOptions::default()).await.unwrap();
     let kind = Kind::new("work").unwrap();
     let unit = |number: usize| NewUnit {
-        tenant: TenantId::new(&format!("tenant-{}", number % TENANTS)).unwrap(),
+        tenant: TenantId::new(format!("tenant-{}", number % TENANTS)).unwrap(),
         ..NewUnit::new(kind.clone(), Payload::from(b"{}".as_slice()))
     };
     for start in (0..TENANTS * 2).step_by(500) {
