@@ -3,10 +3,13 @@
 
 use std::fmt;
 
+#[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
 use longshore::SqlValue;
 use serde::{Deserialize, Serialize};
 
-use super::{Row, RowSource, SourceError};
+#[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
+use super::Row;
+use super::{RowSource, SourceError};
 use crate::definition::Definition;
 
 /// What identifies a database. Parts that a database does not tell are `None`.
