@@ -1,4 +1,4 @@
-//! User, host and addresses of this process, for batch records and the list of workers.
+//! User, host, label and addresses of this process, for batch records and the list of workers.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -17,6 +17,11 @@ pub fn user_name() -> String {
 /// This machine's name.
 pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The label of the sessions of a process of this host.
+pub fn worker_label(pid: u32) -> String {
+    format!("{}:{pid}", host())
 }
 
 /// The addresses at which other machines can reach this one.

@@ -129,11 +129,6 @@ impl<C> TaskScheduler<C> {
         self.workers.get(&id)
     }
 
-    /// The key of the worker with this uid.
-    pub fn worker_by_uid(&self, uid: &str) -> Option<WorkerKey> {
-        self.by_uid.get(uid).copied()
-    }
-
     /// Number of queued tasks.
     pub fn waiting(&self) -> usize {
         self.waiting.values().map(BTreeSet::len).sum()

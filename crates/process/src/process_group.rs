@@ -3,15 +3,11 @@
 
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::orphan_reaper::WatchGuard;
 use crate::signal::to_pid;
-
-/// Interval of checking whether a group is gone.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The process group of one command. Killed when this is dropped.
 #[derive(Debug)]
@@ -44,19 +40,6 @@ impl ProcessGroup {
     /// Sends SIGTERM to every process of the group.
     pub fn terminate(&self) {
         let _ = kill_process_group(self.leader, Signal::TERM);
-    }
-
-    /// Sends SIGTERM to every process of the group, and SIGKILL once all have ended or `grace` has
-    /// passed. A leader that has exited but was not reaped still counts.
-    pub async fn terminate_and_kill(&self, grace: Duration) {
-        self.terminate();
-        let gone = async {
-            while test_kill_process_group(self.leader).is_ok() {
-                tokio::time::sleep(POLL_INTERVAL).await;
-            }
-        };
-        let _ = tokio::time::timeout(grace, gone).await;
-        self.kill();
     }
 
     /// Sends SIGKILL to every process of the group. Harmless if there is none.

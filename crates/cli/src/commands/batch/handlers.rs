@@ -174,7 +174,7 @@ pub fn completion_policy() -> Policy {
     Policy { retry: RetryPolicy { max_attempts: 5, ..RetryPolicy::default() }, ..Policy::default() }
 }
 
-/// `host:pid`, as in the list of workers.
+/// The label of this process's sessions.
 pub fn label() -> String {
-    format!("{}:{}", host_identity::host(), std::process::id())
+    host_identity::worker_label(std::process::id())
 }

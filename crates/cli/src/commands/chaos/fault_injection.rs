@@ -1,6 +1,7 @@
 //! Submits a batch, kills the submitter and submits again; then kills workers, and lets them and the
 //! store fail otherwise if requested, until the batch has ended.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use super::process::{BATCH, ChildProcess};
 use super::random::SplitMix64;
 use super::store_link::{StoreFault, StoreLink};
 use crate::args::chaos_bench::ChaosArgs;
+use crate::host_identity;
 use crate::settings::Settings;
 use crate::store;
 
@@ -93,7 +95,7 @@ pub async fn run(
     chaos_run.start_workers()?;
     let submitter_killed_at = chaos_run.submit().await?;
     let kills = chaos_run.inject_faults().await?;
-    let bad_ends = chaos_run.drain_workers().await;
+    let bad_ends = chaos_run.drain_workers().await?;
     chaos_run.bar.finish_and_clear();
     let ChaosArgs { units, slots, workers, .. } = *typed;
     let (restarts, faults, took) = (chaos_run.restarts, chaos_run.faults, began.elapsed());
@@ -260,7 +262,7 @@ impl ChaosRun<'_> {
     }
 
     /// Tells the workers to drain; returns the exit statuses of failed workers.
-    async fn drain_workers(&mut self) -> Vec<String> {
+    async fn drain_workers(&mut self) -> anyhow::Result<Vec<String>> {
         self.bar.set_message("draining");
         for worker in &self.workers {
             worker.terminate();
@@ -269,11 +271,13 @@ impl ChaosRun<'_> {
         for worker in &mut self.workers {
             match worker.wait_within(Duration::from_secs(20)).await {
                 Some(status) if status.success() => {}
+                // SIGTERM ends a worker that has just been started and holds nothing yet.
+                Some(status) if status.signal().is_some() && !has_session(&*self.store, worker.id()).await? => {}
                 Some(status) => bad.push(status.to_string()),
                 None => bad.push("did not end".into()),
             }
         }
-        bad
+        Ok(bad)
     }
 
     /// Waits until `wanted` holds for the batch, or it has ended.
@@ -321,4 +325,10 @@ impl ChaosRun<'_> {
             Err(error) => Err(error).context("cannot read the batch"),
         }
     }
+}
+
+/// Whether the store has an open session of this process.
+async fn has_session(store: &dyn Store, pid: u32) -> anyhow::Result<bool> {
+    let label = host_identity::worker_label(pid);
+    Ok(store.sessions().await.context("cannot list the sessions")?.iter().any(|session| session.label == label))
 }

@@ -70,6 +70,11 @@ impl ChildProcess {
         signal_process(self.0.id(), Signal::CONT);
     }
 
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// The exit status, if it has exited.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().ok().flatten()
