@@ -272,7 +272,8 @@ impl ChaosRun<'_> {
             match worker.wait_within(Duration::from_secs(20)).await {
                 Some(status) if status.success() => {}
                 // SIGTERM ends a worker that has just been started and holds nothing yet.
-                Some(status) if status.signal().is_some() && !has_session(&*self.store, worker.id()).await? => {}
+                Some(status)
+                    if status.signal().is_some() && !has_session(&*self.store, worker.id()).await? => {}
                 Some(status) => bad.push(status.to_string()),
                 None => bad.push("did not end".into()),
             }
@@ -330,5 +331,10 @@ impl ChaosRun<'_> {
 /// Whether the store has an open session of this process.
 async fn has_session(store: &dyn Store, pid: u32) -> anyhow::Result<bool> {
     let label = host_identity::worker_label(pid);
-    Ok(store.sessions().await.context("cannot list the sessions")?.iter().any(|session| session.label == label))
+    Ok(store
+        .sessions()
+        .await
+        .context("cannot list the sessions")?
+        .iter()
+        .any(|session| session.label == label))
 }
