@@ -325,6 +325,9 @@ impl StoreInner {
         }
         self.recheck_later(std::mem::take(&mut after.rechecks));
         let released = self.release_deferred(&mut after).await;
+        if std::mem::take(&mut after.outbox) {
+            self.release_dependants_later();
+        }
         let batches = std::mem::take(&mut after.batches);
         // Before the change feed is written, so that its readers see the batch in its new state.
         let advanced = match batches.is_empty() {
@@ -357,6 +360,18 @@ impl StoreInner {
         let ((), more) = released.await?;
         after.merge(more);
         Ok(())
+    }
+
+    /// Continues in the background with the dependants that exceeded a transaction.
+    fn release_dependants_later(self: &Arc<Self>) {
+        let inner = Arc::clone(self);
+        self.background.spawn(async move {
+            // If this fails, maintenance continues.
+            let after = PostCommit { outbox: true, ..PostCommit::default() };
+            if let Err(error) = inner.run_post_commit(after).await {
+                tracing::debug!(%error, "cannot release dependants");
+            }
+        });
     }
 
     /// Wakes this process's workers after a delay: other transactions may have released the rows

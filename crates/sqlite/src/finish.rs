@@ -280,6 +280,7 @@ pub(crate) fn resolve_dependants(tx: &mut Tx<'_>, needs: UnitId, succeeded: bool
         .or_translate()?;
     tx.dependants_left -= waiting.len();
     if tx.dependants_left == 0 {
+        tx.outbox = true;
         tx.db
             .prepare_cached(
                 "INSERT INTO longshore_dependency_outbox (unit, succeeded)

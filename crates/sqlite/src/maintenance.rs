@@ -30,6 +30,9 @@ const MAX_FREED_PAGES: u32 = 500;
 /// Free pages stay in the file for new units while at most one page in this many is free.
 const MAX_FREE_SHARE: u32 = 10;
 
+/// Entries of the outbox that one operation takes at most.
+const OUTBOX_BATCH: usize = 100;
+
 /// Cap keys that one promotion checks at most.
 const MAX_CAP_KEYS: u32 = 1_000;
 
@@ -70,18 +73,19 @@ pub(crate) fn promote(tx: &mut Tx<'_>, limit: u32) -> Result<PromoteResult> {
 }
 
 /// Continues with the dependants of units that ended with many of them.
-fn drain_dependency_outbox(tx: &mut Tx<'_>) -> Result<()> {
+pub(crate) fn drain_dependency_outbox(tx: &mut Tx<'_>) -> Result<()> {
     let ended: Vec<([u8; 16], bool)> = tx
         .db
         .prepare_cached(
             "DELETE FROM longshore_dependency_outbox WHERE unit IN (SELECT unit FROM
-             longshore_dependency_outbox LIMIT 100) RETURNING unit, succeeded",
+             longshore_dependency_outbox LIMIT ?1) RETURNING unit, succeeded",
         )
         .or_translate()?
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_map([OUTBOX_BATCH], |row| Ok((row.get(0)?, row.get(1)?)))
         .or_translate()?
         .collect::<rusqlite::Result<_>>()
         .or_translate()?;
+    tx.outbox |= ended.len() == OUTBOX_BATCH;
     for (unit, succeeded) in ended {
         tx.record_end(UnitId::from_bytes(unit), succeeded);
     }

@@ -18,7 +18,7 @@ use crate::prepared::{PreparedSql, PreparedStatements};
 use crate::row::state_code;
 use crate::{batch, finish};
 
-/// Most dependants that one operation unblocks or cancels. Maintenance continues with the rest.
+/// Most dependants that one operation unblocks or cancels. The writer continues with the rest.
 const MAX_DEPENDANTS: usize = 2_000;
 
 /// One operation's part of a transaction.
@@ -43,6 +43,8 @@ pub(crate) struct Tx<'c> {
     ended: Vec<(UnitId, bool)>,
     /// How many more dependants this operation may unblock or cancel.
     pub(crate) dependants_left: usize,
+    /// Dependants are left to the outbox.
+    pub(crate) outbox: bool,
     topics: BTreeSet<TopicRow>,
     statements: PreparedStatements<'c>,
     pub(crate) claim_cache: &'c mut ClaimCache,
@@ -80,6 +82,7 @@ impl<'c> Tx<'c> {
             batches: BTreeSet::new(),
             ended: Vec::new(),
             dependants_left: MAX_DEPENDANTS,
+            outbox: false,
             topics: BTreeSet::new(),
             statements: PreparedStatements::default(),
             claim_cache,

@@ -27,6 +27,7 @@ use crate::checkpoint;
 use crate::claim_cache::ClaimCache;
 use crate::effects;
 use crate::error::{Translate, translate};
+use crate::maintenance;
 use crate::permits::PermitWakeups;
 use crate::tx::Tx;
 use crate::wal_sync::WalSyncer;
@@ -113,6 +114,7 @@ impl Writer {
             signals,
             claim_cache: ClaimCache::default(),
             data_version: 0,
+            outbox: false,
         };
         thread_state.data_version = thread_state.data_version()?;
         thread_state.signals.last_change.store(thread_state.last_change()?, Ordering::Relaxed);
@@ -174,15 +176,24 @@ struct WriterThread {
     claim_cache: ClaimCache,
     /// SQLite's counter of other connections' commits.
     data_version: i64,
+    /// Dependants are left to the outbox: the writer continues with them between other operations.
+    outbox: bool,
 }
 
 impl WriterThread {
     fn serve(&mut self, inbox: &mpsc::Receiver<Message>) {
         let mut spin = SpinWait::default();
-        while let Some(first) = spin.receive(inbox) {
+        loop {
+            let received = match self.outbox {
+                true => inbox.try_recv(),
+                false => spin.receive(inbox).ok_or(mpsc::TryRecvError::Disconnected),
+            };
+            if matches!(received, Err(mpsc::TryRecvError::Disconnected)) {
+                return;
+            }
+            let mut next = received.ok();
             let mut requests = Vec::new();
             let mut check = false;
-            let mut next = Some(first);
             while let Some(message) = next {
                 match message {
                     Message::Write(request) => requests.push(request),
@@ -195,6 +206,11 @@ impl WriterThread {
             }
             if check {
                 self.check_other_commits();
+            }
+            if std::mem::take(&mut self.outbox) {
+                // If this fails, maintenance continues.
+                let (drain, _) = PendingOp::new(maintenance::drain_dependency_outbox);
+                self.commit(vec![WriteRequest { durability: Durability::Relaxed, op: Box::new(drain) }]);
             }
         }
     }
@@ -235,11 +251,12 @@ impl WriterThread {
     }
 
     /// Replies to the callers, and notifies the waiters of this process.
-    fn reply(&self, requests: Vec<WriteRequest>, reports: &[OpReport], committed: &Result<()>) {
+    fn reply(&mut self, requests: Vec<WriteRequest>, reports: &[OpReport], committed: &Result<()>) {
         if committed.is_ok() {
             let last_change = reports.iter().map(|report| report.last_change).max();
             self.signals.raise(reports.iter().any(|report| report.wake_workers), last_change.unwrap_or(0));
             self.signals.wakeups.wake(reports.iter().flat_map(|report| &report.woken_permits));
+            self.outbox |= reports.iter().any(|report| report.outbox);
         }
         let mut waiting = Vec::new();
         for (request, report) in requests.into_iter().zip(reports) {

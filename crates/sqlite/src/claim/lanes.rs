@@ -1,6 +1,7 @@
 //! Lanes, and the next units of each.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 use longshore_core::stride_scheduler::{LaneShare, TenantShare};
 use longshore_core::{Payload, Priority, Result, TenantId, UnitId, UnitState};
@@ -14,12 +15,24 @@ use crate::row::{UnitParts, UnitRow, state_code};
 /// One lane in a claim.
 pub(super) struct Lane<'s> {
     pub(super) capped: bool,
-    pub(super) streams: Vec<&'s Stream>,
-    /// Its next units, and where to continue.
-    pub(super) window: VecDeque<ReadyUnit<'s>>,
-    pub(super) after: Candidate,
+    streams: Vec<StreamReader<'s>>,
+    /// The next unit of each stream that has one, and the stream's position.
+    ranked: BinaryHeap<Reverse<(Candidate, usize)>>,
+    /// The streams whose next unit is not in `ranked` yet.
+    unranked: Vec<usize>,
+}
+
+/// Reads the ready units of a stream by rank.
+struct StreamReader<'s> {
+    stream: &'s Stream,
+    /// Units that were read and not returned yet.
+    units: VecDeque<ReadyUnit<'s>>,
+    /// Where to continue.
+    after: Candidate,
     /// How many units the last read requested.
     requested: u64,
+    /// Whether the last read reached the end.
+    at_end: bool,
 }
 
 /// Lanes, the shares of their tenants, and the share of each lane.
@@ -42,14 +55,15 @@ pub(super) fn group_by_lane<'s>(db: &Connection, streams: &'s [Stream]) -> Resul
             lanes.len() - 1
         });
         shares[at].available += stream.ready;
-        lanes[at].streams.push(stream);
+        lanes[at].add(stream);
     }
     for (lane, share) in lanes.iter().zip(&mut shares) {
-        if let Some(cap) = lane.streams[0].cap {
+        let stream = lane.streams[0].stream;
+        if let Some(cap) = stream.cap {
             share.available = share.available.min(cap.saturating_sub(leased(db, share.key)?));
         }
         let tenant = &mut tenants[share.tenant];
-        if let Some(cap) = lane.streams[0].tenant_cap
+        if let Some(cap) = stream.tenant_cap
             && tenant.allowed == u64::MAX
         {
             tenant.allowed = cap.saturating_sub(crate::tenants::leased(db, &tenant.id)?);
@@ -69,38 +83,57 @@ pub(super) fn leased(db: &Connection, lane: i64) -> Result<u64> {
 }
 
 impl<'s> Lane<'s> {
-    pub(super) fn new(stream: &Stream) -> Self {
+    fn new(stream: &Stream) -> Self {
         Self {
             capped: stream.cap.is_some() || stream.tenant_cap.is_some(),
             streams: Vec::new(),
-            window: VecDeque::new(),
+            ranked: BinaryHeap::new(),
+            unranked: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, stream: &'s Stream) {
+        self.unranked.push(self.streams.len());
+        self.streams.push(StreamReader {
+            stream,
+            units: VecDeque::new(),
             after: Candidate::FIRST,
             requested: 0,
-        }
+            at_end: false,
+        });
     }
 
-    /// The lane's next unit by rank. The first read requests `share` units, each further read twice as many as
-    /// the one before, up to `limit`: a claim that read `limit` units of each of 100 lanes would use few of them.
+    pub(super) fn streams(&self) -> impl Iterator<Item = &'s Stream> {
+        self.streams.iter().map(|reader| reader.stream)
+    }
+
+    /// The lane's next unit by rank. The first reads request `share` units in sum, each further read of a stream twice
+    /// as many as the one before, up to `limit`: a claim that read `limit` units of each of 100 lanes, or of each of
+    /// 100 batches, would use few of them.
     pub(super) fn next(&mut self, db: &Connection, share: u64, limit: u64) -> Result<Option<ReadyUnit<'s>>> {
-        if self.window.is_empty() {
-            self.requested = (self.requested * 2).clamp(share.min(limit), limit);
-            self.refill(db, self.requested)?;
+        let first = share.div_ceil(self.streams.len().max(1) as u64);
+        for at in std::mem::take(&mut self.unranked) {
+            if let Some(candidate) = self.streams[at].next_candidate(db, first, limit)? {
+                self.ranked.push(Reverse((candidate, at)));
+            }
         }
-        Ok(self.window.pop_front())
+        let Some(Reverse((_, at))) = self.ranked.pop() else { return Ok(None) };
+        self.unranked.push(at);
+        Ok(self.streams[at].units.pop_front())
     }
+}
 
-    fn refill(&mut self, db: &Connection, limit: u64) -> Result<()> {
-        for stream in &self.streams {
-            read_ready(db, stream, self.after, limit, &mut self.window)?;
+impl StreamReader<'_> {
+    fn next_candidate(&mut self, db: &Connection, first: u64, limit: u64) -> Result<Option<Candidate>> {
+        if self.units.is_empty() && !self.at_end {
+            self.requested = (self.requested * 2).clamp(first.min(limit), limit);
+            read_ready(db, self.stream, self.after, self.requested, &mut self.units)?;
+            self.at_end = (self.units.len() as u64) < self.requested;
+            if let Some(last) = self.units.back() {
+                self.after = last.candidate;
+            }
         }
-        if self.streams.len() > 1 {
-            self.window.make_contiguous().sort_by_key(|unit| unit.candidate);
-            self.window.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        }
-        if let Some(last) = self.window.back() {
-            self.after = last.candidate;
-        }
-        Ok(())
+        Ok(self.units.front().map(|unit| unit.candidate))
     }
 }
 
@@ -119,7 +152,7 @@ fn read_ready<'s>(
     stream: &'s Stream,
     after: Candidate,
     limit: u64,
-    window: &mut VecDeque<ReadyUnit<'s>>,
+    units: &mut VecDeque<ReadyUnit<'s>>,
 ) -> Result<()> {
     let mut statement = db
         .prepare_cached(
@@ -135,7 +168,7 @@ fn read_ready<'s>(
         let candidate = Candidate { sort_key: row.get(0).or_translate()?, id: row.get(1).or_translate()? };
         let is_fresh = row.get(2).or_translate()?;
         let fresh = if is_fresh { Some(fresh_row(row, stream, candidate)?) } else { None };
-        window.push_back(ReadyUnit { candidate, stream, fresh });
+        units.push_back(ReadyUnit { candidate, stream, fresh });
     }
     Ok(())
 }
@@ -196,4 +229,84 @@ pub(super) fn candidates(
     .or_translate()?
     .collect::<rusqlite::Result<_>>()
     .or_translate()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use longshore_core::{Kind, QueueName};
+
+    use super::*;
+    use crate::row::StreamNames;
+
+    const UNITS: i64 = 100;
+
+    fn stream(num: i64) -> Stream {
+        let names = StreamNames {
+            tenant: TenantId::default(),
+            queue: QueueName::default(),
+            kind: Kind::new("noop").unwrap(),
+            batch: None,
+            policy: None,
+        };
+        Stream {
+            num,
+            lane: 1,
+            names: Arc::new(names),
+            ready: UNITS as u64,
+            weight: 1,
+            cap: None,
+            tenant_weight: 1,
+            tenant_cap: None,
+            alone: false,
+        }
+    }
+
+    /// A database with `streams` streams of [`UNITS`] ready units each; `rank` is a unit's sort key.
+    fn database(streams: i64, rank: fn(stream: i64, unit: i64) -> i64) -> Connection {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(include_str!("../../migrations/001_tables.sql")).unwrap();
+        for num in 1..=streams {
+            for unit in 0..UNITS {
+                let id = ((num << 32) + unit) as u128;
+                db.execute(
+                    "INSERT INTO longshore_unit (id, stream, state, sort_key, priority, created_at, bytes, payload)
+                     VALUES (?1, ?2, 2, ?3, 5, 0, 2, x'7b7d')",
+                    (id.to_be_bytes(), num, rank(num, unit)),
+                )
+                .unwrap();
+            }
+        }
+        db
+    }
+
+    /// Takes 256 units of a lane; returns their sort keys and how many units were read.
+    fn take(db: &Connection, streams: &[Stream]) -> (Vec<i64>, usize) {
+        let mut lane = Lane::new(&streams[0]);
+        streams.iter().for_each(|stream| lane.add(stream));
+        let taken: Vec<i64> =
+            (0..256).map(|_| lane.next(db, 272, 272).unwrap().unwrap().candidate.sort_key).collect();
+        let unused: usize = lane.streams.iter().map(|reader| reader.units.len()).sum();
+        (taken, 256 + unused)
+    }
+
+    #[test]
+    fn a_claim_among_a_hundred_batches_reads_few_more_units_than_it_takes() {
+        let streams: Vec<Stream> = (1..=100).map(stream).collect();
+        let ranks: [fn(i64, i64) -> i64; 3] = [
+            |stream, unit| unit * 1000 + stream, // all streams by turns
+            |stream, unit| stream * 1000 + unit, // one stream after the other
+            |stream, unit| (stream * 7919 + unit * 104_729) % 100_003,
+        ];
+        for rank in ranks {
+            let db = database(100, rank);
+            let mut expected: Vec<i64> =
+                (1..=100).flat_map(|stream| (0..UNITS).map(move |unit| rank(stream, unit))).collect();
+            expected.sort_unstable();
+            let (taken, read) = take(&db, &streams);
+            assert_eq!(taken, expected[..256]);
+            assert!(read <= 1100, "{read} units were read for 256");
+        }
+    }
 }

@@ -40,8 +40,7 @@ impl<'c> Selection<'c> {
         lanes: &[Lane<'_>],
         stride: &mut StrideCursor<i64>,
     ) -> Result<bool> {
-        let all =
-            lanes.iter().enumerate().flat_map(|(at, lane)| lane.streams.iter().map(move |one| (at, one)));
+        let all = lanes.iter().enumerate().flat_map(|(at, lane)| lane.streams().map(move |one| (at, one)));
         for (at, stream) in all {
             if !stream.alone || !stride.is_open(at) {
                 continue;

@@ -36,6 +36,8 @@ pub(crate) struct OpReport {
     pub(super) woken_permits: Vec<PermitId>,
     /// Amounts to add to the sums of batches, by stream.
     pub(super) sums: Vec<(i64, Sums)>,
+    /// Whether dependants are left to the outbox.
+    pub(super) outbox: bool,
 }
 
 /// An operation and its caller.
@@ -73,8 +75,8 @@ where
         if self.result.is_err() || tx.roll_back {
             return OpReport::default();
         }
-        let Tx { wake_workers, last_change, sums, woken_permits, .. } = tx;
-        OpReport { commit: true, wake_workers, last_change, woken_permits, sums }
+        let Tx { wake_workers, last_change, sums, woken_permits, outbox, .. } = tx;
+        OpReport { commit: true, wake_workers, last_change, woken_permits, sums, outbox }
     }
 
     fn fail(&mut self, error: Error) {
