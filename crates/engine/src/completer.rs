@@ -3,18 +3,19 @@
 //! It has no timer: outcomes that arrive during one call to the store are sent together in the
 //! next. While the store is unavailable it retries. Outcomes of a call that took too long, was rejected or fails while
 //! the store records others are retried beside the others, half as many at a time, so that a slow or unrecordable one
-//! delays only itself. It drops an outcome only if the lease is lost or the store can never record it.
+//! delays only itself: outcomes that are alone are retried beside each other. It drops an outcome only if the lease is lost or the store can never record it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use longshore_core::batch_write::{AfterError, BatchTries};
 use longshore_core::call::CallRecord;
 use longshore_core::effect_budget::EFFECT_TIMEOUT;
 use longshore_core::store::{FinishRequest, FinishResult};
 use longshore_core::{Error, Failure, Outcome, UnitState};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
@@ -30,17 +31,26 @@ const MAX_BATCH: usize = 2_000;
 /// For how long an outcome that the store does not record alone is retried.
 const LONE_RETRY_TIME: Duration = Duration::from_secs(15 * 60);
 
+/// Calls for outcomes that are alone, at once. Each may take as long as the store's time limit, so one call at a time would
+/// let a few slow outcomes delay all others.
+const MAX_LONE_CALLS: usize = 4;
+
 /// Outcomes to retry beside others.
 type SlowBatches = mpsc::UnboundedSender<Unrecorded>;
 
 /// Records outcomes until the task is dropped.
 pub(crate) async fn run(worker: Arc<WorkerInner>) {
     let (slow, slow_batches) = mpsc::unbounded_channel();
-    tokio::join!(record_new(&worker, &slow), retry_slow(&worker, &slow, slow_batches));
+    let (alone, lone_outcomes) = mpsc::unbounded_channel();
+    tokio::join!(
+        record_new(&worker, &slow),
+        halve_slow(&worker, &slow, slow_batches, &alone),
+        retry_lone(&worker, lone_outcomes),
+    );
 }
 
 async fn record_new(worker: &WorkerInner, slow: &SlowBatches) {
-    let (mut max_batch, mut backoff) = (MAX_BATCH, Backoff::store());
+    let (mut max_batch, mut calls) = (MAX_BATCH, Calls::new(true, 1));
     loop {
         // Runs that are about to end on this thread end first and join the batch; with nothing else
         // to run the yield costs no time.
@@ -51,7 +61,7 @@ async fn record_new(worker: &WorkerInner, slow: &SlowBatches) {
             continue;
         }
         let count = batch.len();
-        let recorded = record(worker, batch, true, &mut backoff).await;
+        let recorded = record(worker, batch, &mut calls).await;
         // Without an answer, the outage goes on for the next batch.
         if !recorded.as_ref().is_err_and(|unrecorded| unrecorded.is_unanswered(count)) {
             worker.store_answered(StoreCall::Finish);
@@ -69,46 +79,58 @@ async fn record_new(worker: &WorkerInner, slow: &SlowBatches) {
     }
 }
 
-/// Halves slow batches until the outcome that makes them slow is alone. It is then retried while there is no other, for
-/// [`LONE_RETRY_TIME`].
-async fn retry_slow(
+/// Halves slow batches until the outcome that makes them slow is alone.
+async fn halve_slow(
     worker: &WorkerInner,
     slow: &SlowBatches,
     mut slow_batches: mpsc::UnboundedReceiver<Unrecorded>,
+    alone: &mpsc::UnboundedSender<LoneOutcome>,
 ) {
-    let (mut alone, mut backoff) = (VecDeque::<LoneOutcome>::new(), Backoff::store());
-    let alerts = Arc::new(ServiceAlerts::new(Arc::clone(&worker.settings.alerts)));
-    loop {
-        let wait_to_retry = async {
-            match alone.is_empty() {
-                true => std::future::pending().await,
-                false => backoff.wait().await,
-            }
-        };
-        let mut first = tokio::select! {
-            biased;
-            Some(unrecorded) = slow_batches.recv() => unrecorded.batch,
-            () = wait_to_retry => {
-                let Some(lone) = alone.pop_front() else { continue };
-                match record(worker, vec![lone.completion], false, &mut backoff).await {
-                    Ok(()) => {}
-                    Err(Unrecorded { batch, cause }) => alone.extend(
-                        batch.into_iter().filter_map(|one| lone.history.retry_or_give_up(worker, &alerts, one, cause)),
-                    ),
-                }
-                continue;
-            }
-        };
+    let mut calls = Calls::new(false, 1);
+    while let Some(Unrecorded { batch: mut first, .. }) = slow_batches.recv().await {
         let second = first.split_off(first.len().div_ceil(2));
-        for half in [first, second].into_iter().filter(|half| !half.is_empty()) {
-            match record(worker, half, false, &mut backoff).await {
-                Ok(()) => {}
-                Err(unrecorded) if unrecorded.batch.len() == 1 => {
-                    alone.extend(unrecorded.batch.into_iter().map(|one| LoneOutcome::new(worker, one)));
-                }
-                Err(unrecorded) => drop(slow.send(unrecorded)),
+        if second.is_empty() {
+            let lone = first.into_iter().map(|completion| LoneOutcome::new(worker, completion));
+            lone.for_each(|lone| drop(alone.send(lone)));
+            continue;
+        }
+        for half in [first, second] {
+            if let Err(unrecorded) = record(worker, half, &mut calls).await {
+                // The receiver lives as long as this task.
+                let _ = slow.send(unrecorded);
             }
         }
+    }
+}
+
+/// Retries lone outcomes beside each other, each for [`LONE_RETRY_TIME`].
+async fn retry_lone(worker: &WorkerInner, mut alone: mpsc::UnboundedReceiver<LoneOutcome>) {
+    let alerts = Arc::new(ServiceAlerts::new(Arc::clone(&worker.settings.alerts)));
+    let (calls, mut retries) = (Calls::new(false, MAX_LONE_CALLS), FuturesUnordered::new());
+    loop {
+        tokio::select! {
+            biased;
+            Some(()) = retries.next() => {}
+            Some(lone) = alone.recv() => retries.push(retry_until_recorded(worker, &alerts, calls.clone(), lone)),
+        }
+    }
+}
+
+async fn retry_until_recorded(
+    worker: &WorkerInner,
+    alerts: &Arc<ServiceAlerts>,
+    mut calls: Calls,
+    mut lone: LoneOutcome,
+) {
+    loop {
+        calls.backoff.wait().await;
+        let Err(Unrecorded { batch, cause }) = record(worker, vec![lone.completion], &mut calls).await else {
+            return;
+        };
+        let mut left = batch.into_iter();
+        let retried = left.next().and_then(|one| lone.history.retry_or_give_up(worker, alerts, one, cause));
+        let Some(retried) = retried else { return };
+        lone = retried;
     }
 }
 
@@ -246,25 +268,44 @@ enum Cause {
     Failed,
 }
 
+/// How outcomes of one origin are recorded.
+#[derive(Clone)]
+struct Calls {
+    /// They come from runs, and were not tried before.
+    is_new: bool,
+    backoff: Backoff,
+    /// Bounds the calls at once.
+    slots: Arc<Semaphore>,
+}
+
+impl Calls {
+    fn new(is_new: bool, slots: usize) -> Self {
+        Self { is_new, backoff: Backoff::store(), slots: Arc::new(Semaphore::new(slots)) }
+    }
+}
+
 /// Records a batch, retrying while the store is unavailable. A lone outcome that the store rejects is replaced. The
 /// waits between tries grow until an outcome is recorded, over batches.
 async fn record(
     worker: &WorkerInner,
     mut batch: Vec<Completion>,
-    is_new: bool,
-    backoff: &mut Backoff,
+    calls: &mut Calls,
 ) -> Result<(), Unrecorded> {
     let mut tries = BatchTries::default();
     loop {
+        // Nothing closes the semaphore.
+        let slot = calls.slots.acquire().await;
         // Units of a voided session were counted as lost when it was voided.
         batch.retain(|completion| worker.table.contains(completion.lease));
         let Some(session) = worker.table.session().filter(|_| !batch.is_empty()) else { return Ok(()) };
         worker.stats.on_flush();
         let len = tries.call_len(batch.len());
         let finishes = batch[..len].iter().map(FinishRequest::from).collect();
-        let error = match worker.store().finish(session, finishes).await {
+        let result = worker.store().finish(session, finishes).await;
+        drop(slot);
+        let error = match result {
             Ok(answers) => {
-                backoff.reset();
+                calls.backoff.reset();
                 let others = batch.split_off(len);
                 let locked = apply_results(worker, batch, answers);
                 return match (others.is_empty(), locked.is_empty()) {
@@ -287,8 +328,8 @@ async fn record(
         }
         match tries.on_error(&error, batch.len()) {
             AfterError::Retry => {
-                warn_failed(worker, &batch, &error, is_new);
-                backoff.wait().await;
+                warn_failed(worker, &batch, &error, calls.is_new);
+                calls.backoff.wait().await;
             }
             AfterError::Halve => {
                 if matches!(error, Error::TimedOut { .. }) {

@@ -2,6 +2,7 @@
 //! store, the rows of batches and database workers all parse their URLs here, so that `sslmode`
 //! means the same everywhere.
 
+mod connect;
 mod pool;
 mod tls;
 mod url;

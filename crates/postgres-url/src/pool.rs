@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config, Error};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::{PostgresUrl, UrlError};
+use crate::{PostgresUrl, UrlError, connect};
 
 /// A pool of connections to one server.
 pub type Pool = managed::Pool<ConnectionManager>;
@@ -43,7 +43,7 @@ impl managed::Manager for ConnectionManager {
 
     async fn create(&self) -> Result<OpenConnection, Error> {
         // Boxed: most acquisitions find an open connection, and every store method holds this future.
-        let (client, connection) = Box::pin(self.config.connect(self.tls.clone())).await?;
+        let (client, connection) = Box::pin(connect::connect(&self.config, &self.tls)).await?;
         #[expect(
             clippy::disallowed_methods,
             reason = "ends with the connection, which aborts it when dropped"

@@ -5,19 +5,20 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use percent_encoding::percent_decode_str;
-use tokio_postgres::Config;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::tls;
+use crate::{connect, tls};
 
 /// TCP keepalive, because a server that vanished sends no FIN: idle time before the first probe,
 /// interval, number of probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(2), 3);
 /// How long sent data may stay unacknowledged.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long connecting to one address of a server may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long connecting to one address of a server may take. Several hosts share it.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is wrong with a URL, or with a file it names. Never repeats the URL: it may hold a
 /// password.
@@ -109,6 +110,15 @@ impl PostgresUrl {
     /// Makes TLS connections, where the configuration asks for TLS.
     pub fn connector(&self) -> Result<MakeRustlsConnect, UrlError> {
         tls::connector(&self.tls)
+    }
+
+    /// Opens a connection to the first host that answers; a host that is silent does not keep it from the next one. The
+    /// caller limits the time, and polls the connection.
+    pub async fn connect(
+        &self,
+        tls: &MakeRustlsConnect,
+    ) -> Result<(Client, Connection<Socket, impl AsyncRead + AsyncWrite + Unpin + use<>>), Error> {
+        connect::connect(&self.config, tls).await
     }
 
     /// Host and port, for messages.

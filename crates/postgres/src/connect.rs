@@ -112,7 +112,7 @@ pub(crate) async fn connect(
     address: &PostgresUrl,
 ) -> Result<(Client, Connection<Socket, impl AsyncRead + AsyncWrite + Unpin + use<>>)> {
     let tls = address.connector().map_err(invalid)?;
-    address.config.connect(tls).await.or_translate()
+    address.connect(&tls).await.or_translate()
 }
 
 /// Runs one statement on a separate connection, outside a transaction, as `CREATE DATABASE`

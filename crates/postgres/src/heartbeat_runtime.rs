@@ -112,8 +112,8 @@ struct HeartbeatStore(Arc<StoreInner>);
 
 impl HeartbeatStore {
     async fn begin(&self, durability: Durability) -> Result<Tx<'static>> {
-        // To open a connection may take longer than a heartbeat, as when the first host of the URL is down. So it
-        // continues after the heartbeat has failed.
+        // To open a connection may take longer than a heartbeat, as on a slow link. So it continues after the heartbeat
+        // has failed.
         let pool = self.0.heartbeats.pool.clone();
         let opened = self.0.heartbeats.handle()?.spawn(async move { pool.get().await.map(drop) });
         opened.await.map_err(task_failed)?.map_err(from_pool)?;

@@ -132,10 +132,13 @@ fn host(pid: u32) -> Option<String> {
 /// Whether `/proc` belongs to the PID namespace of this process and hides no process.
 fn proc_shows_all(pid: u32) -> Option<bool> {
     let status = read_to_string("/proc/self/status").ok()?;
+    shows_all(pid, &status, &read_to_string("/proc/self/mountinfo").ok()?)
+}
+
+fn shows_all(pid: u32, status: &str, mounts: &str) -> Option<bool> {
     // One id per namespace, from that of `/proc` to that of the process.
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    let hides = read_to_string("/proc/self/mountinfo").ok()?.contains("hidepid=");
-    Some(ids.trim() == pid.to_string() && !hides)
+    Some(ids.trim() == pid.to_string() && !mounts.contains("hidepid="))
 }
 
 /// Fields of `/proc/PID/stat`.
@@ -218,6 +221,33 @@ mod tests {
         let current = ProcessIdentity::current().unwrap();
         let elsewhere = ProcessIdentity { host: format!("{}x", current.host), ..current };
         assert_eq!(elsewhere.state(), ProcessState::Unknown);
+    }
+
+    #[test]
+    fn a_process_of_another_boot_host_namespace_or_user_is_in_doubt() {
+        let current = ProcessIdentity::current().unwrap();
+        let read = |path: &str| read_to_string(path).unwrap().trim().to_owned();
+        let link = |kind: &str| read_link(format!("/proc/self/ns/{kind}")).unwrap().display().to_string();
+        let user = format!(" {} ", getuid().as_raw());
+        let name = format!(" {}", read("/proc/sys/kernel/hostname"));
+        for part in
+            [read("/proc/sys/kernel/random/boot_id"), link("pid"), link("user"), link("time"), user, name]
+        {
+            assert!(current.host.contains(&part), "{part} is not in {}", current.host);
+            let host = current.host.replacen(&part, " other ", 1);
+            let elsewhere = ProcessIdentity { host, ..current.clone() };
+            assert_eq!(elsewhere.state(), ProcessState::Unknown, "{part}");
+        }
+    }
+
+    #[test]
+    fn a_proc_that_hides_processes_or_is_of_another_namespace_identifies_nothing() {
+        let mounts = |options: &str| format!("22 1 0:5 / /proc rw,nosuid - proc proc rw{options}\n");
+        let status = |ids: &str| format!("Name:\ta\nNSpid:\t{ids}\nThreads:\t1\n");
+        assert_eq!(shows_all(7, &status("7"), &mounts("")), Some(true));
+        assert_eq!(shows_all(7, &status("7"), &mounts(",hidepid=2")), Some(false));
+        assert_eq!(shows_all(7, &status("4711\t7"), &mounts("")), Some(false), "of the outer namespace");
+        assert_eq!(shows_all(7, "Name:\ta\n", &mounts("")), None);
     }
 
     #[test]

@@ -69,6 +69,15 @@ class Permits(unittest.TestCase):
                 self.assertRaises(PermitLost, permit.extend)
         self.assertEqual(self.server.verbs[-1], "release")
 
+    def test_a_permit_that_the_server_has_revoked_is_lost_at_once(self):
+        with self.assertRaises(PermitLost):
+            with self.client.permit("p", ttl=600) as permit:
+                self.server.holds = False
+                self.assertRaises(PermitLost, permit.extend)
+                self.assertTrue(permit.lost)
+                self.server.holds = True
+                self.assertRaises(PermitLost, permit.check)
+
     def test_a_lease_that_could_not_be_renewed_in_time_is_lost(self):
         with self.assertRaises(PermitLost):
             with self.client.permit("p", ttl=0.3) as permit:

@@ -26,6 +26,8 @@ pub struct Reply {
     pub header: ReplyHeader,
     /// Its number, from 1, if there are several: partial replies, and the last.
     pub seq: Option<u64>,
+    /// The used share of the tenant's monthly budget, from the budget's `warn_at` on. Not in partial replies.
+    pub budget_used: Option<f64>,
     /// Its content.
     pub body: ReplyBody,
 }
@@ -105,7 +107,7 @@ impl Reply {
             cost_picos: None,
             schema_error: None,
         });
-        Self { header, seq: None, body }
+        Self { header, seq: None, budget_used: None, body }
     }
 
     /// A reply with an error, after so many attempts.
@@ -118,7 +120,7 @@ impl Reply {
             provider_error: error.provider_error.clone(),
             retry_after: error.retry_after,
         });
-        Self { header, seq: None, body }
+        Self { header, seq: None, budget_used: None, body }
     }
 
     /// Sets the answer's cost.
@@ -128,6 +130,12 @@ impl Reply {
             success.cost_picos = Some(picos);
         }
         self
+    }
+
+    /// Sets the used share of the tenant's budget, in thousandths, if the client is to be warned of it.
+    #[must_use]
+    pub fn with_budget_used(self, used: Option<f64>) -> Self {
+        Self { budget_used: used.map(|used| (used * 1_000.0).round() / 1_000.0), ..self }
     }
 
     /// Sets why the answer does not follow the request's schema, if so.
@@ -141,7 +149,7 @@ impl Reply {
 
     /// A piece of an answer, number `seq` from 1.
     pub fn partial(header: ReplyHeader, seq: u64, piece: impl Into<String>) -> Self {
-        Self { header, seq: Some(seq), body: ReplyBody::Partial(piece.into()) }
+        Self { header, seq: Some(seq), budget_used: None, body: ReplyBody::Partial(piece.into()) }
     }
 
     /// Numbers the last reply, after `partials` partial ones.

@@ -55,6 +55,8 @@ pub(super) struct ReplyJson {
     cost_picos: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     schema_error: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    budget_used: Option<f64>,
     #[serde(default)]
     metadata: Metadata,
 }
@@ -69,7 +71,7 @@ enum Status {
 
 impl ReplyJson {
     pub(super) fn of(reply: &Reply) -> Self {
-        let empty = Self::empty(&reply.header, reply.seq);
+        let empty = Self { budget_used: reply.budget_used, ..Self::empty(&reply.header, reply.seq) };
         match &reply.body {
             ReplyBody::Success(success) => empty.with_success(success),
             ReplyBody::Error(failure) => empty.with_failure(failure),
@@ -102,6 +104,7 @@ impl ReplyJson {
             simulated: false,
             cost_picos: None,
             schema_error: None,
+            budget_used: None,
             metadata: header.metadata.clone(),
         }
     }
@@ -174,8 +177,8 @@ impl ReplyJson {
                 ReplyBody::Partial(required(self.response, "response")?)
             }
         };
-        let Self { version, request_id, metadata, seq, .. } = self;
-        Ok(Reply { header: ReplyHeader { version, request_id, metadata }, seq, body })
+        let Self { version, request_id, metadata, seq, budget_used, .. } = self;
+        Ok(Reply { header: ReplyHeader { version, request_id, metadata }, seq, budget_used, body })
     }
 }
 

@@ -404,6 +404,27 @@ mod tests {
     }
 
     #[test]
+    fn health_is_shared_by_endpoint_model_and_credential_and_by_all_who_borrow_a_key() {
+        let (lender, acme) = (TenantId::default(), TenantId::new("acme").unwrap());
+        let profile = |name: &str, endpoint: &str, model: &str, key: &str| {
+            let (endpoint, key) = (Some(endpoint.to_owned()), Some(key.to_owned()));
+            Profile { endpoint, key, model: model.to_owned(), ..Profile::new(name, ProviderName::Openai) }
+        };
+        let key =
+            |profile: &Profile, owner| upstream_key(profile, owner, Some(&SecretString::from("secret")));
+        let first = key(&profile("p", "https://a", "m", "k"), &lender);
+        assert_eq!(first, key(&profile("borrowed", "https://a", "m", "k"), &lender));
+        for other in [("https://b", "m", "k"), ("https://a", "n", "k"), ("https://a", "m", "l")] {
+            assert_ne!(first, key(&profile("p", other.0, other.1, other.2), &lender), "{other:?}");
+        }
+        assert_ne!(
+            first,
+            key(&profile("p", "https://a", "m", "k"), &acme),
+            "a key of its own of the same name"
+        );
+    }
+
+    #[test]
     fn a_profile_with_wrong_certificates_or_headers_holds_up_no_other() {
         let (profile, owner) = (Profile::new("p", ProviderName::Openai), TenantId::default());
         let key = |profile: &Profile| upstream_key(profile, &owner, None);

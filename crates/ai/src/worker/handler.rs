@@ -17,6 +17,7 @@ use super::partial_replies::PartialReplies;
 use super::reply_checkpoint;
 use super::reply_queue::ReplyQueue;
 use crate::contract::{Delivery, Libraries, Prompt, Reply, ReplyHeader, Request, parse_partial};
+use crate::gateway::InferenceBackend as _;
 use crate::inference::{Inference, InferenceOutcome, InferenceRequest};
 use crate::model_api::{AskError, Code, Question, Retryability};
 use crate::prompts::Prompts;
@@ -85,7 +86,7 @@ impl RequestHandler {
         if let Err(error) = self.complete(context, &request, &mut call).await {
             let record = self.inference.rejected_record(&call, &request.profile, &error);
             let calls = record.into_iter().collect();
-            let reply = Reply::error(request.header(), &error, 0);
+            let reply = self.with_budget_used(context, Reply::error(request.header(), &error, 0));
             return self.deliver(context, to, &reply, calls).await;
         }
         let (outcome, parts) = self.ask(context, &request, to.as_ref(), &call).await?;
@@ -97,7 +98,13 @@ impl RequestHandler {
         }
         let (reply, calls) = conclude(request.header(), outcome, &call.question).await?;
         let reply = if parts > 0 { reply.numbered_after(parts) } else { reply };
+        let reply = self.with_budget_used(context, reply);
         self.deliver(context, to, &reply, calls).await
+    }
+
+    /// Tells the client that its tenant's budget is nearly used up.
+    fn with_budget_used(&self, context: &Context, reply: Reply) -> Reply {
+        reply.with_budget_used(self.inference.budget_used(&context.unit().tenant))
     }
 
     /// The reply's queue. Request, unit and reply queue must belong to one tenant.

@@ -180,6 +180,7 @@ prop_compose! {
             }
             _ => return Reply::partial(request.header(), seq.unwrap_or(0) + 1, text),
         };
+        let reply = reply.with_budget_used(wait.map(|used| f64::from(used) / f64::from(u32::MAX)));
         match seq {
             Some(partials) => reply.numbered_after(partials),
             None => reply,

@@ -385,7 +385,10 @@ fn a_certificate_of_ones_own_is_trusted_by_name() {
     let client = TestDir::new();
     let mut list = client.command(&["queue", "list", "--server", &url, "--ca-file", cert]);
     CliOutput::of(list.env("LONGSHORE_TOKEN", server.token.as_ref().unwrap()).spawn().unwrap()).ok();
-    client.run(&["queue", "list", "--server", &url]).ends(1).says("no secure connection").says("--ca-file");
+    let untrusted = client.run(&["queue", "list", "--server", &url]).ends(1).says("no secure connection");
+    let words = "the server's TLS certificate is rejected: it is ";
+    assert_eq!(untrusted.err.matches(words).count(), 1, "{}", untrusted.err);
+    assert_eq!(untrusted.says("--ca-file").err.matches("certificate is rejected").count(), 1);
     client.run(&["queue", "list", "--server", &url, "--ca-file", key]).ends(2).says("no certificate");
     server.stop();
 }

@@ -153,6 +153,42 @@ async fn the_lease_of_an_outcome_that_is_never_recorded_is_given_up_and_the_unit
     harness.assert_clean().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_is_retried_alone_does_not_wait_for_the_slow_calls_of_others() {
+    let (harness, hour) = (Harness::new(), Duration::from_secs(3_600));
+    let ids = harness.send_all(4, Script::Ok(json!(1))).await;
+    harness.store.set_default_fault("finish", Some(Fault::TimeOut));
+    let worker = harness.worker(4).build().unwrap();
+    let control = worker.control();
+    let done = async || {
+        let mut done = 0;
+        for id in &ids {
+            done += usize::from(harness.unit(*id).await.state == UnitState::Done);
+        }
+        done
+    };
+    let driver = async {
+        // By now each of them is alone.
+        harness.until(async || harness.store.calls("finish") >= 40).await;
+        let mut slow = 3;
+        harness.store.set_fault_source(Some(Box::new(move |method| {
+            let is_slow = method == "finish" && slow > 0;
+            slow -= u32::from(is_slow);
+            is_slow.then_some(Fault::Delay(hour))
+        })));
+        harness.store.set_default_fault("finish", None);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(done().await, 1, "three calls do not answer");
+        tokio::time::sleep(hour).await;
+        assert_eq!(done().await, 4);
+        control.drain();
+    };
+    let (report, ()) = tokio::join!(worker.run(), driver);
+    let report = report.unwrap();
+    assert_eq!((report.done, report.lost, harness.log.runs()), (4, 0, 4));
+    harness.assert_clean().await;
+}
+
 /// A call with a cost that was not admitted before.
 fn paid_call(cost_picos: i64) -> CallRecord {
     let profile = ProfileName::new("main").unwrap();

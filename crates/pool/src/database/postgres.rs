@@ -84,7 +84,7 @@ async fn connect_within(
     tls: MakeRustlsConnect,
     tasks: &mut JoinSet<()>,
 ) -> Result<Client, tokio_postgres::Error> {
-    let (client, connection) = address.config.connect(tls).await?;
+    let (client, connection) = address.connect(&tls).await?;
     // The error of the connection is also returned by the statement that waits for an answer.
     tasks.spawn(async move { _ = connection.await });
     Ok(client)

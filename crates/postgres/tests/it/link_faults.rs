@@ -141,6 +141,28 @@ async fn a_connection_that_never_opens_does_not_block_the_next_heartbeat() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_that_accepts_connections_and_never_answers_does_not_keep_heartbeats_from_the_next() {
+    let (server, silent) = server_and_proxy();
+    let good = FaultProxy::start(format!("127.0.0.1:{}", server.port())).unwrap();
+    let one = server.url_at_port(silent.address().port());
+    let url = one.replace(&silent.address().to_string(), &format!("{},{}", silent.address(), good.address()));
+    assert_ne!(url, one);
+    let options = PostgresOptions { timeout: Duration::from_secs(10), ..PostgresOptions::default() };
+    let store = Arc::new(PostgresStore::open(&url, options).await.unwrap());
+    let session = SessionId::new();
+    store.open_session(new_session(session)).await.unwrap();
+    retry_until_ok(|| store.heartbeat(session, Heartbeat::default())).await;
+    // The connections end unnoticed, and new ones to this host get no answer.
+    silent.set(LinkFault::HalfOpen);
+    silent.set(LinkFault::Stall(Direction::Both));
+    for _ in 0..2 {
+        // As the worker does, of which each heartbeat has a time limit of its own.
+        retry_until_ok(|| store.heartbeat(session, Heartbeat::default())).await;
+        retry_until_ok(|| store.send(&ALL, vec![unit()])).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_listener_notices_that_its_connection_is_half_open() {
     let (server, proxy) = server_and_proxy();
     let listener = open(&server, &proxy, &PostgresOptions::default()).await;

@@ -15,6 +15,7 @@ mod growth;
 mod idle_cache;
 mod ledger;
 mod link_faults;
+mod lost_replies;
 mod monitoring_views;
 mod outages;
 mod permits;

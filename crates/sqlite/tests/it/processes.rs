@@ -125,3 +125,22 @@ async fn one_holder_across_stores_that_claim_at_once() {
     assert_eq!((all.len(), distinct.len()), (1000, 1000));
     assert_eq!(open(&path).verify().await.unwrap(), []);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn any_number_of_reads_at_once_opens_sixteen_connections_for_reads_at_most() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap().join("s.db");
+    let store = open(&path);
+    store.send(&Scope::All, units(3_000)).await.unwrap();
+    let mut reads = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        let store = Arc::clone(&store);
+        reads.spawn(async move { store.verify().await.unwrap() });
+    }
+    assert!(reads.join_all().await.iter().all(Vec::is_empty));
+    // Readers stay open, and the writer has files of its own. This process runs no other test.
+    let open_files = std::fs::read_dir("/proc/self/fd").unwrap();
+    let open_files = open_files.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    let connections = open_files.filter(|file| *file == path).count();
+    assert!((2..=20).contains(&connections), "{connections} connections");
+}

@@ -107,7 +107,10 @@ fn budgets_of(months: &[BudgetState]) -> Markup {
                     @let budget = month.budget.as_ref();
                     tr {
                         td { (month.tenant) }
-                        td { @if let Some(used) = used(month) { (super::batches::bar(used)) } }
+                        td {
+                            @if let Some(used) = used(month) { (super::batches::bar(used)) }
+                            @if let Some(warning) = warning(month) { " " (pill(warning)) }
+                        }
                         td.n { (Cost(month.spent_picos)) }
                         td.n { (budget.and_then(|budget| budget.cost_picos).map_or("∞".to_owned(), |most| Cost(most).to_string())) }
                         td.n.less { (Cost(month.reserved_picos)) }
@@ -118,6 +121,12 @@ fn budgets_of(months: &[BudgetState]) -> Markup {
             }
         }))
     }
+}
+
+/// What a tenant's clients are warned of: the budget is used up, or to its `warn_at`.
+fn warning(month: &BudgetState) -> Option<&'static str> {
+    let used_up = month.is_used_up().then_some("used up");
+    used_up.or(month.warned_share().map(|_| "near limit"))
 }
 
 /// The used share of a budget, of money or tokens, whichever is larger.
@@ -178,6 +187,8 @@ mod tests {
         };
         assert_eq!(used(&month), Some(0.9));
         assert_eq!(used(&BudgetState { budget: None, ..month.clone() }), None);
-        assert_eq!(used(&BudgetState { spent_picos: 5_000, ..month }), Some(1.0));
+        assert_eq!(used(&BudgetState { spent_picos: 5_000, ..month.clone() }), Some(1.0));
+        let spent = |spent_picos| warning(&BudgetState { spent_picos, ..month.clone() });
+        assert_eq!([790, 800, 1_000].map(spent), [None, Some("near limit"), Some("used up")]);
     }
 }

@@ -2,7 +2,8 @@
 
 use axum::body::Body;
 use axum::http::Request;
-use longshore::accounts::Role;
+use longshore::accounts::{Budget, Role};
+use longshore::{Scope, TenantId};
 use longshore_web::AuthMode;
 
 use crate::fixture::{TestResponse, TestSite, path};
@@ -64,6 +65,14 @@ async fn every_page_shows_what_there_is_and_nothing_from_elsewhere() {
             assert_eq!(response.headers["referrer-policy"], "same-origin");
             assert!(!response.text.contains("<style") && !response.text.contains(" style="), "{page}");
             assert!(!response.text.contains("http://") && !response.text.contains("https://"), "{page}");
+        }
+        // $2.50 are spent.
+        for (limit, words) in [(3, "near limit"), (2, "used up"), (10, "title=\"25 %\"")] {
+            let budget = Budget { tokens: None, cost_picos: Some(limit * 1_000_000_000_000), warn_at: 0.8 };
+            site.ledger.put_budget(&Scope::All, &TenantId::new("acme").unwrap(), Some(budget)).await.unwrap();
+            let page = visit(&site, "/usage", None).await.text;
+            assert!(page.contains(words), "{words}: {page}");
+            assert_eq!(page.contains("near limit") || page.contains("used up"), limit < 10, "{page}");
         }
         let missing = Request::get("/nothing").header("accept", "text/html,*/*;q=0.8");
         let missing = site.send(missing.body(Body::empty()).unwrap()).await;

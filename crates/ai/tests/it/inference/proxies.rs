@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use longshore_ai::Retryability;
 use longshore_testkit::fake_ai::FakeAi;
-use rcgen::{BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -29,11 +31,17 @@ struct PrivateServer {
 
 impl PrivateServer {
     async fn start() -> Self {
+        Self::with_certificate("localhost", |_| ()).await
+    }
+
+    /// A server with a certificate for this host, which is changed before it is signed.
+    async fn with_certificate(host: &str, change: impl FnOnce(&mut CertificateParams)) -> Self {
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate().unwrap()).unwrap();
         let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let mut certificate = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        change(&mut certificate);
         let certificate = certificate.signed_by(&key, &authority).unwrap();
         Self::serve(&certificate, &key, authority.pem()).await
     }
@@ -159,6 +167,43 @@ async fn a_self_signed_certificate_is_trusted_by_the_profile_that_names_it() {
     assert_eq!(fixture.ask("acme", "inside", "hi").await.result.unwrap().text, "hi");
     let error = fixture.ask("acme", "wrong", "hi").await.result.unwrap_err();
     assert!(error.message.contains("it is self-signed: `--ca-file`"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_handshake_is_told_once_and_in_words() {
+    let fixture = InferenceFixture::new();
+    let trusted = PrivateServer::start().await;
+    let expired = |params: &mut CertificateParams| params.not_after = date_time_ymd(2020, 1, 1);
+    let future = |params: &mut CertificateParams| params.not_before = date_time_ymd(2999, 1, 1);
+    let (expired, future) = (
+        PrivateServer::with_certificate("localhost", expired).await,
+        PrivateServer::with_certificate("localhost", future).await,
+    );
+    let elsewhere = PrivateServer::with_certificate("db.example", |_| ()).await;
+    let (unknown, own) = (PrivateServer::start().await, PrivateServer::self_signed().await);
+    let plain = trusted.fake.url().replace("http://127.0.0.1", "https://localhost");
+    for (name, endpoint, ca, words) in [
+        ("expired", &expired.endpoint, &expired.ca, "it has expired"),
+        ("future", &future.endpoint, &future.ca, "it is not valid yet"),
+        ("elsewhere", &elsewhere.endpoint, &elsewhere.ca, "it is for another host"),
+        (
+            "unknown",
+            &unknown.endpoint,
+            &trusted.ca,
+            "it is issued by an authority that this machine does not trust",
+        ),
+        ("own", &own.endpoint, &trusted.ca, "it is self-signed: `--ca-file` with this certificate trusts it"),
+        ("plain", &plain, &trusted.ca, "the server does not answer with TLS"),
+    ] {
+        fixture.profile("acme", name, trusted.profile(&json!({ "endpoint": endpoint, "ca": ca }))).await;
+        let error = fixture.ask("acme", name, "hi").await.result.unwrap_err();
+        assert_eq!(error.retry, Retryability::NotSent, "{name}: {error}");
+        let prefix = if name == "plain" { "" } else { "the server's TLS certificate is rejected: " };
+        assert_eq!(error.message.matches(&format!("{prefix}{words}")).count(), 1, "{name}: {error}");
+        assert_eq!(error.message.matches("TLS").count(), 1, "{name}: {error}");
+        let raw = ["invalid peer certificate", "InvalidCertificate", "Custom {", "client error"];
+        assert!(raw.iter().all(|raw| !error.message.contains(raw)), "{name}: {error}");
+    }
 }
 
 #[tokio::test]

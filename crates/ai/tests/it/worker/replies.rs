@@ -2,7 +2,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::accounts::CallStatus;
+use longshore::accounts::{Budget, CallStatus, Limits as _};
 use longshore::store::ReplyQueues;
 use longshore::store::{Admin, UnitAction, UnitSelection};
 use longshore::{NewUnit, QueueName, Scope, UnitId, UnitState};
@@ -12,7 +12,7 @@ use longshore_ai::worker::Inbox;
 use longshore_testkit::crash_points::{CrashPoint, CrashTiming};
 use serde_json::json;
 
-use super::fixture::{WorkerFixture, code_or_text, is_empty, next_reply, request, with_reply_queue};
+use super::fixture::{LONG, WorkerFixture, code_or_text, is_empty, next_reply, request, with_reply_queue};
 use crate::inference::fixture::tenant;
 
 const FINE: &str = "[[answer]]\nreply = 'fine'";
@@ -38,6 +38,30 @@ async fn a_request_is_answered_in_its_reply_queue_and_in_its_units_result() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn replies_tell_from_the_budgets_warn_at_on_how_much_of_it_is_used() {
+    let fixture = WorkerFixture::new();
+    let script = "[[answer]]\nreply = 'fine'\ntokens_out = 10";
+    fixture.setup.scripted("acme", "fast", script, json!({ "max_tokens": 20 })).await;
+    let budget = Some(Budget { tokens: Some(100), cost_picos: None, warn_at: 0.2 });
+    fixture.setup.store.put_budget(&Scope::All, &tenant("acme"), budget).await.unwrap();
+    let inbox = fixture.inbox("acme", "r").await;
+    let mut told = Vec::new();
+    for (id, max_tokens) in [("r-1", 20), ("r-2", 20), ("r-3", 20), ("r-4", 500)] {
+        let more = json!({ "max_tokens": max_tokens });
+        fixture.send("acme", with_reply_queue(id, "fast", &more)).await;
+        fixture.work().await;
+        let raw = inbox.receive(LONG).await.unwrap().unwrap();
+        let reply: serde_json::Value = serde_json::from_slice(raw.as_bytes()).unwrap();
+        told.push((reply["status"].as_str().unwrap().to_owned(), reply["budget_used"].as_f64()));
+        assert_eq!(Reply::parse(raw.as_bytes()).unwrap().budget_used, reply["budget_used"].as_f64());
+    }
+    // Each used 11 tokens, one of them for the prompt; the last one does not fit.
+    let success = |used| ("success".to_owned(), used);
+    let expected = [success(None), success(None), success(Some(0.22)), ("error".to_owned(), Some(0.33))];
+    assert_eq!(told, expected);
+}
+
+#[tokio::test(start_paused = true)]
 async fn metadata_comes_back_as_it_was_written() {
     let fixture = WorkerFixture::new();
     fixture.setup.scripted("acme", "fast", FINE, json!({})).await;
@@ -47,7 +71,7 @@ async fn metadata_comes_back_as_it_was_written() {
     let text = with_reply_queue("r-1", "fast", &json!({ "metadata": "HERE" }));
     fixture.send("acme", text.replace("\"HERE\"", metadata)).await;
     fixture.work().await;
-    let raw = inbox.receive(super::fixture::LONG).await.unwrap().unwrap();
+    let raw = inbox.receive(LONG).await.unwrap().unwrap();
     let raw = String::from_utf8(raw.as_bytes().to_vec()).unwrap();
     assert!(raw.contains(metadata), "{raw}");
 }

@@ -9,19 +9,21 @@ use tokio::time::Instant;
 /// Hashes events with their virtual times.
 pub(super) struct Trace {
     began: Instant,
+    is_printed: bool,
     hasher: Mutex<DefaultHasher>,
 }
 
 impl Trace {
     pub(super) fn new() -> Self {
-        Self { began: Instant::now(), hasher: Mutex::default() }
+        let is_printed = std::env::var_os("SIMULATION_TRACE").is_some();
+        Self { began: Instant::now(), is_printed, hasher: Mutex::default() }
     }
 
     /// Adds an event that happens now. `SIMULATION_TRACE=1` prints it, to compare two histories of one seed.
     #[expect(clippy::print_stderr, reason = "requested by the environment variable")]
     pub(super) fn record(&self, event: &(impl Hash + Debug)) {
         let event = (self.began.elapsed(), event);
-        if std::env::var_os("SIMULATION_TRACE").is_some() {
+        if self.is_printed {
             eprintln!("{event:?}");
         }
         event.hash(&mut *self.hasher.lock().unwrap());
