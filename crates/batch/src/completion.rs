@@ -215,9 +215,10 @@ impl Handler for CompletionHandler {
     }
 }
 
+/// The action waits while the store is unavailable.
 fn batch_error(error: longshore::Error) -> Verdict {
     match error.is_retryable() {
-        true => Verdict::retry("store", error),
+        true => Verdict::Snooze(SOURCE_DELAY),
         false => Verdict::fail("no-batch", error),
     }
 }

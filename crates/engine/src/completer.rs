@@ -30,6 +30,8 @@ const MAX_BATCH: usize = 2_000;
 
 /// For how long an outcome that the store does not record alone is retried.
 const LONE_RETRY_TIME: Duration = Duration::from_secs(15 * 60);
+/// An outcome is given up only after so many tries failed while the store worked.
+const MIN_FAILED_ALONE: u32 = 3;
 
 /// Calls for outcomes that are alone, at once. Each may take as long as the store's time limit, so one call at a time would
 /// let a few slow outcomes delay all others.
@@ -140,19 +142,30 @@ struct LoneOutcome {
     history: LoneHistory,
 }
 
-/// When an outcome was first alone, and how many outcomes the worker had recorded by then.
+/// What tells an outage of the store from an outcome that it cannot record.
 #[derive(Clone, Copy)]
 struct LoneHistory {
+    /// Since when the time of the retries counts.
     since: Instant,
+    /// How many outcomes the worker had recorded when this one was first alone.
+    recorded_before: u64,
+    /// The numbers at the last try: outcomes that the worker recorded, and calls that the store answered.
     recorded: u64,
-    alert_due: Instant,
+    answers: u64,
+    /// How many tries failed although the store worked since the try before.
+    failed_alone: u32,
 }
 
 impl LoneOutcome {
     fn new(worker: &WorkerInner, completion: Completion) -> Self {
-        let now = Instant::now();
-        let alert_due = now + LONE_RETRY_TIME;
-        let history = LoneHistory { since: now, recorded: worker.stats.recorded(), alert_due };
+        let (recorded, answers) = (worker.stats.recorded(), worker.store_answers());
+        let history = LoneHistory {
+            since: Instant::now(),
+            recorded_before: recorded,
+            recorded,
+            answers,
+            failed_alone: 0,
+        };
         Self { completion, history }
     }
 }
@@ -160,11 +173,12 @@ impl LoneOutcome {
 impl LoneHistory {
     /// Retries an outcome that failed again, until [`LONE_RETRY_TIME`] has passed. If the store has recorded other
     /// outcomes meanwhile, this one is the cause, and a failure replaces it: a smaller one, which uses an attempt, so
-    /// that the unit does not run for ever. If not, and the calls took too long, or if the failure takes as long, the
-    /// lease is given up: the next heartbeats return it to the store, and the unit runs again with another fence.
+    /// that the unit does not run for ever. If not, or if the failure takes as long, the lease is given up: the next
+    /// heartbeats return it to the store, and the unit runs again with another fence.
     ///
-    /// Calls that fail with another error may be an outage: the time counts only while the store records other outcomes
-    /// between each two tries, and the lease is not given up.
+    /// In an outage the time begins anew, and the lease is not given up. The store works if it recorded another outcome
+    /// between two tries or, for calls that took too long, if it answered a claim or a heartbeat. Other errors may let
+    /// a heartbeat pass, as those of a full disk.
     fn retry_or_give_up(
         self,
         worker: &WorkerInner,
@@ -172,29 +186,26 @@ impl LoneHistory {
         completion: Completion,
         cause: Cause,
     ) -> Option<LoneOutcome> {
-        let (now, recorded, unit) = (Instant::now(), worker.stats.recorded(), completion.lease.unit);
+        let (now, unit) = (Instant::now(), completion.lease.unit);
+        let (recorded, answers) = (worker.stats.recorded(), worker.store_answers());
         let spent = LONE_RETRY_TIME.as_secs() / 60;
         let alert = |then: &str| {
             let message =
                 format!("the store could not record the outcome of unit {unit} for {spent} minutes: {then}");
             alerts.raise(ServiceAlert { service: "completer", message });
         };
-        let mut history = self;
-        let is_outage = cause == Cause::Failed && recorded == history.recorded;
-        if cause == Cause::Failed {
-            history.recorded = recorded;
-        }
-        if is_outage {
-            history.since = now;
-            if now >= history.alert_due {
-                alert("the worker tries again");
-                history.alert_due = now + LONE_RETRY_TIME;
-            }
-        }
+        let works = recorded > self.recorded || (cause != Cause::Failed && answers > self.answers);
+        let mut history =
+            Self { recorded, answers, failed_alone: self.failed_alone + u32::from(works), ..self };
         if now - history.since < LONE_RETRY_TIME {
             return Some(LoneOutcome { completion, history });
         }
-        let is_cause = recorded > self.recorded && !completion.is_replacement;
+        if history.failed_alone < MIN_FAILED_ALONE {
+            alert("the worker tries again");
+            history.since = now;
+            return Some(LoneOutcome { completion, history });
+        }
+        let is_cause = recorded > self.recorded_before && !completion.is_replacement;
         if is_cause {
             let (code, message) = match cause {
                 Cause::Failed => ("unrecordable", "the store could not record the unit's outcome"),

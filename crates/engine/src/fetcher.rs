@@ -83,6 +83,8 @@ impl Fetcher {
 
     /// On quiet, drain or stop: returns unstarted units, then waits for another order.
     async fn pause(&mut self, order: WorkerCommand) {
+        // No claim will tell when the store is available again.
+        self.worker.store_answered(StoreCall::Claim);
         let unstarted = self.worker.table.take_prefetched();
         self.worker.release(unstarted).await;
         self.worker.control.changed_from(order).await;
@@ -192,10 +194,11 @@ impl Fetcher {
 
     fn on_claim_error(&self, reservation: &ClaimReservation, error: &Error) {
         match error {
+            error if error.is_retryable() => return self.worker.store_failed(StoreCall::Claim, error),
             Error::SessionGone(_) => self.worker.session_gone(reservation.session),
-            error if error.is_retryable() => self.worker.store_failed(StoreCall::Claim, error),
             error => tracing::error!(%error, "the store rejected a claim"),
         }
+        self.worker.store_answered(StoreCall::Claim);
     }
 
     /// How long to wait for a wake-up.

@@ -2,7 +2,7 @@
 //! available.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -42,13 +42,15 @@ pub(crate) struct WorkerInner {
     pub(crate) store_alerts: Arc<ServiceAlerts>,
     /// The [`StoreCall`]s that failed last.
     failing_calls: AtomicU8,
+    /// Calls that the store has answered, other than finishes.
+    store_answers: AtomicU64,
     outage: std::sync::Mutex<StoreOutage>,
     leases_differ_since: std::sync::Mutex<Option<Instant>>,
 }
 
 /// A part of the worker that calls the store. An outage lasts until each part that saw a failure sees a success: while
 /// heartbeats succeed, calls with large outcomes may fail.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum StoreCall {
     Session = 1,
@@ -88,6 +90,7 @@ impl WorkerInner {
             session_ended: Notify::new(),
             scheduled: Arc::default(),
             failing_calls: AtomicU8::new(0),
+            store_answers: AtomicU64::new(0),
             outage: std::sync::Mutex::default(),
             leases_differ_since: std::sync::Mutex::default(),
         }
@@ -133,6 +136,9 @@ impl WorkerInner {
 
     /// Records an answer of the store. Logs the end of an outage.
     pub(crate) fn store_answered(&self, call: StoreCall) {
+        if call != StoreCall::Finish {
+            self.store_answers.fetch_add(1, Ordering::Relaxed);
+        }
         // Read first: every call to the store ends here.
         if self.failing_calls.load(Ordering::Relaxed) & call as u8 == 0 {
             return;
@@ -145,6 +151,11 @@ impl WorkerInner {
             tracing::info!("the store is available again");
         }
         (outage.began, outage.ended) = (None, Some(Instant::now()));
+    }
+
+    /// How many calls the store has answered, other than finishes.
+    pub(crate) fn store_answers(&self) -> u64 {
+        self.store_answers.load(Ordering::Relaxed)
     }
 
     /// Records that the store may count leases that the unit table does not have: a claim failed, or a lease was given
