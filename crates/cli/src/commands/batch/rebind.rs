@@ -24,6 +24,7 @@ struct Rebound<'a> {
 /// Runs the command: the batch's rows are from now on in the database that its `database` names here.
 pub async fn run(name: &BatchId, settings: &Settings) -> anyhow::Result<ExitCode> {
     let context = BatchContext::existing(settings).await?;
+    let stored = definition_payload(&context, name).await?;
     let definition = definition_of(&context.client, name).await?;
     if definition.database == Database::Store {
         return Err(anyhow!("the rows of batch `{name}` are in the store's own database"))
@@ -35,9 +36,8 @@ pub async fn run(name: &BatchId, settings: &Settings) -> anyhow::Result<ExitCode
             .hint("batches in such databases are not bound to them");
     };
     let before = definition.fingerprint.clone();
-    let store = definition_payload(&context, name).await?;
     let rebound = Definition { fingerprint: Some(after.clone()), ..definition };
-    context.store.change_definition(context.client.scope(), name, store, Payload::json(&rebound)?).await?;
+    context.store.change_definition(context.client.scope(), name, stored, Payload::json(&rebound)?).await?;
     settings.output.answer(&Rebound { batch: name, before: before.clone(), after: after.clone() }, || {
         let before = before.map_or_else(|| "no known database".to_owned(), |before| before.to_string());
         format!("batch `{name}` was in {before}; now it is in {after}")
