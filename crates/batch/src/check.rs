@@ -20,7 +20,7 @@ use crate::rows::RowSource;
 use crate::sql::{self, Clause};
 
 pub use command::commands;
-pub use keys::unique_keys;
+pub use keys::candidate_keys;
 pub use post::{ALERT_PARAMETERS, COMPLETION_PARAMETERS};
 use query::Query;
 
@@ -45,7 +45,7 @@ pub async fn check(
         post::rules(&context, post, &fields)?;
     }
     candidates(&context, &definition.candidates).await?;
-    steps::check(&context).await?;
+    warnings.extend(steps::check(&context).await?);
     match &definition.pre {
         Pre::Sql(pre) => warnings.extend(pre::check(&context, pre).await?),
         Pre::Command(pre) => command::pre(&context, pre).await?,

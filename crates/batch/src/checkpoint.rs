@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use longshore::accounts::NewCall;
 use longshore::batch::Sums;
-use longshore::{Payload, Unit};
+use longshore::{Payload, Unit, UnitId};
 use longshore_ai::{Answer, Cost};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::pre_post::run_key;
 
 /// The version of the record that this program writes and reads.
 const VERSION: u32 = 1;
@@ -32,21 +34,21 @@ pub struct Checkpoint {
     /// The error to pass to POST instead of an answer, when the model must not be asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<StoredError>,
-    /// The attempt that received the answer or error: a part of its run key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attempt: Option<u32>,
     /// Calls that have been made and settled.
     pub asked: u32,
     /// Questions that the provider rejected for a lack of credit by a message alone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unpaid: u32,
+    /// How often in a row the rows' database returned the row too late.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub late_reads: u32,
     /// The call of a question that is parked, or was sent, in a provider batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<NewCall>,
     /// POST returned FAIL for the answer or error in this record. A later run asks the model again.
     #[serde(default, rename = "judged")]
     pub rejected: bool,
-    /// The row's generation in which POST returned FAIL, and its statements were run.
+    /// The row's last generation in which POST returned FAIL, and its statements were run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported: Option<u32>,
     /// The revision of the definition that the run used.
@@ -58,6 +60,9 @@ pub struct Checkpoint {
     /// Attempts of the next step that ended in RETRY.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
+    /// Replies of all steps to which POST returned RETRY: a part of run keys.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub retries: u32,
     /// The step in which POST returned FAIL or RETRY, or had an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_step: Option<String>,
@@ -123,14 +128,15 @@ impl Checkpoint {
             cost: None,
             error: None,
             parked: None,
-            attempt: None,
             asked: 0,
             unpaid: 0,
+            late_reads: 0,
             rejected: false,
             reported: None,
             revision: None,
             steps: Vec::new(),
             tries: 0,
+            retries: 0,
             failed_step: None,
         }
     }
@@ -175,7 +181,22 @@ impl Checkpoint {
 
     /// The empty record at the same step.
     fn at_step(&self) -> Self {
-        Self { steps: self.steps.clone(), tries: self.tries, unpaid: self.unpaid, ..Self::empty() }
+        let Self { tries, retries, unpaid, reported, .. } = *self;
+        Self { steps: self.steps.clone(), tries, retries, unpaid, reported, ..Self::empty() }
+    }
+
+    /// Identifies POST's run, and with its name a step's run: a repeat has the same key, whatever interrupted the run
+    /// before. The key changes only with a verdict of POST that was recorded: RETRY, or FAIL before a retry by an operator.
+    pub fn run_key(&self, unit: UnitId, step: Option<&str>) -> String {
+        let generation = self.reported.map_or(1, |reported| reported.saturating_add(1));
+        let key = run_key(unit, generation, self.retries.saturating_add(1));
+        step.map_or(key.clone(), |step| format!("{key}-{step}"))
+    }
+
+    /// The record after POST returned RETRY.
+    pub fn retried(&self, unanswered: u32) -> Self {
+        let (tries, retries) = (self.tries.saturating_add(1), self.retries.saturating_add(1));
+        Self { tries, retries, ..self.for_retry(unanswered) }
     }
 
     /// The record after a step, with `unanswered` calls that returned no answer.
@@ -207,11 +228,6 @@ impl Checkpoint {
     /// The record after POST returned FAIL in this generation of the row.
     pub fn rejected(&self, generation: u32) -> Self {
         Self { rejected: true, reported: Some(generation), ..self.clone() }
-    }
-
-    /// The attempt that received the reply that a run applies, if there is one.
-    pub fn reply_attempt(&self) -> Option<u32> {
-        self.attempt.filter(|_| self.has_reply() && !self.rejected)
     }
 
     /// Whether it has an answer or an error for POST.
@@ -307,6 +323,37 @@ mod tests {
         assert_eq!((first.asked, first.for_retry(0).asked), (1, 1));
         assert_eq!(Checkpoint::empty().for_retry(1).asked, 1);
         assert_eq!(Checkpoint::empty().with_error(error(), 1).rejected(1).for_retry(0).asked, 1);
+    }
+
+    #[test]
+    fn a_run_key_is_that_of_a_step_or_of_post_and_changes_with_recorded_verdicts_only() {
+        let unit = UnitId::new();
+        let keys =
+            |stored: &Checkpoint| [None, Some("look"), Some("note")].map(|step| stored.run_key(unit, step));
+        let begun = Checkpoint::empty();
+        let first = keys(&begun);
+        assert_eq!(first, [format!("{unit}-1-1"), format!("{unit}-1-1-look"), format!("{unit}-1-1-note")]);
+        // Whatever a run saves before POST's verdict.
+        let answered = begun.with_answer(answer(), Cost(7));
+        for same in [&answered, &begun.with_error(error(), 2), &begun.for_retry(3)] {
+            assert_eq!(keys(same), first);
+        }
+        let done = StepRecord {
+            name: "look".into(),
+            answer: Value::Null,
+            tokens_in: 0,
+            tokens_out: 0,
+            cost: Cost::default(),
+        };
+        assert_eq!(keys(&answered.completed(done.clone(), 0)), first);
+        // POST returned RETRY for `look`, which was done then: POST's next reply has another key.
+        let retried = begun.with_error(error(), 1).retried(0).completed(done, 0);
+        assert_eq!(keys(&retried)[0], format!("{unit}-1-2"));
+        assert_eq!(retried.tries, 0, "the next step has all its attempts");
+        // POST returned FAIL, and an operator retried the row.
+        let failed = retried.with_answer(answer(), Cost(7)).rejected(1);
+        assert_eq!(keys(&failed)[0], format!("{unit}-2-2"));
+        assert_eq!(keys(&failed.with_answer(answer(), Cost(7)))[0], format!("{unit}-2-2"));
     }
 
     #[test]

@@ -22,9 +22,10 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::definition::CommandSpec;
+use crate::throttled_log;
 
 pub use self::apply::CommandApply;
-use self::error::{CallFailure, ThrottledWarnings, describe_error};
+use self::error::{CallFailure, describe_error};
 pub use self::prepare::CommandPrepare;
 pub use self::run::CommandStep;
 
@@ -47,7 +48,6 @@ const MAX_CRASH_RETRIES: u32 = 2;
 #[derive(Default)]
 pub struct Commands {
     extra_variables: Vec<OsString>,
-    warnings: ThrottledWarnings,
     /// Most recently used first.
     cells: Mutex<Vec<(CommandSpec, Arc<CommandCell>)>>,
 }
@@ -127,11 +127,6 @@ impl Commands {
         Ok(pool)
     }
 
-    /// Logs at intervals that rows wait for the command.
-    pub(crate) fn warn(&self, error: &CommandError) {
-        self.warnings.warn(&error.to_string());
-    }
-
     /// Shuts all commands down; kills processes that do not end within `limit`.
     pub async fn close(&self, limit: Duration) {
         let cells = std::mem::take(&mut *self.cells());
@@ -178,8 +173,7 @@ impl Commands {
         let opened = WorkerPool::processes(command.command_line(), self.program(command), settings).await;
         let pool = opened.map_err(not_started)?;
         pool.resize(min.min(max), max).map_err(not_started)?;
-        let (call_slots, warnings) = (Semaphore::new(max), ThrottledWarnings::default());
-        Ok(CommandPool { pool, command: command.clone(), call_slots, warnings })
+        Ok(CommandPool { pool, command: command.clone(), call_slots: Semaphore::new(max) })
     }
 
     fn program(&self, command: &CommandSpec) -> Program {
@@ -205,7 +199,6 @@ pub struct CommandPool {
     /// Bounds calls to the number of processes, so that a call's timeout does not run while it
     /// waits for one.
     call_slots: Semaphore,
-    warnings: ThrottledWarnings,
 }
 
 impl CommandPool {
@@ -244,7 +237,8 @@ impl CommandPool {
             if crashes > MAX_CRASH_RETRIES || !matches!(error.kind, ErrorKind::WorkerDied { .. }) {
                 return Err(self.call_failure(error.kind));
             }
-            tracing::warn!(%error, "a process of a command died; the call is repeated");
+            let command = self.command.command_line();
+            throttled_log::warn("a process of a command died; the call is repeated", command, error);
         }
     }
 }

@@ -226,8 +226,7 @@ fn batch_error(error: longshore::Error) -> Verdict {
 /// The action waits while the rows' database is unavailable, or is another than the batch's.
 fn source_error(error: SourceError) -> Verdict {
     match error {
-        SourceError::WrongDatabase { .. } => Verdict::Snooze(SOURCE_DELAY),
-        error if error.is_retryable() => Verdict::Snooze(SOURCE_DELAY),
+        error if error.puts_rows_off() => Verdict::Snooze(SOURCE_DELAY),
         error => action_error(error.into()),
     }
 }

@@ -37,6 +37,7 @@ pub mod sql_post;
 pub mod sql_pre;
 mod step_condition;
 pub mod template;
+mod throttled_log;
 pub mod verdict_rules;
 
 pub use alert_monitor::AlertMonitor;

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use longshore::{BatchId, Effect, SqlValue, UnitId};
 use longshore_ai::{Answer, Cost};
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::definition::PostVerdict;
 use crate::rows::RowSource;
@@ -23,7 +24,7 @@ pub struct RowRun<'a> {
     pub attempt: u32,
     /// 1, and one more after each retry of the row by an operator, which counts attempts anew.
     pub generation: u32,
-    /// Identifies a repeat of POST: the same for each run of POST on the same reply.
+    /// Identifies a repeat of POST or of a step: the same for each run on the same reply.
     pub run_key: String,
     /// Whether it is the last attempt: a RETRY would become a FAIL.
     pub is_last_attempt: bool,
@@ -35,9 +36,11 @@ pub struct RowRun<'a> {
     pub worker: &'a str,
     /// The rows' database.
     pub source: &'a dyn RowSource,
+    /// When PRE's reads end: later there is no time left for the question. `None` in POST.
+    pub read_until: Option<Instant>,
 }
 
-/// The run key of a row's attempt.
+/// The run key of a row's try in a generation.
 pub fn run_key(unit: UnitId, generation: u32, attempt: impl std::fmt::Display) -> String {
     format!("{unit}-{generation}-{attempt}")
 }
@@ -75,6 +78,10 @@ pub enum PrepareError {
         /// The delay.
         after: Duration,
     },
+    /// The rows' database did not return the row in time: the row is snoozed a bounded number of times, and no attempt is
+    /// used.
+    #[error("{0}")]
+    LateRead(String),
 }
 
 impl PrepareError {

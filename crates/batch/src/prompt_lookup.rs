@@ -12,6 +12,7 @@ use longshore_ai::{AskError, Code, Prompts};
 use tokio::time::{Instant, timeout_at};
 
 use crate::rows::{RowSource, SourceError};
+use crate::throttled_log;
 
 /// The parameters of the query.
 const PARAMETERS: [&str; 3] = ["tenant", "ref", "id"];
@@ -64,7 +65,7 @@ impl SqlPrompts {
             params.map(|name| (name.clone(), SqlValue::Text(value(name).to_owned()))).collect();
         // The database's message goes to the log only: it may quote data that is not the caller's.
         let rows = self.source.fetch(&self.sql, &params).await.map_err(|error| {
-            tracing::warn!(%error, "a prompt cannot be looked up");
+            throttled_log::warn("a prompt cannot be looked up", "", error);
             AskError::new(Code::Internal, "the prompt cannot be looked up now")
         })?;
         let mut values = rows.into_iter().flat_map(|row| row.columns).map(|(_, value)| value);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use longshore::SqlValue;
+use tokio::time::{Instant, timeout_at};
 
 use crate::definition::Pre;
 use crate::jitter::with_jitter;
@@ -39,6 +40,13 @@ impl RowLoader {
 
     /// Reads the row; an error unless exactly one row has the key.
     pub(crate) async fn read(&self, run: &RowRun<'_>) -> Result<LoadedRow, PrepareError> {
+        let Some(until) = run.read_until else { return self.read_all(run).await };
+        let late = || PrepareError::LateRead("the rows' database did not return the row in time".to_owned());
+        let loaded = timeout_at(until, self.read_all(run)).await.map_err(|_| late())??;
+        if Instant::now() < until { Ok(loaded) } else { Err(late()) }
+    }
+
+    async fn read_all(&self, run: &RowRun<'_>) -> Result<LoadedRow, PrepareError> {
         let params = self.params(run);
         let rows = run.source.fetch(&self.sql, &params).await;
         let row = single_row(rows.map_err(|error| query_error("the row", &error, run))?, run.key)?;
@@ -80,11 +88,14 @@ fn quoted_key(key: &SqlValue) -> String {
     format!("`{}`", show_key(key))
 }
 
-/// If the database failed, the row waits for it.
+/// If the database failed, the row waits for it. A statement that took too long may do so for this row alone.
 fn query_error(what: &str, error: &SourceError, run: &RowRun<'_>) -> PrepareError {
     let message = format!("{what}: {error}");
-    match error.is_retryable() {
-        true => PrepareError::Snooze { message, after: with_jitter(run.source.retry_delay(), run.unit) },
-        false => PrepareError::permanent(message),
+    match error {
+        SourceError::TimedOut(_) => PrepareError::LateRead(message),
+        error if error.puts_rows_off() => {
+            PrepareError::Snooze { message, after: with_jitter(run.source.retry_delay(), run.unit) }
+        }
+        _ => PrepareError::permanent(message),
     }
 }

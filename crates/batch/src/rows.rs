@@ -121,9 +121,12 @@ pub enum SourceError {
     /// The database is unreachable, shuts down, has no free connection or disk space, or is read-only.
     #[error("the database cannot be reached: {0}")]
     Unavailable(String),
-    /// Another transaction holds a lock for too long, or a deadlock or time limit ended the statement.
+    /// Another transaction holds a lock for too long, or a deadlock ended the statement.
     #[error("the database is busy: {0}")]
     Busy(String),
+    /// The statement reached a time limit of the database, or an operator cancelled it.
+    #[error("the statement took too long: {0}")]
+    TimedOut(String),
     /// The database rejects the statement.
     #[error("{message}")]
     Statement {
@@ -146,10 +149,15 @@ pub enum SourceError {
 }
 
 impl SourceError {
+    /// Whether rows wait, without an attempt: neither the row nor its statement failed.
+    pub fn puts_rows_off(&self) -> bool {
+        self.is_retryable() || matches!(self, Self::WrongDatabase { .. })
+    }
+
     /// Whether the database and not the row or statement failed, so that a retry may help.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Unavailable(_) | Self::Busy(_) => true,
+            Self::Unavailable(_) | Self::Busy(_) | Self::TimedOut(_) => true,
             Self::Statement { .. } | Self::WrongDatabase { .. } | Self::Data(_) => false,
         }
     }

@@ -103,8 +103,8 @@ pub(super) async fn statements(
 /// Parameters that limit a change to the row, or to what the batch itself wrote.
 const ROW_PARAMETERS: [&str; 4] = ["key", "unit_key", "unit_id", "batch_id"];
 
-/// The warning about an UPDATE or DELETE that is not limited to the row: each answer would change all rows.
-fn unbounded_change(context: &CheckContext<'_>, key: &str, text: &str) -> Option<String> {
+/// The warning about an UPDATE or DELETE that is not limited to the row: each row would change all rows.
+pub(super) fn unbounded_change(context: &CheckContext<'_>, key: &str, text: &str) -> Option<String> {
     let verb = sql::verb(text).filter(|verb| verb == "UPDATE" || verb == "DELETE")?;
     let condition = sql::condition(text);
     let parameters = sql::parameters(condition.unwrap_or_default());
@@ -118,7 +118,7 @@ fn unbounded_change(context: &CheckContext<'_>, key: &str, text: &str) -> Option
     let error = context.error(
         key,
         0,
-        format!("the {verb} {lacks}: every answer would change all rows that it finds"),
+        format!("the {verb} {lacks}: every row of the batch would change all rows that it finds"),
     );
     Some(error.to_string())
 }

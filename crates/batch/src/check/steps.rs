@@ -11,13 +11,14 @@ use crate::sql_post::RESERVED;
 use crate::step_condition::StepCondition;
 use crate::verdict_rules::STEPS;
 
-use super::post::step_params;
+use super::post::{step_params, unbounded_change};
 use super::pre::{PromptNames, check_prompt, row_query_columns, template_error};
 use super::query::Query;
 use super::{CheckContext, ai};
 
-pub(super) async fn check(context: &CheckContext<'_>) -> Result<(), FileError> {
-    let all = &context.definition.steps;
+/// Checks the steps. Returns warnings about settings that are probably a mistake.
+pub(super) async fn check(context: &CheckContext<'_>) -> Result<Vec<String>, FileError> {
+    let (all, mut warnings) = (&context.definition.steps, Vec::new());
     for (index, step) in all.iter().enumerate() {
         let (key, earlier) = (format!("step[{index}]"), &all[..index]);
         condition(context, &key, step, earlier)?;
@@ -30,15 +31,17 @@ pub(super) async fn check(context: &CheckContext<'_>) -> Result<(), FileError> {
             }
             StepAction::Sql(statements) => {
                 for (at, statement) in statements.iter().enumerate() {
-                    let query = Query { context, key: &format!("{key}.sql[{at}]"), sql: &statement.sql };
+                    let key = format!("{key}.sql[{at}]");
+                    let query = Query { context, key: &key, sql: &statement.sql };
                     query.require_write().await?;
+                    warnings.extend(unbounded_change(context, &key, &statement.sql));
                     query.allow_params(RESERVED.into_iter().chain(step_params(&statement.sql, earlier)))?;
                 }
             }
             StepAction::Command(_) => {}
         }
     }
-    Ok(())
+    Ok(warnings)
 }
 
 fn condition(

@@ -47,6 +47,9 @@ impl CommandApply {
                 Err(PrepareError::Snooze { message, after }) => {
                     return Err(ApplyError::Snooze { message, after });
                 }
+                Err(PrepareError::LateRead(message)) => {
+                    return Err(ApplyError::Snooze { message, after: row.source.retry_delay() });
+                }
                 Err(error) => return Err(ApplyError::Failed(error.to_string())),
             },
         }

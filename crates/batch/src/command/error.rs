@@ -1,13 +1,12 @@
 //! Maps a failed call of a command to the row's outcome.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use longshore_pool::{CancelEffect as CallProgress, ErrorKind, RetryAdvice};
-use tokio::time::Instant;
 
 use super::CommandPool;
 use crate::pre_post::{ApplyError, PrepareError};
+use crate::throttled_log;
 
 /// How long a row waits after its command failed to start.
 const START_RETRY_DELAY: Duration = Duration::from_secs(10);
@@ -35,7 +34,7 @@ impl CommandPool {
             FailureAction::Retry(after) => CallFailure::Retry { message, after },
             FailureAction::Fail => CallFailure::Fail(message),
             FailureAction::Snooze(after) => {
-                self.warnings.warn(&message);
+                throttled_log::warn("rows wait", self.command.command_line(), &message);
                 CallFailure::Snooze { message, after }
             }
         }
@@ -82,20 +81,6 @@ pub(super) fn describe_error(kind: ErrorKind) -> String {
             format!("{message}; it said: {}", stderr.trim_end())
         }
         kind => kind.to_string(),
-    }
-}
-
-/// Logs a command's error at most once per interval: every row runs into it.
-#[derive(Debug, Default)]
-pub(super) struct ThrottledWarnings(Mutex<Option<Instant>>);
-
-impl ThrottledWarnings {
-    pub(super) fn warn(&self, message: &str) {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_none_or(|last| last.elapsed() >= START_RETRY_DELAY) {
-            *last = Some(Instant::now());
-            tracing::warn!("rows wait: {message}");
-        }
     }
 }
 

@@ -167,7 +167,7 @@ impl EndedRows<'_> {
         }
         if !self.in_store && !effects.is_empty() {
             let effects = std::mem::take(&mut effects);
-            self.source.apply(&effects).await.map_err(|error| match error.is_retryable() {
+            self.source.apply(&effects).await.map_err(|error| match error.puts_rows_off() {
                 true => ReportError::Stop(Verdict::Snooze(self.source.retry_delay())),
                 false => ReportError::Rejected(error.to_string()),
             })?;
@@ -193,6 +193,7 @@ impl EndedRows<'_> {
             answers: answers(unit),
             worker: &worker,
             source: &*self.source,
+            read_until: None,
         };
         match self.apply.apply(&row, &reply(unit)).await {
             Ok(applied) => Ok(applied.effects),

@@ -29,11 +29,51 @@ fn mail(field: &Field<'_>) -> Result<EndMail, FileError> {
     let section = field.section(&["from", "to"])?;
     let to = section.require("to")?;
     let to = match to.items() {
-        None => vec![to.text()?.to_owned()],
+        None => vec![address(&to)?],
         Some(items) if items.is_empty() => return Err(to.error(format!("`{}` is empty", to.name))),
-        Some(items) => items.iter().map(|item| item.text().map(str::to_owned)).collect::<Result<_, _>>()?,
+        Some(items) => items.iter().map(address).collect::<Result<_, _>>()?,
     };
-    Ok(EndMail { from: section.require("from")?.text()?.to_owned(), to })
+    Ok(EndMail { from: address(&section.require("from")?)?, to })
+}
+
+/// A mail address, with or without a name. A wrong one would be noticed only when the batch has ended, at night.
+fn address(field: &Field<'_>) -> Result<String, FileError> {
+    let text = field.text()?.trim();
+    if is_address(text) {
+        return Ok(text.to_owned());
+    }
+    let error = field.error(format!("`{}`: `{text}` is not a mail address", field.name));
+    Err(match text.matches('@').count() {
+        0 | 1 => error.hint("write name@example.com, or `Name <name@example.com>`"),
+        _ => error.hint("write several addresses as a list: [\"a@example.com\", \"b@example.com\"]"),
+    })
+}
+
+/// Whether the text is `local@domain` or `Name <local@domain>`.
+fn is_address(text: &str) -> bool {
+    let (name, address) = match text.strip_suffix('>').map(|text| text.rsplit_once('<')) {
+        None => ("", text),
+        Some(None) => return false,
+        Some(Some((name, address))) => (name.trim(), address),
+    };
+    let quoted = name.len() > 1 && name.starts_with('"') && name.ends_with('"');
+    let inner = if quoted { &name[1..name.len() - 1] } else { name };
+    let special = if quoted { "\"\\" } else { "()<>[]:;@\\,\"" };
+    if inner.chars().any(|c| c.is_control() || special.contains(c)) {
+        return false;
+    }
+    let Some((local, domain)) = address.rsplit_once('@') else { return false };
+    let is_local = |c: char| c.is_alphanumeric() || "!#$%&'*+-/=?^_`{|}~".contains(c);
+    let is_domain = |c: char| c.is_alphanumeric() || c == '-';
+    let parts = |text: &str, is_part: &dyn Fn(char) -> bool| {
+        text.split('.').all(|part| !part.is_empty() && part.chars().all(is_part))
+    };
+    let no_hyphen = domain.split('.').all(|part| !part.starts_with('-') && !part.ends_with('-'));
+    local.len() <= 64
+        && domain.len() <= 253
+        && parts(local, &is_local)
+        && parts(domain, &is_domain)
+        && no_hyphen
 }
 
 /// Default of `no_progress` with a provider batch, which may take a day.
@@ -69,4 +109,38 @@ fn http(field: &Field<'_>) -> Result<String, FileError> {
         return Err(error.hint("it begins with http:// or https://"));
     }
     Ok(url.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_address;
+
+    #[test]
+    fn addresses_with_and_without_a_name_are_told_from_what_no_server_accepts() {
+        let good =
+            ["a@b", "night.run+x@example.com", "Night run <night@example.com>", "\"Run, night\" <n@x.de>"];
+        for text in good {
+            assert!(is_address(text), "{text}");
+        }
+        let bad = [
+            "",
+            "ops",
+            "@example.com",
+            "ops@",
+            "ops@example..com",
+            "ops@example.com.",
+            "a b@example.com",
+            "a@x.de, b@x.de",
+            "a@b@c",
+            "Run, night <n@x.de>",
+            "<n@x.de",
+            "n@x.de>",
+            "a@x.de\nBcc: b@x.de",
+            "a@-x.de",
+            "{{ mail }}@x.de y",
+        ];
+        for text in bad {
+            assert!(!is_address(text), "{text}");
+        }
+    }
 }

@@ -12,8 +12,11 @@ use super::compiled_batch::AiStep;
 use super::reply::{LOST, PRE_ERROR, PROMPT_TOO_LONG, error_reply, final_error, timeout_error};
 use super::run::{RowExecution, run_deadline};
 use super::verdict;
+use crate::checkpoint::Checkpoint;
+use crate::jitter::with_jitter;
 use crate::pre_post::{PrepareError, ReplyError, RowReply, SKIPPED};
 use crate::prompt::prompt_too_long;
+use crate::throttled_log;
 
 /// How long a row waits if its tenant is suspended and no delay is known.
 const DEFAULT_RESUME_DELAY: Duration = Duration::from_secs(60);
@@ -33,6 +36,13 @@ const MAX_REJECTED_QUESTIONS: u32 = 20;
 /// How many questions of a row may be rejected for a lack of credit without a code, before the error
 /// is the row's answer: the provider may mean the row's own question.
 const MAX_UNPAID_QUESTIONS: u32 = 20;
+
+/// How often in a row the rows' database may return a row too late, before that is an error of the row: its own
+/// statement may be slow.
+const MAX_LATE_READS: u32 = 20;
+/// Delays after such reads: 20 of them take a quarter of an hour.
+const LATE_READ_DELAY: Duration = Duration::from_secs(1);
+const MAX_LATE_READ_DELAY: Duration = Duration::from_secs(60);
 
 /// An answer and its cost, or the error for POST.
 pub(super) type AskResult = Result<(Answer, Cost), ReplyError>;
@@ -91,6 +101,23 @@ impl<'a> RowExecution<'a> {
         if error.retryable { Ok(error_reply(error)) } else { self.save_error(error).await }
     }
 
+    /// Puts the row off, without an attempt, because the rows' database returned it too late. After [`MAX_LATE_READS`]
+    /// times in a row, that is the error for POST.
+    pub(super) fn on_late_read(&self, why: &str) -> Result<ReplyError, Verdict> {
+        let late_reads = self.checkpoint.late_reads + 1;
+        if late_reads > MAX_LATE_READS {
+            let why = format!("the row could not be read in time, {MAX_LATE_READS} times in a row: {why}");
+            return Ok(final_error(PRE_ERROR, why));
+        }
+        let delay = exponential_delay(LATE_READ_DELAY, MAX_LATE_READ_DELAY, late_reads - 1);
+        let snooze = Verdict::Snooze(with_jitter(delay.max(self.row.source.retry_delay()), self.row.unit));
+        let next = Checkpoint { late_reads, ..self.checkpoint.for_retry(self.unanswered) };
+        Err(match next.to_payload() {
+            Ok(next) => snooze.with_checkpoint(next),
+            Err(why) => Verdict::fail("checkpoint", why),
+        })
+    }
+
     async fn prepare_in_time<T>(
         &self,
         preparing: impl Future<Output = Result<T, PrepareError>>,
@@ -103,6 +130,7 @@ impl<'a> RowExecution<'a> {
             Ok(Ok(prepared)) if in_time => Ok(prepared),
             Ok(Ok(_)) | Err(_) => Err(late()),
             Ok(Err(PrepareError::Snooze { after, .. })) => return Err(Verdict::Snooze(after)),
+            Ok(Err(PrepareError::LateRead(why))) => Err(self.on_late_read(&why)?),
             Ok(Err(PrepareError::Skip(reason))) => Err(final_error(SKIPPED, reason)),
             Ok(Err(PrepareError::Failed { message, retryable, after })) => {
                 let retry_after = after;
@@ -205,12 +233,12 @@ impl<'a> RowExecution<'a> {
             Ok(answer) => Ok(Ok((answer, Cost(cost_picos)))),
             Err(error) if error.retry == Retryability::AfterTopUp && !self.is_unpaid_too_often(&error) => {
                 // The row waits until the account is topped up.
-                tracing::warn!(unit = %self.row.unit, %error, "a row waits for credit");
+                throttled_log::warn("rows wait for credit", self.row.batch, &error);
                 Err(self.snooze(self.credit_delay(&error), self.unanswered + 1))
             }
             Err(error) if error.retry == Retryability::AfterResume => {
                 // The tenant was suspended while the row ran.
-                tracing::warn!(unit = %self.row.unit, %error, "a row waits for its tenant");
+                throttled_log::warn("rows wait for their tenant", self.row.batch, &error);
                 let after = error.retry_after.unwrap_or(DEFAULT_RESUME_DELAY);
                 Err(self.snooze(after, self.unanswered + 1))
             }
@@ -242,7 +270,8 @@ impl<'a> RowExecution<'a> {
     fn put_off(&mut self, deferral: Deferral, settled: InferenceOutcome) -> Verdict {
         let Deferral::After(after) = deferral else { return deferral.into() };
         if let Err(error) = &settled.result {
-            tracing::warn!(unit = %self.row.unit, %error, ?after, "a row is put off");
+            let scope = format!("{} {}", self.row.batch, error.code.as_str());
+            throttled_log::warn("rows are put off", scope, format!("{error}; tried again after {after:.1?}"));
         }
         self.calls.extend(settled.admitted_records());
         self.snooze(after, self.unanswered + 1)
@@ -265,7 +294,8 @@ impl<'a> RowExecution<'a> {
             return Err(verdict::interrupted());
         }
         let unit = self.context.unit().id;
-        tracing::warn!(%unit, "maybe billed: the run was cancelled with its call in flight");
+        let cause = "maybe billed: the run was cancelled with its call in flight";
+        throttled_log::warn(cause, self.row.batch, format!("unit {unit}"));
         let stopping = self.context.cancel_reason() == Some(CancelReason::Stopping);
         if stopping && self.compiled.definition.on_lost == OnLost::Fail {
             let why = "maybe billed: the worker was stopped with a call in flight";

@@ -6,6 +6,8 @@ use longshore::batch::BatchAction;
 use longshore::{Batch, BatchId, Context, Verdict};
 use longshore_ai::Cost;
 
+use crate::throttled_log;
+
 /// When a row of a batch that has reached its budget is looked at again. Until the batch is resumed no worker claims it.
 const PAUSED_DELAY: Duration = Duration::from_secs(1);
 
@@ -15,7 +17,11 @@ pub(super) async fn check(context: &Context, batch: &BatchId, budget: Option<Cos
     let Some(budget) = budget else { return Ok(()) };
     let (store, scope) = (context.client().store(), context.client().scope());
     let not_read = |error: longshore::Error| {
-        tracing::warn!(%error, %batch, "the store did not tell what the batch has spent; its row is put off");
+        throttled_log::warn(
+            "rows wait, because the store did not tell what their batch has spent",
+            batch,
+            error,
+        );
         Verdict::Snooze(PAUSED_DELAY)
     };
     let current = store.batch(scope, batch).await.map_err(not_read)?;

@@ -17,6 +17,7 @@ use crate::rows::{RowSource, SourceError, Sources};
 use crate::sql_post::{CompiledStatement, SqlApply};
 use crate::sql_pre::SqlPrepare;
 use crate::step_condition::StepCondition;
+use crate::throttled_log;
 
 /// The version of definitions that this program reads.
 const DEFINITION_VERSION: u32 = 1;
@@ -147,17 +148,21 @@ impl BatchLoadError {
             | BatchLoadError::NoInference(_)
             | BatchLoadError::NoPool(_)
             | BatchLoadError::NoMailSpool => {
-                tracing::warn!(error = %self, "a row is left for another worker");
+                throttled_log::warn("rows are left for another worker", &self, &self);
                 return Verdict::Snooze(OTHER_WORKER_DELAY);
             }
             BatchLoadError::Store(error) if !error.is_final() => {
-                tracing::warn!(%error, "a row waits for the store");
+                throttled_log::warn("rows wait for the store", "", error);
                 return Verdict::Snooze(STORE_DELAY);
             }
             BatchLoadError::Store(_) => "store",
         };
         Verdict::fail(code, self)
     }
+}
+
+fn report_command(error: &CommandError) {
+    throttled_log::warn("rows wait", error, error);
 }
 
 /// Reads a batch's definition from the store.
@@ -277,7 +282,7 @@ impl Dependencies {
             StepAction::Command(command) => {
                 timeout = command.timeout + command.start_timeout;
                 let opened = CommandStep::open(command, &definition.pre, &self.commands).await;
-                CompiledStep::Command(Box::new(opened.inspect_err(|error| self.commands.warn(error))?))
+                CompiledStep::Command(Box::new(opened.inspect_err(report_command)?))
             }
         };
         Ok(CompiledRowStep {
@@ -336,7 +341,7 @@ impl Dependencies {
             Pre::Code(name) => find_registered(&self.prepare_steps, "PRE", name),
             Pre::Command(pre) => {
                 let opened = CommandPrepare::open(pre, &self.commands).await;
-                Ok(Arc::new(opened.inspect_err(|error| self.commands.warn(error))?))
+                Ok(Arc::new(opened.inspect_err(report_command)?))
             }
         }
     }
@@ -356,7 +361,7 @@ impl Dependencies {
             Post::Code(name) => find_registered(&self.apply_steps, "POST", name),
             Post::Command(post) => {
                 let opened = CommandApply::open(post, &self.commands).await;
-                Ok(Arc::new(opened.inspect_err(|error| self.commands.warn(error))?))
+                Ok(Arc::new(opened.inspect_err(report_command)?))
             }
         }
     }

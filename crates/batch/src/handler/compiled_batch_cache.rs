@@ -1,4 +1,5 @@
-//! LRU cache of compiled batches. A corrected definition replaces the compiled one while rows run.
+//! LRU cache of compiled batches. A corrected definition replaces the compiled one while rows run. A batch of which the
+//! database's place was taken by another one is compiled anew, which refuses that database.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,14 +11,21 @@ use tokio::time::Instant;
 use super::compiled_batch::{
     BatchLoadError, CompiledBatch, Dependencies, definition_payload, parse_definition,
 };
+use crate::rows::{SourceError, require_database};
 
 /// Compiled batches kept. A worker serves a handful at a time.
 const MAX_BATCHES: usize = 64;
 
-/// How often a batch's definition is read again.
+/// How often a batch's definition is read again, and its rows' database identified.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 
 type BatchCell = Arc<OnceCell<Arc<CompiledBatch>>>;
+
+/// Whether the rows' database is another one by now. A source may notice that by itself, but not behind a pooler.
+async fn is_elsewhere(compiled: &CompiledBatch) -> bool {
+    let checked = require_database(&compiled.definition, &*compiled.source).await;
+    matches!(checked, Err(SourceError::WrongDatabase { .. }))
+}
 
 /// Compiled batches by id.
 pub(super) struct BatchCache {
@@ -43,7 +51,7 @@ impl BatchCache {
         let batch = context.unit().batch.as_ref().ok_or(BatchLoadError::NoBatch)?;
         let (mut cell, is_due) = self.cell(batch);
         if let Some(compiled) = cell.get().filter(|_| is_due)
-            && self.is_revised(context, compiled).await
+            && (self.is_revised(context, compiled).await || is_elsewhere(compiled).await)
         {
             cell = self.replace(batch);
         }

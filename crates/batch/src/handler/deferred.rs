@@ -21,6 +21,7 @@ use super::reply::error_reply;
 use super::run::RowExecution;
 use crate::jitter::with_jitter;
 use crate::pre_post::{ReplyError, RowReply};
+use crate::throttled_log;
 
 /// How long a row waits when the store does not answer.
 const STORE_RETRY_DELAY: Duration = Duration::from_secs(10);
@@ -121,7 +122,8 @@ impl RowExecution<'_> {
         let remove = PendingChange::Remove(request_id.clone());
         if let Err(error) = inference.ledger().change_pending(self.row.batch, remove).await {
             // The runner's cleanup removes it when the batch is over.
-            tracing::warn!(%error, request_id, "a saved answer could not be removed from the parked questions");
+            let cause = "saved answers could not be removed from the parked questions";
+            throttled_log::warn(cause, self.row.batch, format!("{request_id}: {error}"));
         }
         Ok(row_reply)
     }
@@ -138,7 +140,8 @@ impl RowExecution<'_> {
 
     async fn start_runner(&self, client: &DeferredClient) {
         if let Err(error) = client.runner.ensure_running(self.context, self.row.batch).await {
-            tracing::warn!(%error, batch = %self.row.batch, "the provider-batch runner could not be enqueued; the row polls later");
+            let cause = "the provider-batch runner could not be enqueued; rows poll later";
+            throttled_log::warn(cause, self.row.batch, error);
         }
     }
 

@@ -24,7 +24,8 @@ use super::verdict::{self, OutcomeInput};
 use crate::answer_samples::AnswerSamples;
 use crate::checkpoint::{Checkpoint, ResumePoint, StoredError, sums};
 use crate::jitter::with_jitter;
-use crate::pre_post::{ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun, run_key};
+use crate::pre_post::{ApplyError, ApplyOutcome, ReplyError, RowReply, RowRun};
+use crate::throttled_log;
 
 /// The state of one run of one row.
 pub(super) struct RowExecution<'a> {
@@ -70,13 +71,15 @@ impl<'a> RowExecution<'a> {
         let now = began.now();
         let mut checkpoint = Checkpoint::from_unit(context.unit()).map_err(checkpoint_error)?;
         checkpoint.keep_steps(compiled.steps.iter().filter_map(|step| step.name.as_deref()));
-        let attempt = checkpoint.reply_attempt().unwrap_or_else(|| key_attempt(context.unit()));
+        let deadline = run_deadline(compiled, compiled.definition.timeout(), now);
+        let key_of_post = checkpoint.run_key(context.unit().id, None);
         Ok(Self {
             context,
             compiled,
             row: RowRun {
                 answers: answers(&checkpoint),
-                ..row_run(context, compiled, batch, key, worker, now, attempt)
+                read_until: Some(deadline),
+                ..row_run(context, compiled, batch, key, worker, now, key_of_post)
             },
             position: checkpoint.steps.len(),
             clock,
@@ -85,7 +88,7 @@ impl<'a> RowExecution<'a> {
             unanswered: 0,
             sent: SentFlag::default(),
             calls: Vec::new(),
-            deadline: run_deadline(compiled, compiled.definition.timeout(), now),
+            deadline,
             past_deadline: compiled.definition.deadline.is_some_and(|deadline| deadline <= now),
             problem: None,
             ask_limit: None,
@@ -109,6 +112,9 @@ impl<'a> RowExecution<'a> {
         if let Some(error) = self.unsaved_error(&reply) {
             reply = RowReply { error: self.save_error(error).await?.error, ..reply };
         }
+        self.row.read_until = None;
+        // That of the step would make POST's statements look like repeats of the step's.
+        self.row.run_key = self.checkpoint.run_key(self.row.unit, None);
         match self.apply(&reply).await {
             Ok(applied) => self.finish(&reply, applied),
             // The checkpoint keeps the answer, so the model is not asked again.
@@ -129,7 +135,8 @@ impl<'a> RowExecution<'a> {
     /// ends, and a run after a crash must not apply another reply under the same run key.
     fn unsaved_error(&self, reply: &RowReply) -> Option<ReplyError> {
         let is_message = matches!(self.step().action, CompiledStep::Mail(_));
-        let is_saved = self.compiled.rows_in_store() || self.checkpoint.reply_attempt().is_some();
+        let has_reply = self.checkpoint.has_reply() && !self.checkpoint.rejected;
+        let is_saved = self.compiled.rows_in_store() || has_reply;
         reply.error.clone().filter(|_| !is_message && !is_saved)
     }
 
@@ -170,7 +177,8 @@ impl<'a> RowExecution<'a> {
                 self.save_error(lost_error()).await
             }
             ResumePoint::MaybeBilled => {
-                tracing::warn!(unit = %unit.id, "maybe billed: the worker died; the question is sent again");
+                let cause = "maybe billed: the worker died; the question is sent again";
+                throttled_log::warn(cause, self.row.batch, format!("unit {}", unit.id));
                 self.prepare_and_ask(step).await
             }
             ResumePoint::Ask => self.prepare_and_ask(step).await,
@@ -234,8 +242,7 @@ impl<'a> RowExecution<'a> {
         sums: Sums,
         effects: Vec<Effect>,
     ) -> Result<Result<(), Failure>, Verdict> {
-        let (attempt, revision) = (Some(key_attempt(self.context.unit())), self.revision());
-        let checkpoint = Checkpoint { attempt, revision, ..checkpoint };
+        let checkpoint = Checkpoint { revision: self.revision(), ..checkpoint };
         let payload = checkpoint.to_payload().map_err(|why| Verdict::fail("checkpoint", why))?;
         let calls = self.calls.clone();
         let request = CheckpointRequest { sums, calls, effects, ..CheckpointRequest::new(payload) };
@@ -250,7 +257,7 @@ impl<'a> RowExecution<'a> {
                         && !matches!(error, Error::SessionGone(_))
                         && !cancelled.is_cancelled() =>
                 {
-                    tracing::warn!(%error, "the store did not save an answer; retrying");
+                    throttled_log::warn("the store did not save an answer; retrying", self.row.batch, error);
                     let _ = timeout(backoff.next_wait(), cancelled.cancelled()).await;
                 }
                 Err(error) => return Err(verdict::checkpoint_failed(&error)),
@@ -266,7 +273,7 @@ impl<'a> RowExecution<'a> {
         let mut applied = self.compiled.apply.apply(&self.row, reply).await?;
         if !self.compiled.rows_in_store() && !applied.effects.is_empty() {
             let effects = std::mem::take(&mut applied.effects);
-            self.compiled.source.apply(&effects).await.map_err(|error| match error.is_retryable() {
+            self.compiled.source.apply(&effects).await.map_err(|error| match error.puts_rows_off() {
                 true => {
                     let after = with_jitter(self.row.source.retry_delay(), self.row.unit);
                     ApplyError::Snooze { message: error.to_string(), after }
@@ -287,11 +294,7 @@ impl<'a> RowExecution<'a> {
         let next = match applied.verdict {
             Success => None,
             Fail => Some(self.checkpoint.rejected(self.row.generation)),
-            Retry => {
-                let is_new = self.unanswered > 0 || self.checkpoint.has_reply() || self.has_steps();
-                let tries = self.checkpoint.tries + u32::from(self.has_steps());
-                is_new.then(|| Checkpoint { tries, ..self.checkpoint.for_retry(self.unanswered) })
-            }
+            Retry => Some(self.checkpoint.retried(self.unanswered)),
         };
         let failed_step = self.step().name.clone();
         let (revision, marked) = (self.revision(), |next: Checkpoint| Checkpoint { failed_step, ..next });
@@ -316,7 +319,7 @@ fn row_run<'a>(
     key: &'a SqlValue,
     worker: &'a str,
     now: Timestamp,
-    key_attempt: u32,
+    run_key: String,
 ) -> RowRun<'a> {
     let unit = context.unit();
     let policy = verdict::policy(context, compiled);
@@ -326,18 +329,14 @@ fn row_run<'a>(
         key,
         attempt: unit.attempt,
         generation: unit.generation,
-        run_key: run_key(unit.id, unit.generation, key_attempt),
+        run_key,
         has_ended: false,
         answers: BTreeMap::new(),
         is_last_attempt: !policy.allows(unit.attempt, unit.created_at, now),
         worker,
         source: &*compiled.source,
+        read_until: None,
     }
-}
-
-/// The attempt in a run's key. A run that repeats one that was lost with its worker has the same.
-pub(super) fn key_attempt(unit: &Unit) -> u32 {
-    unit.attempt.saturating_sub(unit.lost).max(1)
 }
 
 /// The store's time, as it was when the run started, plus the time since then. With a wrong clock

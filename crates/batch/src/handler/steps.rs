@@ -8,6 +8,7 @@ use longshore::batch::Sums;
 use longshore::{Effect, Failure, SqlValue, Verdict};
 use longshore_ai::Cost;
 use serde_json::{Map, Value};
+use tokio::time::timeout_at;
 
 use super::compiled_batch::{CompiledRowStep, CompiledStep};
 use super::reply::{PRE_ERROR, error_reply, final_error, timeout_error};
@@ -16,7 +17,8 @@ use super::verdict;
 use crate::checkpoint::StepRecord;
 use crate::definition::Trial;
 use crate::jitter::with_jitter;
-use crate::pre_post::{PrepareError, ReplyError, RowReply, SKIPPED, run_key};
+use crate::pre_post::{PrepareError, ReplyError, RowReply, SKIPPED};
+use crate::rows::SourceError;
 use crate::sql_json::to_json;
 
 /// A step cannot run: its condition or its statements have an error.
@@ -69,7 +71,7 @@ impl RowExecution<'_> {
                     let bind = statements.iter().map(|statement| statement.bind(&self.row, &reply, &[]));
                     Ok((Value::Bool(true), bind.collect()))
                 }
-                CompiledStep::Command(command) => step_result(command.run(name, &self.row).await)?,
+                CompiledStep::Command(command) => self.step_result(command.run(name, &self.row).await)?,
             };
             let committed = match done {
                 Ok((answer, effects)) => self.commit(StepRecord::new(name, answer), effects).await?,
@@ -88,13 +90,14 @@ impl RowExecution<'_> {
         }
         let (unit, now) = (self.context.unit(), self.store_time.now());
         self.deadline = run_deadline(self.compiled, step.timeout, now);
+        self.row.read_until = Some(self.deadline);
         let own = step.retry.as_ref().unwrap_or(&self.compiled.definition.retry);
         let unit_policy = verdict::policy(self.context, self.compiled);
-        self.row.is_last_attempt = self.checkpoint.tries + 1 >= own.max_attempts
-            || !unit_policy.allows(unit.attempt, unit.created_at, now);
-        let attempt = self.checkpoint.reply_attempt().unwrap_or_else(|| super::run::key_attempt(unit));
-        let key = run_key(unit.id, unit.generation, attempt);
-        self.row.run_key = step.name.as_ref().map_or(key.clone(), |name| format!("{key}-{name}"));
+        // An operator's retry gives the step all its attempts again: the unit's begin anew then.
+        let tries = self.checkpoint.tries.min(unit.attempt.saturating_sub(1));
+        self.row.is_last_attempt =
+            tries + 1 >= own.max_attempts || !unit_policy.allows(unit.attempt, unit.created_at, now);
+        self.row.run_key = self.checkpoint.run_key(unit.id, step.name.as_deref());
     }
 
     /// Leaves a step behind. The next checkpoint saves it.
@@ -118,7 +121,7 @@ impl RowExecution<'_> {
             let own = std::mem::take(&mut effects);
             match self.compiled.source.apply(&own).await {
                 Ok(()) => {}
-                Err(error) if error.is_retryable() => return Err(self.wait_for_source()),
+                Err(error) if error.puts_rows_off() => return Err(self.wait_for_source()),
                 Err(error) => {
                     let effect = final_error("EFFECT", error.to_string());
                     return Ok(Err(ReplyError { retryable: true, ..effect }));
@@ -146,10 +149,13 @@ impl RowExecution<'_> {
         let names = crate::sql::parameters(sql).into_iter();
         let params: Vec<(String, SqlValue)> =
             names.map(|name| (name.to_owned(), crate::sql_post::value(name, &self.row, &reply))).collect();
-        let rows = match self.compiled.source.fetch(sql, &params).await {
-            Ok(rows) => rows,
-            Err(error) if error.is_retryable() => return Err(self.wait_for_source()),
-            Err(error) => return Ok(Err(final_error(STEP_ERROR, error.to_string()))),
+        let late = |why: &str| self.on_late_read(why).map(Err);
+        let rows = match timeout_at(self.deadline, self.compiled.source.fetch(sql, &params)).await {
+            Ok(Ok(rows)) => rows,
+            Err(_) => return late("the rows' database did not answer in time"),
+            Ok(Err(error @ SourceError::TimedOut(_))) => return late(&error.to_string()),
+            Ok(Err(error)) if error.puts_rows_off() => return Err(self.wait_for_source()),
+            Ok(Err(error)) => return Ok(Err(final_error(STEP_ERROR, error.to_string()))),
         };
         let object = |row: crate::rows::Row| -> Value {
             row.columns
@@ -159,6 +165,19 @@ impl RowExecution<'_> {
                 .into()
         };
         Ok(Ok((rows.into_iter().map(object).collect(), Vec::new())))
+    }
+
+    /// The result of a command. A verdict if the step cannot run here now.
+    fn step_result(&self, result: Result<(Value, Vec<Effect>), PrepareError>) -> Result<StepResult, Verdict> {
+        match result {
+            Ok(done) => Ok(Ok(done)),
+            Err(PrepareError::Snooze { after, .. }) => Err(Verdict::Snooze(after)),
+            Err(PrepareError::LateRead(why)) => self.on_late_read(&why).map(Err),
+            Err(PrepareError::Skip(reason)) => Ok(Err(final_error(SKIPPED, reason))),
+            Err(PrepareError::Failed { message, retryable, after }) => {
+                Ok(Err(ReplyError { retryable, retry_after: after, ..final_error(STEP_ERROR, message) }))
+            }
+        }
     }
 
     /// Why no step may begin: the batch's deadline has passed, or the row had an error before its run.
@@ -182,18 +201,6 @@ impl StepRecord {
         let text = || answer.map_or(Value::Null, |answer| Value::String(answer.text));
         let answer = json.unwrap_or_else(text);
         Self { tokens_in, tokens_out, cost, ..Self::new(name, answer) }
-    }
-}
-
-/// The result of a command. A verdict if the step cannot run here now.
-fn step_result(result: Result<(Value, Vec<Effect>), PrepareError>) -> Result<StepResult, Verdict> {
-    match result {
-        Ok(done) => Ok(Ok(done)),
-        Err(PrepareError::Snooze { after, .. }) => Err(Verdict::Snooze(after)),
-        Err(PrepareError::Skip(reason)) => Ok(Err(final_error(SKIPPED, reason))),
-        Err(PrepareError::Failed { message, retryable, after }) => {
-            Ok(Err(ReplyError { retryable, retry_after: after, ..final_error(STEP_ERROR, message) }))
-        }
     }
 }
 

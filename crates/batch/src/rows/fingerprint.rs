@@ -3,11 +3,11 @@
 
 use std::fmt;
 
-#[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
+#[cfg(any(feature = "mysql", feature = "odbc"))]
 use longshore::SqlValue;
 use serde::{Deserialize, Serialize};
 
-#[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
+#[cfg(any(feature = "mysql", feature = "odbc"))]
 use super::Row;
 use super::{RowSource, SourceError};
 use crate::definition::Definition;
@@ -52,7 +52,7 @@ impl DatabaseFingerprint {
     }
 
     /// The fingerprint in a row with the columns server, database and schemas.
-    #[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
+    #[cfg(any(feature = "mysql", feature = "odbc"))]
     pub(super) fn of_row(product: &str, row: &Row) -> Self {
         let part = |at: usize| match row.columns.get(at).map(|(_, value)| value) {
             Some(SqlValue::Text(text)) => Some(text.trim().to_owned()),
@@ -64,7 +64,7 @@ impl DatabaseFingerprint {
     }
 
     /// Fails unless the batch's database is this one.
-    fn require(&self, expected: Option<&Self>) -> Result<(), SourceError> {
+    pub(super) fn require(&self, expected: Option<&Self>) -> Result<(), SourceError> {
         match expected {
             Some(expected) if expected != self => {
                 Err(SourceError::WrongDatabase { expected: expected.to_string(), found: self.to_string() })
@@ -148,7 +148,7 @@ pub(super) const MYSQL: [(&str, &str); 3] = [
 ];
 
 /// The fingerprint by the first query that the database knows.
-#[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
+#[cfg(any(feature = "mysql", feature = "odbc"))]
 pub(super) async fn by_queries(
     source: &dyn RowSource,
     queries: &[(&str, &str)],

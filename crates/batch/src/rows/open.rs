@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use longshore::text::is_plain_name;
 use longshore::{AlertSink, LogAlertSink};
 use tokio::time::Instant;
 
 use super::fingerprint::require_database;
-use super::outage::{WatchedRows, is_due};
+use super::outage::{WatchedRows, report_unusable};
 use super::{OpenMode, RowSource, SourceError, SqliteRows};
 use crate::definition::{Database, Definition};
 
@@ -77,6 +78,9 @@ pub fn has_password(url: &str) -> bool {
     }
 }
 
+/// Minimum time between two attempts to open a database once more.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
+
 type LookupEnv = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// The databases of all batches of a process, each opened once and shared.
@@ -86,8 +90,8 @@ pub struct Sources {
     alerts: Arc<dyn AlertSink>,
     overrides: HashMap<Database, Arc<dyn RowSource>>,
     opened: Mutex<HashMap<String, Arc<dyn RowSource>>>,
-    /// When a database that could not be opened was last reported.
-    reported_at: Mutex<Option<Instant>>,
+    /// When databases were opened once more.
+    reopened: Mutex<HashMap<String, Instant>>,
 }
 
 impl Sources {
@@ -100,8 +104,8 @@ impl Sources {
     ) -> Self {
         let lookup_env = Box::new(lookup_env);
         let alerts = Arc::new(LogAlertSink);
-        let (overrides, opened, reported_at) = (HashMap::new(), Mutex::default(), Mutex::default());
-        Self { store_url, lookup_env, alerts, overrides, opened, reported_at }
+        let (overrides, opened, reopened) = (HashMap::new(), Mutex::default(), Mutex::default());
+        Self { store_url, lookup_env, alerts, overrides, opened, reopened }
     }
 
     /// Sets the receiver of alerts about outages, instead of the log. Call it before [`Self::with`].
@@ -130,8 +134,7 @@ impl Sources {
         if let Some(source) = opened.get(&url) {
             return Ok(Arc::clone(source));
         }
-        let source = Arc::new(WatchedRows::new(open(&url)?, Arc::clone(&self.alerts)));
-        let source: Arc<dyn RowSource> = source;
+        let source = self.open(&url)?;
         opened.insert(url, Arc::clone(&source));
         Ok(source)
     }
@@ -139,19 +142,48 @@ impl Sources {
     /// The rows of a batch, if the database is the one that it was started with. A database that cannot be used is
     /// reported in the log.
     pub async fn resolve_for(&self, definition: &Definition) -> Result<Arc<dyn RowSource>, SourceError> {
-        let source = self.resolve(&definition.database).inspect_err(|error| self.report(error))?;
-        match require_database(definition, &*source).await {
+        let source = self.resolve(&definition.database).inspect_err(report_unusable)?;
+        let checked = match require_database(definition, &*source).await {
+            Err(error @ SourceError::WrongDatabase { .. }) => self.reopen_for(definition, error).await,
+            checked => checked.map(|()| source),
+        };
+        match checked {
             // An outage is reported once, where it is noticed.
             Err(error) if error.is_retryable() => Err(error),
-            checked => checked.inspect_err(|error| self.report(error)).map(|()| source),
+            checked => checked.inspect_err(report_unusable),
         }
     }
 
-    fn report(&self, error: &SourceError) {
-        let mut reported_at = self.reported_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if is_due(&mut reported_at, Instant::now()) {
-            tracing::warn!("the rows' database cannot be used; rows wait for it and use no attempt: {error}");
+    /// Opens the database once more: since the source was opened, another database may have taken its place, to which an
+    /// operator has bound the batch. Batches that are bound to the old one keep their source, which refuses the new one.
+    async fn reopen_for(
+        &self,
+        definition: &Definition,
+        error: SourceError,
+    ) -> Result<Arc<dyn RowSource>, SourceError> {
+        let url = self.url(&definition.database)?;
+        if self.overrides.contains_key(&definition.database) || !self.may_reopen(&url) {
+            return Err(error);
         }
+        let source = self.open(&url)?;
+        require_database(definition, &*source).await?;
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner).insert(url, Arc::clone(&source));
+        Ok(source)
+    }
+
+    /// Whether a database may be opened once more: every row of a batch that is bound to another one asks.
+    fn may_reopen(&self, url: &str) -> bool {
+        let (mut reopened, now) =
+            (self.reopened.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        let is_due = reopened.get(url).is_none_or(|at| now.duration_since(*at) >= REOPEN_INTERVAL);
+        if is_due {
+            reopened.insert(url.to_owned(), now);
+        }
+        is_due
+    }
+
+    fn open(&self, url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
+        Ok(Arc::new(WatchedRows::new(open(url)?, Arc::clone(&self.alerts))))
     }
 
     /// The URL of a database, read from its variable or file. It may contain a password.

@@ -14,13 +14,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Candidate, DatabaseFingerprint, PriorityPass, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
+use crate::throttled_log::{self, Throttle};
 
 /// How long a call waits for the end of an outage before it fails.
 const MAX_HOLD: Duration = Duration::from_secs(1);
 /// Delays between two tries of an unavailable database.
 const PROBE_DELAY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
-/// Minimum time between two messages about one database.
-const MESSAGE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A database that is watched for outages.
 pub(super) struct WatchedRows {
@@ -34,8 +33,8 @@ pub(super) struct WatchedRows {
 #[derive(Default)]
 struct WatchState {
     outage: Option<Outage>,
-    outage_reported_at: Option<Instant>,
-    lock_reported_at: Option<Instant>,
+    /// One line and one alert for outages that follow each other.
+    throttle: Throttle,
 }
 
 struct Outage {
@@ -75,7 +74,20 @@ impl WatchedRows {
             }
             Err(SourceError::Busy(message)) => {
                 self.succeed();
-                self.report_lock(message);
+                let cause = "rows wait for a lock in their database, without using an attempt";
+                throttled_log::warn(cause, "", message);
+            }
+            Err(SourceError::TimedOut(message)) => {
+                self.succeed();
+                throttled_log::warn(
+                    "a statement of the rows' database took too long; its row waits",
+                    "",
+                    message,
+                );
+            }
+            Err(error @ SourceError::WrongDatabase { .. }) => {
+                self.succeed();
+                report_unusable(error);
             }
             Ok(_) | Err(_) => self.succeed(),
         }
@@ -117,7 +129,7 @@ impl WatchedRows {
             return None;
         }
         let began = Instant::now();
-        let reported = is_due(&mut state.outage_reported_at, began);
+        let reported = state.throttle.admit("outage", began).is_some();
         let mut backoff = Backoff::new(PROBE_DELAY.0, PROBE_DELAY.1);
         let next_probe = began + backoff.next_wait();
         let text = format!("the rows' database is unavailable: {message}; rows wait and use no attempt");
@@ -137,24 +149,18 @@ impl WatchedRows {
         }
     }
 
-    fn report_lock(&self, message: &str) {
-        if is_due(&mut self.lock().lock_reported_at, Instant::now()) {
-            tracing::warn!("rows wait for a lock in their database, without using an attempt: {message}");
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, WatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Whether the last message is old enough; if so, this is the last.
-pub(super) fn is_due(reported_at: &mut Option<Instant>, now: Instant) -> bool {
-    let is_due = reported_at.is_none_or(|at| now.duration_since(at) >= MESSAGE_INTERVAL);
-    if is_due {
-        *reported_at = Some(now);
-    }
-    is_due
+/// Logs that a database cannot be used until an operator mends something.
+pub(super) fn report_unusable(error: &SourceError) {
+    throttled_log::warn(
+        "the rows' database cannot be used; rows wait for it and use no attempt",
+        error,
+        error,
+    );
 }
 
 #[async_trait]

@@ -6,6 +6,7 @@
 
 mod columns;
 mod error;
+mod identity;
 mod key;
 mod read;
 mod server;
@@ -20,7 +21,6 @@ use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
 use longshore_postgres_url::parse;
 
-use super::fingerprint::{self, POSTGRES, POSTGRES_DATABASE};
 use super::priority_pass::{PriorityPass, quoted};
 use super::{Candidate, DatabaseFingerprint, Row, RowSource, SourceError, StatementInfo};
 use crate::definition::Candidates;
@@ -97,7 +97,7 @@ impl RowSource for PostgresRows {
     }
 
     async fn fingerprint(&self) -> Result<Option<DatabaseFingerprint>, SourceError> {
-        fingerprint::by_queries(self, &[POSTGRES, POSTGRES_DATABASE]).await
+        self.server.fingerprint().await
     }
 }
 

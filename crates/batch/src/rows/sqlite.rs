@@ -50,6 +50,8 @@ pub struct SqliteRows {
 
 struct DatabaseFile {
     path: PathBuf,
+    /// The file as it was opened. Connections keep to it, although another file may have its path by now.
+    identity: DatabaseFingerprint,
     mode: OpenMode,
     busy_timeout: Duration,
     /// Idle connections; as many as were ever needed at once.
@@ -71,7 +73,8 @@ impl SqliteRows {
     ) -> Result<Self, SourceError> {
         let path = canonical_file(path)?;
         let (readers, writer) = (Mutex::default(), Mutex::default());
-        let file = Arc::new(DatabaseFile { path, mode, busy_timeout, readers, writer });
+        let identity = file_identity(&path)?;
+        let file = Arc::new(DatabaseFile { path, identity, mode, busy_timeout, readers, writer });
         let first = file.connect(AccessMode::Read)?;
         file.readers().push(first);
         let (read_permits, write_permits) = (Semaphore::new(MAX_READERS), Semaphore::new(1));
@@ -87,7 +90,7 @@ impl SqliteRows {
         run(&self.read_permits, move || {
             let idle = file.readers().pop();
             let db = idle.map_or_else(|| file.connect(AccessMode::Read), Ok)?;
-            let answer = read(&db);
+            let answer = file.require_same().and_then(|()| read(&db));
             file.readers().push(db);
             answer
         })
@@ -152,7 +155,7 @@ impl RowSource for SqliteRows {
         run(&self.write_permits, move || {
             let mut writer = file.writer.lock().unwrap_or_else(PoisonError::into_inner);
             let mut db = writer.take().map_or_else(|| file.connect(AccessMode::Write), Ok)?;
-            let done = write::apply(&mut db, &effects);
+            let done = file.require_same().and_then(|()| write::apply(&mut db, &effects));
             *writer = Some(db);
             done
         })
@@ -160,15 +163,14 @@ impl RowSource for SqliteRows {
     }
 
     async fn fingerprint(&self) -> Result<Option<DatabaseFingerprint>, SourceError> {
-        let path = &self.file.path;
-        let identity = file_identity(path);
-        identity.map(Some).map_err(|error| SourceError::Unavailable(format!("{}: {error}", path.display())))
+        self.file.require_same()?;
+        Ok(Some(self.file.identity.clone()))
     }
 }
 
 /// The file's identity: its inode, and when it was made, if the file system says so. A copy is another file.
-fn file_identity(path: &Path) -> std::io::Result<DatabaseFingerprint> {
-    let file = std::fs::metadata(path)?;
+fn file_identity(path: &Path) -> Result<DatabaseFingerprint, SourceError> {
+    let file = std::fs::metadata(path).map_err(|error| io_error(path, &error))?;
     let made = file.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     let made = made.map(|since| format!("-{}", since.as_micros())).unwrap_or_default();
     let server = Some(format!("{}{made}", file.ino()));
@@ -185,6 +187,11 @@ enum AccessMode {
 impl DatabaseFile {
     fn readers(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fails if another file has the path by now, or none: what is written to the open file would be lost with it.
+    fn require_same(&self) -> Result<(), SourceError> {
+        file_identity(&self.path)?.require(Some(&self.identity))
     }
 
     fn connect(&self, access: AccessMode) -> Result<Connection, SourceError> {
@@ -214,16 +221,18 @@ impl DatabaseFile {
 /// The absolute path: a relative one would name another file after the process changes its
 /// directory.
 fn canonical_file(path: &Path) -> Result<PathBuf, SourceError> {
-    let found = path.canonicalize().map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            SourceError::Unavailable(format!("there is no file {}", path.display()))
-        }
-        _ => SourceError::Unavailable(format!("{}: {error}", path.display())),
-    })?;
+    let found = path.canonicalize().map_err(|error| io_error(path, &error))?;
     if found.is_file() {
         return Ok(found);
     }
     Err(SourceError::Data(format!("{} is not a file", path.display())))
+}
+
+fn io_error(path: &Path, error: &std::io::Error) -> SourceError {
+    SourceError::Unavailable(match error.kind() {
+        std::io::ErrorKind::NotFound => format!("there is no file {}", path.display()),
+        _ => format!("{}: {error}", path.display()),
+    })
 }
 
 impl std::fmt::Debug for SqliteRows {

@@ -2,18 +2,22 @@
 
 pub(crate) mod databases;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore::batch::BatchAction;
 use longshore::store::{UnitAction, UnitSelection};
 use longshore::{
-    BatchId, Callback, Kind, NewBatch, NewUnit, Payload, Policy, QueueName, RetryPolicy, Scope, Services,
-    Unit, UnitState, Worker,
+    BatchId, Callback, Effect, Kind, NewBatch, NewUnit, Payload, Policy, QueueName, RetryPolicy, Scope,
+    Services, SqlValue, Unit, UnitState, Worker,
 };
 use longshore_ai::Provider;
 use longshore_batch::completion::{ActionError, ActionRunner, CompletionResult};
-use longshore_batch::definition::{Action, COMPLETION_KIND, Database, Definition, Post, Pre, QUEUE, SqlPost};
+use longshore_batch::definition::{
+    Action, COMPLETION_KIND, Candidates, Database, Definition, Post, Pre, QUEUE, RowStepSpec, SqlPost,
+    StepAction,
+};
+use longshore_batch::rows::{Candidate, Row, RowSource, SourceError, Sources, StatementInfo};
 use longshore_batch::{CompletionHandler, RowHandler};
 use serde_json::{Value, json};
 
@@ -113,6 +117,7 @@ on_each_database! {
     a_row_that_is_not_retried_is_not_reported_again,
     a_report_that_the_database_rejects_stops_no_other,
     a_run_key_is_kept_over_a_crash_and_new_after_a_retry,
+    a_run_key_is_kept_over_an_operators_retry_if_nothing_was_decided,
 }
 
 async fn a_row_whose_sql_the_database_rejects_is_reported(shared: SharedDatabase) {
@@ -250,4 +255,94 @@ async fn a_run_key_is_kept_over_a_crash_and_new_after_a_retry(shared: SharedData
     shared.fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
     run_rows(&shared).await;
     assert_eq!(shared.text("SELECT run_key FROM rows WHERE id = 1"), format!("{}-2-1", unit.id));
+}
+
+/// A source of which some writes commit and then never return, as if their worker died.
+struct LostReplies {
+    source: Arc<dyn RowSource>,
+    /// Replies to statements with this text are lost.
+    of: Mutex<&'static str>,
+}
+
+#[async_trait::async_trait]
+impl RowSource for LostReplies {
+    async fn describe(&self, sql: &str) -> Result<StatementInfo, SourceError> {
+        self.source.describe(sql).await
+    }
+
+    async fn count(&self, candidates: &Candidates) -> Result<u64, SourceError> {
+        self.source.count(candidates).await
+    }
+
+    async fn candidates(
+        &self,
+        candidates: &Candidates,
+        from: Option<&SqlValue>,
+        limit: u32,
+    ) -> Result<Vec<Candidate>, SourceError> {
+        self.source.candidates(candidates, from, limit).await
+    }
+
+    async fn fetch(&self, sql: &str, params: &[(String, SqlValue)]) -> Result<Vec<Row>, SourceError> {
+        self.source.fetch(sql, params).await
+    }
+
+    async fn apply(&self, effects: &[Effect]) -> Result<(), SourceError> {
+        self.source.apply(effects).await?;
+        let of = *self.of.lock().unwrap();
+        if effects.iter().any(|effect| effect.sql.contains(of)) {
+            std::future::pending::<()>().await;
+        }
+        Ok(())
+    }
+}
+
+/// The statements of a step, and later those of POST, commit in another database while each of their workers dies, until the
+/// row is lost. After an operator's retry both run again with the keys that they had.
+async fn a_run_key_is_kept_over_an_operators_retry_if_nothing_was_decided(shared: SharedDatabase) {
+    let log = |step: &str| {
+        statement(&format!("INSERT INTO log (line, step, value) VALUES (:key, '{step}', :run_key)"))
+    };
+    let note = StepAction::Sql(vec![log("note")]);
+    let definition = Definition {
+        database: shared.elsewhere(),
+        steps: vec![RowStepSpec { name: "note".to_owned(), when: None, retry: None, action: note }],
+        post: Post::Sql(SqlPost { success: vec![log("post")], ..SqlPost::default() }),
+        completion: None,
+        ..reporting()
+    };
+    let id = shared.fixture.start(&definition, &keys(1)).await;
+    let source = Sources::new(None, |_| None).resolve(&shared.elsewhere()).unwrap();
+    let lost = Arc::new(LostReplies { source, of: Mutex::new("'note'") });
+    let handler = || {
+        let rows = Arc::clone(&lost) as Arc<dyn RowSource>;
+        let sources = Sources::new(None, |_| None).with(shared.elsewhere(), rows);
+        let provider = Arc::clone(&shared.fixture.provider) as Arc<dyn Provider>;
+        RowHandler::builder(Arc::new(sources)).provider("fake", provider)
+    };
+    for of in ["'note'", "'post'"] {
+        *lost.of.lock().unwrap() = of;
+        let written = || shared.number(&format!("SELECT count(*) FROM log WHERE step = {of}"));
+        while shared.fixture.only_unit(&id).await.state != UnitState::Failed {
+            let before = written();
+            let again = async {
+                while written() == before {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            shared.fixture.work_until(handler(), again).await;
+        }
+        assert_eq!(shared.fixture.failure(&id).await.0, "lost");
+        shared.fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
+    }
+    *lost.of.lock().unwrap() = "nothing";
+    shared.fixture.work(handler()).await;
+    let unit = shared.fixture.only_unit(&id).await;
+    assert_eq!((unit.state, unit.generation), (UnitState::Done, 3), "{:?}", unit.failure);
+    for (step, key) in [("note", format!("{}-1-1-note", unit.id)), ("post", format!("{}-1-1", unit.id))] {
+        let keys = format!("SELECT min(value) || ' ' || max(value) FROM log WHERE step = '{step}'");
+        assert_eq!(shared.text(&keys), format!("{key} {key}"));
+        assert!(shared.number(&format!("SELECT count(*) FROM log WHERE step = '{step}'")) > 1);
+    }
+    assert_eq!(shared.fixture.provider.count(), 1, "the answer was kept");
 }

@@ -6,6 +6,7 @@ mod commands;
 mod crashes;
 mod effects;
 pub(crate) mod fixture;
+mod late_reads;
 mod limits;
 mod outages;
 mod put_off;

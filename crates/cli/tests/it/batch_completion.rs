@@ -5,6 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc::{Receiver, channel};
 
+use longshore_testkit::servers::{MailSecurity, PrivateSmtp};
 use serde_json::{Value, json};
 
 use crate::batch_job::{BATCH_FILE, BatchJob};
@@ -204,4 +205,21 @@ fn a_threshold_that_is_reached_and_work_that_is_left_are_told_of() {
     job.operate("cancel", &[]).ok();
     assert_eq!(run.ends_within(TIMEOUT), 4);
     assert_eq!(alerts(), ["threshold", "work-left"]);
+}
+
+#[test]
+fn the_end_of_a_batch_is_a_mail_to_each_recipient() {
+    let server = PrivateSmtp::start(MailSecurity::None).unwrap();
+    let ending = "[completion]\nmail = { from = \"Night <night@example.org>\", to = [\"a@example.org\", \"b@example.org\"] }\n";
+    let job = job(10, "CASE WHEN i = 3 THEN 'bad' ELSE 'good' END", ending);
+    let smtp = format!("[mail.smtp]\nserver = \"127.0.0.1:{}\"\nsecurity = \"none\"\n", server.port());
+    job.dir.write("longshore.toml", job.dir.read("longshore.toml") + &smtp);
+    job.run(&[]).ends(3);
+    job.dir.run(&["mail", "send"]).ok();
+    let sent = server.messages().unwrap();
+    let mut to: Vec<&str> = sent.iter().map(|mail| mail["to"][0].as_str().unwrap()).collect();
+    to.sort_unstable();
+    assert_eq!(to, ["a@example.org", "b@example.org"], "{sent:?}");
+    let text = sent[0].to_string();
+    assert!(text.contains("9 done, 1 failed") && text.contains("bad-answer"), "{text}");
 }

@@ -54,6 +54,14 @@ fn a_batch_writes_nothing_into_another_database_until_an_operator_rebinds_it() {
 }
 
 #[test]
+fn a_rebind_of_a_batch_that_does_not_exist_says_only_that() {
+    let job = job();
+    job.dir.run(&["batch", "start", "."]).ok();
+    let run = job.dir.run(&["batch", "rebind", "nope"]).ends(1);
+    assert!(run.err.starts_with("error: there is no batch `nope`\nhint:"), "{}", run.err);
+}
+
+#[test]
 fn a_database_is_the_stores_own_whatever_its_address_looks_like() {
     let server: SharedPostgres = Rc::new(RefCell::new(PrivatePostgres::start().unwrap()));
     let job = BatchJob::good(ROWS).with(&[ROWS_IN_POSTGRES]).move_to(&server, &server, &[]);
@@ -74,4 +82,22 @@ fn a_database_is_the_stores_own_whatever_its_address_looks_like() {
     job.dir.write("rows.url", url.replace("127.0.0.1", "localhost"));
     job.run(&[]).ok();
     job.assert_exact();
+}
+
+/// One batch file for tenants with a database each.
+#[test]
+fn each_tenant_has_the_database_that_its_name_selects() {
+    let job = BatchJob::good(ROWS).with(&[(ROWS_IN_POSTGRES.0, "database = \"file:{tenant}.url\"")]);
+    job.dir.write("longshore.toml", STORE);
+    job.create();
+    for tenant in ["acme", "barco"] {
+        let file = format!("{tenant}.db");
+        std::fs::copy(job.dir.path("rows.db"), job.dir.path(&file)).unwrap();
+        job.dir.write(&format!("{tenant}.url"), format!("sqlite:{}\n", job.dir.path(&file).display()));
+    }
+    job.dir.run(&["batch", "run", ".", "--tenant", "acme"]).ok();
+    assert_eq!((effects(&job, "acme.db"), effects(&job, "barco.db")), (ROWS, 0));
+    job.dir.run(&["batch", "run", ".", "--tenant", "barco"]).ok();
+    assert_eq!((effects(&job, "acme.db"), effects(&job, "barco.db")), (ROWS, ROWS));
+    job.dir.run(&["batch", "run", ".", "--tenant", "cargo"]).ends(1).says("cargo.url");
 }

@@ -199,16 +199,17 @@ fn a_profile_that_is_not_there_is_refused() {
     rejects("script = \"script.toml\"", "script = \"none.toml\"", "none.toml: there is no such file", "");
 }
 
-/// A key that several rows have opens no batch; a key that is NULL is met while rows are read.
+/// A key that several rows have, or that is NULL, opens no batch.
 #[test]
 fn candidates_whose_keys_name_no_row_are_refused() {
     let keys = [
         ("SELECT id FROM", "SELECT 1 AS id FROM", "one key has several candidates: `1`"),
-        ("SELECT id FROM", "SELECT NULL AS id FROM", "is NULL"),
+        ("SELECT id FROM", "SELECT NULL AS id, sort FROM", "`id` is NULL in"),
     ];
     for (right, wrong, words) in keys {
         let job = job().with(&[(right, wrong)]);
         job.dir.run(&["batch", "run", "."]).ends(1).says("error:").says(words).says("hint:");
         assert_eq!((job.count("effects"), job.count("ends")), (0, 0));
+        assert_eq!(job.batches(), Vec::<serde_json::Value>::new(), "no batch was opened");
     }
 }

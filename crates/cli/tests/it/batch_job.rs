@@ -98,7 +98,7 @@ const SEED_SQL: &str = "
 CREATE TABLE rows (id INTEGER PRIMARY KEY, sort TEXT NOT NULL, done INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE effects (row INTEGER, batch TEXT, worker TEXT, n INTEGER CHECK (n > 0));
 CREATE TABLE failures (row INTEGER, batch TEXT, code TEXT);
-CREATE TABLE step_notes (row INTEGER, n INTEGER);
+CREATE TABLE step_notes (row INTEGER, step TEXT, n INTEGER, run_key TEXT);
 CREATE TABLE ends (batch TEXT, generation INTEGER, status TEXT, total INTEGER, done INTEGER,
                    failed INTEGER);
 WITH RECURSIVE count (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM count WHERE i < :rows)

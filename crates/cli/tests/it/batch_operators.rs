@@ -1,8 +1,12 @@
 //! What operators see of batches: progress, cost and pauses in lists, rows by code and key, and exports.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use longshore_testkit::servers::PrivatePostgres;
 use serde_json::{Value, json};
 
-use crate::batch_job::BatchJob;
+use crate::batch_job::{BatchJob, ROWS_IN_POSTGRES, SharedPostgres};
 
 /// Row 3 fails, each tenth row of the others is refused by POST.
 const SORTS: &str = "CASE WHEN i = 3 THEN 'bad' WHEN i % 10 = 0 THEN 'refused' ELSE 'good' END";
@@ -143,4 +147,22 @@ fn a_batch_stops_at_its_budget_and_says_so() {
     job.execute("UPDATE rows SET done = 1");
     let job = BatchJob::good(3).with(&[("timeout = \"30s\"", "timeout = \"30s\"\nbudget = \"lots\"")]);
     job.run(&[]).ends(1).says("batch.toml, line ").says("is not an amount of dollars");
+}
+
+/// The columns that the users' own monitoring queries read, in both stores.
+#[test]
+fn a_view_of_both_stores_shows_batches_to_monitoring_queries() {
+    let monitor = |job: &BatchJob| {
+        job.run(&[]).ends(3);
+        job.query::<String>(
+            "SELECT STATUS || ' ' || TOTAL_UNITS || ' ' || PROCESSED_UNITS || ' ' || FAILED_UNITS || ' ' || WORKER_COUNT
+             FROM longshore_batches WHERE PCT = 100 AND SECONDS_RUNNING >= 0 AND BATCH_ID <> '' AND CANCELLED_UNITS = 0",
+        )
+    };
+    let on_sqlite = BatchJob::new(30, SORTS);
+    assert_eq!(monitor(&on_sqlite), "complete 30 26 4 8");
+    let server: SharedPostgres = Rc::new(RefCell::new(PrivatePostgres::start().unwrap()));
+    let on_postgres = BatchJob::new(30, SORTS).with(&[ROWS_IN_POSTGRES]).move_to(&server, &server, &[]);
+    on_postgres.seed();
+    assert_eq!(monitor(&on_postgres), "complete 30 26 4 8");
 }

@@ -33,4 +33,7 @@ fn three_seconds_of_503_cost_no_row_and_a_few_seconds() {
     assert_eq!(job.count("rows WHERE done <> 1"), 0);
     job.dir.run(&["verify"]).ok();
     assert!(recovery < Duration::from_secs(20), "{recovery:?}");
+    let log = job.dir.read("stderr");
+    let lines = log.lines().filter(|line| line.contains("put off")).count();
+    assert!(lines <= 4, "one line for each cause, not {lines}: {log}");
 }

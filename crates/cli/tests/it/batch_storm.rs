@@ -1,7 +1,8 @@
 //! Batches under SIGKILL of any process at any time: each row ends once, its effects exist once, and
 //! no recorded answer is requested again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::rc::Rc;
 
 use serde_json::json;
@@ -37,19 +38,49 @@ pub struct BatchStorm {
     has_steps: bool,
 }
 
-/// A question and a statement before the last question.
+/// With the last question and POST, a row is: statement, question, command, question, statement. Keys of the table
+/// `step_notes`, if it has one, recognise a repeat.
 pub const STEPS: (&str, &str) = (
     "[ai]\nprofile = \"script\"",
-    "[[step]]\nname = \"look\"\nprofile = \"script\"\nprompt = \"Look at {{ id }}.\"\n\
+    "[[step]]\nname = \"seen\"\n\
+     sql = \"INSERT INTO step_notes (row, step, n, run_key) VALUES (:key, 'seen', :key, :run_key) ON CONFLICT DO NOTHING\"\n\
+     [[step]]\nname = \"look\"\nprofile = \"script\"\nprompt = \"Look at {{ id }}.\"\n\
      [step.schema]\ntype = \"object\"\nrequired = [\"n\"]\nproperties = { n = { type = \"integer\" } }\n\
-     [[step]]\nname = \"note\"\nsql = \"INSERT INTO step_notes (row, n) VALUES (:key, :look_n)\"\n\
+     [[step]]\nname = \"weigh\"\ncommand = [\"python3\", \"weigh.py\"]\nmax = 4\n\
      [ai]\nprofile = \"script\"",
 );
+
+/// The command of [`STEPS`]. Its statement commits with the step's checkpoint. What it does by itself, a line in a file, is
+/// done at least once, with one key for each row.
+const WEIGH: &str = r#"
+import sys
+sys.path.insert(0, SDK)
+from longshore.worker import Worker
+
+worker = Worker()
+
+
+@worker.operation("run")
+def run(given: dict):
+    with open("run-keys", "a") as keys:
+        keys.write(given["run_key"] + "\n")
+    note = "INSERT INTO step_notes (row, step, n, run_key) VALUES (:key, 'weigh', :n, :run_key) ON CONFLICT DO NOTHING"
+    n = given["steps"]["look"]["n"]
+    return {"answer": {"n": n}, "effects": [{"sql": note, "params": {"n": n}}]}
+
+
+worker.run()
+"#;
 
 impl BatchStorm {
     pub fn new(rows: u64, more: &[(&str, &str)]) -> Self {
         let job = BatchJob::new(rows, SORT_SQL).with(&[&STORM_EDITS, more].concat());
-        Self { job, rows, refused_code: "effect", has_steps: more.contains(&STEPS) }
+        let has_steps = more.contains(&STEPS);
+        if has_steps {
+            let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
+            job.dir.write("weigh.py", WEIGH.replace("SDK", &format!("{:?}", sdk.display().to_string())));
+        }
+        Self { job, rows, refused_code: "effect", has_steps }
     }
 
     /// Moves the rows and the store to these servers.
@@ -131,21 +162,31 @@ impl BatchStorm {
     fn assert_no_answer_paid_twice(&self) {
         let mut answered = self.job.count("rows WHERE sort IN ('good', 'bad', 'refused')");
         if self.has_steps {
-            let looked = self.job.count("rows WHERE sort <> 'gone'");
-            assert_eq!(
-                self.job.count("step_notes WHERE n = row"),
-                looked,
-                "the step's SQL once for each row"
-            );
-            assert_eq!(
-                self.job.count("(SELECT row FROM step_notes GROUP BY row HAVING count(*) > 1) AS twice"),
-                0
-            );
-            answered += looked;
+            answered += self.assert_steps_once();
         }
         let sums = &self.job.batch()["sums"];
         assert_eq!(sums["answers"], answered, "{sums}");
         assert_eq!(sums["simulated"], answered, "{sums}");
+    }
+
+    /// The statement of each step and of its command is there once for each row; a row's command had one key, however
+    /// often it ran. Returns how many questions the steps asked.
+    fn assert_steps_once(&self) -> u64 {
+        let looked = self.job.count("rows WHERE sort <> 'gone'");
+        for (step, rows) in [("seen", self.rows), ("weigh", looked)] {
+            assert_eq!(
+                self.job.count(&format!("step_notes WHERE step = '{step}' AND n = row")),
+                rows,
+                "{step}"
+            );
+        }
+        let twice = "(SELECT row FROM step_notes GROUP BY row, step HAVING count(*) > 1) AS twice";
+        assert_eq!(self.job.count(twice), 0);
+        let keys = self.job.dir.read("run-keys");
+        let distinct: BTreeSet<&str> = keys.lines().collect();
+        assert_eq!(distinct.len() as u64, looked, "{} runs of the command", keys.lines().count());
+        assert!(distinct.iter().all(|key| key.ends_with("-weigh")), "{distinct:?}");
+        looked
     }
 
     fn assert_ended_once(&self) {

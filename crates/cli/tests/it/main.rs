@@ -39,6 +39,8 @@ mod batch_interruption;
 #[cfg(test)]
 mod batch_job;
 #[cfg(test)]
+mod batch_million;
+#[cfg(test)]
 mod batch_operators;
 #[cfg(test)]
 mod batch_outage;

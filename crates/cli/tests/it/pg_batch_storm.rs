@@ -77,7 +77,8 @@ pub const REPEATABLE: [(&str, &str); 4] = [
 #[test]
 fn repeats_are_recognised_by_their_key_in_a_storm_with_the_rows_in_another_postgres() {
     let (rows, store) = (server(), server());
-    let storm = storm(&rows, &store, &KEYS, &REPEATABLE);
+    let keys = [&KEYS[..], &[("n INTEGER, run_key TEXT)", "n INTEGER, run_key TEXT UNIQUE)")]].concat();
+    let storm = storm(&rows, &store, &keys, &[&REPEATABLE[..], &[STEPS]].concat());
     kill_runs(&storm, || {
         restart(&store);
         restart(&rows);

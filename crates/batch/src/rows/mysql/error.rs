@@ -14,8 +14,10 @@ const UNAVAILABLE_CODES: [u16; 27] = [
     1021, 1030, 1037, 1038, 1040, 1041, 1053, 1077, 1079, 1114, 1129, 1135, 1152, 1158, 1159, 1160, 1161,
     1184, 1203, 1226, 1290, 1317, 1637, 1836, 1927, 3168, 4031,
 ];
-/// Error codes of locks, deadlocks and time limits.
-const BUSY_CODES: [u16; 7] = [1205, 1206, 1213, 1614, 1969, 3024, 3572];
+/// Error codes of locks and deadlocks.
+const BUSY_CODES: [u16; 5] = [1205, 1206, 1213, 1614, 3572];
+/// Error codes of the time limits of statements: MariaDB's and MySQL's.
+const TIME_LIMIT_CODES: [u16; 2] = [1969, 3024];
 /// How long the server may take to prepare a statement.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -70,6 +72,9 @@ fn transient(error: &Error) -> Option<fn(String) -> SourceError> {
     let is_unavailable = match error {
         Error::Server(ServerError { code, .. }) if BUSY_CODES.contains(code) => {
             return Some(SourceError::Busy);
+        }
+        Error::Server(ServerError { code, .. }) if TIME_LIMIT_CODES.contains(code) => {
+            return Some(SourceError::TimedOut);
         }
         Error::Server(ServerError { code, .. }) => UNAVAILABLE_CODES.contains(code),
         Error::Io(_) | Error::Other(_) => true,

@@ -52,6 +52,7 @@ impl OdbcTarget {
         match error {
             SourceError::Unavailable(message) => SourceError::Unavailable(hide(message)),
             SourceError::Busy(message) => SourceError::Busy(hide(message)),
+            SourceError::TimedOut(message) => SourceError::TimedOut(hide(message)),
             SourceError::Data(message) => SourceError::Data(hide(message)),
             SourceError::Statement { message, offset } => {
                 SourceError::Statement { message: hide(message), offset }

@@ -9,8 +9,10 @@ use crate::rows::placeholders::PositionalStatement;
 /// SQLSTATE classes of an unavailable database: connection errors, lack of resources, operator intervention, system
 /// errors.
 const UNAVAILABLE_CLASSES: [&str; 4] = ["08", "53", "57", "58"];
-/// SQLSTATEs of locks and of cancelled statements, beside class 40: rollback by deadlock. 57033 is Db2's.
-const BUSY_STATES: [&str; 3] = ["55P03", "57014", "57033"];
+/// SQLSTATEs of locks, beside class 40: rollback by deadlock. 57033 is Db2's.
+const BUSY_STATES: [&str; 2] = ["55P03", "57033"];
+/// The SQLSTATE of statements that reached a time limit of the server or were cancelled.
+const CANCELLED_STATE: &str = "57014";
 
 /// A failed connection attempt. Retryable: the database may be started or its password corrected.
 pub(super) fn of_connect(error: Error) -> SourceError {
@@ -35,6 +37,8 @@ pub(super) fn of_run(error: Error) -> SourceError {
     let state = record.state.as_str();
     if state.starts_with("40") || BUSY_STATES.contains(&state) {
         SourceError::Busy(message)
+    } else if state == CANCELLED_STATE {
+        SourceError::TimedOut(message)
     } else if UNAVAILABLE_CLASSES.iter().any(|class| state.starts_with(class)) || is_transient(record) {
         SourceError::Unavailable(message)
     } else {

@@ -98,11 +98,10 @@ pub(super) fn of_value(error: Error) -> SourceError {
 /// The error for the caller if the server and not the statement failed.
 fn transient(error: &DbError) -> Option<fn(String) -> SourceError> {
     let code = error.code();
-    let busy = [
-        SqlState::LOCK_NOT_AVAILABLE,
-        SqlState::QUERY_CANCELED,
-        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
-    ];
+    if *code == SqlState::QUERY_CANCELED {
+        return Some(SourceError::TimedOut);
+    }
+    let busy = [SqlState::LOCK_NOT_AVAILABLE, SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT];
     if busy.contains(code) || code.code().starts_with(ROLLBACK_CLASS) {
         return Some(SourceError::Busy);
     }

@@ -3,6 +3,9 @@
 //! A connection that the server closed while it was idle is skipped: no statement has run on it. The server answers
 //! BEGIN at once, whatever follows, so a connection without that answer is dead, and only that call waited for it. If a
 //! call is dropped, its connection is closed: the statement may still run.
+//!
+//! A new connection must lead to the database of the first one. A connection keeps to its server, unless a pooler is
+//! between them; [`PostgresServer::fingerprint`] asks again.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -15,9 +18,10 @@ use tokio::time::timeout;
 use tokio_postgres::{Error, Row};
 
 use super::error;
+use super::identity::{self, FirstDatabase, IdentityError};
 use super::value::{self, TextParam};
-use crate::rows::SourceError;
 use crate::rows::placeholders::PositionalStatement;
+use crate::rows::{DatabaseFingerprint, SourceError};
 
 /// Maximum connections: a server has other users as well.
 const MAX_CONNECTIONS: usize = 16;
@@ -36,6 +40,7 @@ const BEGIN_READ: &str = "BEGIN READ ONLY; SET LOCAL datestyle TO 'ISO'";
 pub(super) struct PostgresServer {
     pool: Pool,
     display_name: String,
+    first: FirstDatabase,
 }
 
 impl PostgresServer {
@@ -48,7 +53,7 @@ impl PostgresServer {
             .timeouts(Timeouts { wait: None, create: Some(CONNECT_TIMEOUT), recycle: Some(CONNECT_TIMEOUT) })
             .runtime(Runtime::Tokio1);
         let pool = pool.build().map_err(|error| SourceError::Data(error.to_string()))?;
-        Ok(Self { pool, display_name })
+        Ok(Self { pool, display_name, first: FirstDatabase::default() })
     }
 
     /// A connection for exclusive use. Closed on drop unless [`ExclusiveConnection::release`] was called.
@@ -58,7 +63,44 @@ impl PostgresServer {
             PoolError::Timeout(_) => error::no_answer(&self.display_name, CONNECT_TIMEOUT),
             other => SourceError::Unavailable(format!("{}: {other}", self.display_name)),
         })?;
-        Ok(ExclusiveConnection { connection, is_answered: false })
+        let is_new = PooledConnection::metrics(&connection).recycle_count == 0;
+        let connection = ExclusiveConnection { connection, is_answered: false };
+        if is_new {
+            self.identify(&connection).await.map_err(|error| self.identity_error(error))??;
+        }
+        Ok(connection)
+    }
+
+    /// What identifies the database now; an error if it is another than at first.
+    pub(super) async fn fingerprint(&self) -> Result<Option<DatabaseFingerprint>, SourceError> {
+        let mut stale = MAX_STALE_CONNECTIONS;
+        loop {
+            let connection = self.connection().await?;
+            match self.identify(&connection).await {
+                Err(IdentityError::Server(error)) if stale > 0 && error::was_closed(&error) => stale -= 1,
+                Err(error) => return Err(self.identity_error(error)),
+                Ok(found) => {
+                    let found = found?;
+                    connection.release();
+                    return Ok(found);
+                }
+            }
+        }
+    }
+
+    async fn identify(
+        &self,
+        connection: &PooledConnection,
+    ) -> Result<Result<Option<DatabaseFingerprint>, SourceError>, IdentityError> {
+        let found = identity::read(connection).await?;
+        Ok(found.as_ref().map_or(Ok(()), |found| self.first.require(found)).map(|()| found))
+    }
+
+    fn identity_error(&self, error: IdentityError) -> SourceError {
+        match error {
+            IdentityError::NoAnswer => self.no_answer(),
+            IdentityError::Server(error) => error::of_run(&error),
+        }
     }
 
     /// The error of a connection on which BEGIN was not answered.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use longshore_batch::LoadedBatchFile;
-use longshore_batch::check::{check, unique_keys};
+use longshore_batch::check::{candidate_keys, check};
 use longshore_batch::definition::{Post, SqlPost};
 use longshore_batch::file::Overrides;
 use rusqlite::Connection;
@@ -55,16 +55,55 @@ async fn a_post_that_changes_all_rows_is_worth_a_word_with_its_line() {
 }
 
 #[tokio::test]
+async fn a_step_that_changes_all_rows_is_worth_a_word_with_its_line() {
+    let step = |sql: &str| {
+        BATCH.replacen("[ai]\n", &format!("[[step]]\nname = \"note\"\nsql = \"{sql}\"\n[ai]\n"), 1)
+    };
+    for (sql, words) in [
+        ("UPDATE lines SET status = 'seen'", "the UPDATE has no WHERE"),
+        ("DELETE FROM todo WHERE line > 0", "the DELETE has no `:key` in its WHERE"),
+    ] {
+        let warnings = Case::new(&step(sql)).check().await.unwrap().warnings;
+        assert_eq!(warnings.len(), 1, "{sql}: {warnings:?}");
+        assert!(warnings[0].contains(words) && warnings[0].contains("batch.toml, line 3"), "{warnings:?}");
+    }
+    for sql in ["DELETE FROM todo WHERE line = :key", "INSERT INTO todo VALUES (:key)"] {
+        assert_eq!(Case::new(&step(sql)).check().await.unwrap().warnings, Vec::<String>::new(), "{sql}");
+    }
+}
+
+#[tokio::test]
 async fn keys_that_several_candidates_have_are_named_before_a_batch_is_opened() {
     let case = Case::new(
         &BATCH.replace("FROM lines", "FROM (SELECT * FROM lines UNION ALL SELECT * FROM lines) AS twice"),
     );
     let source = open(&case.database());
     let LoadedBatchFile { definition, source_map, .. } = &case.loaded;
-    let error = unique_keys(definition, source_map, &source).await.unwrap_err().to_string();
+    let error = candidate_keys(definition, source_map, &source).await.unwrap_err().to_string();
     assert!(error.contains("in `id` one key has several candidates: `1`"), "{error}");
     let case = Case::new(BATCH);
-    unique_keys(&case.loaded.definition, &case.loaded.source_map, &open(&case.database())).await.unwrap();
+    candidate_keys(&case.loaded.definition, &case.loaded.source_map, &open(&case.database())).await.unwrap();
+}
+
+#[tokio::test]
+async fn candidates_without_a_key_are_named_before_a_batch_is_opened() {
+    let refused = async |from: &str| {
+        let candidates = "SELECT id, priority\nFROM lines\nWHERE status = 'open' AND qty > :least";
+        assert!(BATCH.contains(candidates));
+        let case = Case::new(&BATCH.replace(candidates, from));
+        let LoadedBatchFile { definition, source_map, .. } = &case.loaded;
+        candidate_keys(definition, source_map, &open(&case.database())).await.unwrap_err()
+    };
+    let error = refused("SELECT NULL AS id, 5 AS priority, 'Acme' AS vendor -- none\n;").await;
+    assert_eq!(
+        error.message,
+        "keys must not be NULL, but `id` is NULL in one candidate: it has `priority` = `5`, `vendor` = `Acme`"
+    );
+    assert!(error.hint.as_ref().unwrap().contains("`id IS NOT NULL`") && error.line.is_some(), "{error:?}");
+    let error =
+        refused("SELECT 1 AS id, NULL AS priority UNION ALL SELECT NULL, NULL UNION ALL SELECT NULL, NULL")
+            .await;
+    assert_eq!(error.message, "keys must not be NULL, but `id` is NULL in 2 candidates");
 }
 
 #[tokio::test]

@@ -316,3 +316,19 @@ fn a_provider_without_batches_is_not_asked_for_them() {
         assert!(text.contains(message) && error.line.is_some(), "{text}");
     }
 }
+
+#[test]
+fn addresses_of_the_mail_at_the_end_are_checked_when_the_file_is_read() {
+    let mail = |from: &str, to: &str| format!("[completion]\nmail = {{ from = \"{from}\", to = {to} }}\n");
+    let good = mail("Night run <night@example.com>", "[\"ops@example.com\", \"a@b\"]");
+    let end = SMALL.to_owned() + &good;
+    read(&end).unwrap();
+    for (from, to, message, hint) in [
+        ("night", "\"ops@example.com\"", "`from`: `night` is not a mail address", "name@example.com"),
+        ("n@x.de", "\"ops@\"", "`to`: `ops@` is not a mail address", "name@example.com"),
+        ("n@x.de", "\"a@x.de, b@x.de\"", "`a@x.de, b@x.de` is not a mail address", "as a list"),
+        ("n@x.de", "[\"a@x.de\", \"b x.de\"]", "`b x.de` is not a mail address", "name@example.com"),
+    ] {
+        mistake(&end, &good, &mail(from, to), 1, message, hint);
+    }
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore::batch::BatchAction;
 use longshore::{Policy, Scope, Services, UnitState, Worker};
 use longshore_ai::{AskError, Code, Provider};
 use longshore_batch::RowHandler;
@@ -202,6 +203,14 @@ async fn a_failed_step_is_named_and_not_repeated_from_the_start(shared: SharedDa
     .await
     .unwrap();
     assert_eq!(row.items[0].step.as_deref(), Some("details"));
+    shared.fixture.store.apply_batch_action(&Scope::All, &id, BatchAction::RetryFailed).await.unwrap();
+    worker(&shared, 1).run().await.unwrap();
+    assert_eq!(shared.fixture.failure(&id).await.0, "provider-error");
+    assert_eq!(
+        (asked("classify"), asked("details")),
+        (1, 6),
+        "an operator's retry gives the step its attempts again"
+    );
 }
 
 async fn statements_of_a_step_that_the_database_rejects_fail_the_row(shared: SharedDatabase) {

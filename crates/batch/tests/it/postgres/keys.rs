@@ -1,5 +1,8 @@
 //! Keys of all types: each page begins exactly where the one before ended.
 
+use longshore_batch::Definition;
+use longshore_batch::check::candidate_keys;
+use longshore_batch::file::SourceMap;
 use longshore_batch::rows::SourceError;
 
 use super::{directly, through_a_pooler};
@@ -106,4 +109,20 @@ async fn a_page_of_numbers_is_read_by_the_index() {
     // The planner may read the last key; all pages together are 30 rows.
     let read = "SELECT seq_scan, idx_tup_fetch < 100 FROM pg_stat_user_tables WHERE relname = 'line'";
     assert_eq!(database.run(read), "0\tt\n");
+}
+
+#[tokio::test]
+async fn candidates_without_a_key_are_named() {
+    let database = directly();
+    database.run(
+        "CREATE TABLE line (id INT, note TEXT); INSERT INTO line VALUES (1, 'a'), (NULL, 'b'), (2, 'c')",
+    );
+    let refused = async |sql: &str| {
+        let definition = Definition { candidates: by_id(sql), ..crate::support::definition() };
+        candidate_keys(&definition, &SourceMap::default(), &*database.rows()).await.unwrap_err().message
+    };
+    let words = refused("SELECT * FROM line").await;
+    assert_eq!(words, "keys must not be NULL, but `id` is NULL in one candidate: it has `note` = `b`");
+    let words = refused("SELECT id FROM line WHERE id IS NOT NULL UNION ALL SELECT 2").await;
+    assert_eq!(words, "keys must be unique, but in `id` one key has several candidates: `2`");
 }

@@ -119,3 +119,14 @@ async fn a_call_that_is_given_up_leaves_nothing_behind() {
     rows.apply(&[write]).await.unwrap();
     assert_eq!(database.run("SELECT count(*) FROM line WHERE note = 'mine'").trim(), "1");
 }
+
+#[tokio::test]
+async fn a_statement_that_reaches_its_time_limit_says_so() {
+    let database = directly();
+    let url = database.server.url() + "?options=-cstatement_timeout%3D100ms";
+    let error = open(&url).unwrap().fetch("SELECT pg_sleep(60)", &[]).await.unwrap_err();
+    assert!(
+        matches!(&error, SourceError::TimedOut(words) if words.contains("statement timeout")),
+        "{error:?}"
+    );
+}

@@ -92,3 +92,33 @@ async fn a_store_in_memory_has_no_rows_unless_they_are_given() {
     let lines = source.fetch("SELECT * FROM line", &[]).await.unwrap();
     assert_eq!(lines.len(), 7);
 }
+
+#[tokio::test]
+async fn a_file_that_replaces_an_open_one_is_neither_read_nor_written() {
+    let (orders, other) = (Orders::new(3), Orders::new(5));
+    other.run("PRAGMA journal_mode = DELETE");
+    let rows = orders.rows();
+    let change = longshore::Effect {
+        sql: "UPDATE line SET note = 'x' WHERE id = 1".to_owned(),
+        params: longshore::outcome::Params::Named(Vec::new()),
+        expected_rows: Some(1),
+    };
+    rows.apply(&[change.clone()]).await.unwrap();
+    assert_eq!(rows.fetch("SELECT * FROM line", &[]).await.unwrap().len(), 3);
+    std::fs::rename(other.path(), orders.path()).unwrap();
+    for error in [
+        rows.fetch("SELECT * FROM line", &[]).await.unwrap_err(),
+        rows.apply(&[change]).await.unwrap_err(),
+        rows.fingerprint().await.unwrap_err(),
+    ] {
+        assert!(matches!(error, SourceError::WrongDatabase { .. }), "{error:?}");
+        assert!(error.puts_rows_off() && !error.is_retryable());
+    }
+    assert_eq!(orders.rows().fetch("SELECT * FROM line", &[]).await.unwrap().len(), 5, "opened anew");
+    std::fs::remove_file(orders.path()).unwrap();
+    let error = rows.fetch("SELECT * FROM line", &[]).await.unwrap_err();
+    assert!(
+        matches!(&error, SourceError::Unavailable(words) if words.contains("there is no file")),
+        "{error:?}"
+    );
+}

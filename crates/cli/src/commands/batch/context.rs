@@ -118,7 +118,7 @@ impl CheckedBatch {
         for warning in checked.warnings {
             settings.output.note(format!("warning: {warning}"));
         }
-        check::unique_keys(&loaded.definition, &loaded.source_map, &*source).await.map_err(file_error)?;
+        check::candidate_keys(&loaded.definition, &loaded.source_map, &*source).await.map_err(file_error)?;
         let profiles = tenant_profile::read(&loaded, &url, settings).await?;
         let (definition, golden_set, commands) = (loaded.definition, loaded.golden_set, commands(settings));
         check::commands(&definition, &loaded.source_map, &commands).await.map_err(file_error)?;

@@ -217,6 +217,7 @@ fn sample_row<'r>(checked: &'r CheckedBatch, batch: &'r BatchId, key: &'r SqlVal
         answers: BTreeMap::new(),
         worker: "dry-run",
         source: &*checked.source,
+        read_until: None,
     }
 }
 
