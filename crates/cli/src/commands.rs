@@ -35,6 +35,8 @@ mod man;
 #[cfg(feature = "standard")]
 mod migrate;
 #[cfg(feature = "standard")]
+mod names;
+#[cfg(feature = "standard")]
 mod pool;
 #[cfg(feature = "standard")]
 mod price;
@@ -44,6 +46,8 @@ mod profile;
 mod queue;
 #[cfg(feature = "standard")]
 mod routing;
+#[cfg(feature = "standard")]
+mod script_directives;
 #[cfg(feature = "standard")]
 mod serve;
 #[cfg(feature = "standard")]

@@ -6,6 +6,9 @@
 pub const CONFIG: &str = "LONGSHORE_CONFIG";
 /// URL of the store.
 pub const STORE: &str = "LONGSHORE_STORE";
+/// Folder of a pool of script workers.
+#[cfg(feature = "standard")]
+pub const DISPATCH_DIR: &str = "LONGSHORE_DISPATCH_DIR";
 /// Tenant to which commands are restricted.
 pub const TENANT: &str = "LONGSHORE_TENANT";
 /// URL of a server to use instead of a store, for commands that can.

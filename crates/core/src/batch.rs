@@ -234,6 +234,9 @@ pub type Sums = BTreeMap<String, i64>;
 pub struct Batch {
     /// Its name.
     pub id: BatchId,
+    /// Its number: small, and unique in its store. Queries take it in place of the name.
+    #[serde(default)]
+    pub number: u64,
     /// Its tenant.
     pub tenant: TenantId,
     /// A label for people and reports.

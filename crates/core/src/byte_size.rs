@@ -12,7 +12,7 @@ pub struct ByteSize(pub u64);
 #[error("`{0}` is not an amount of bytes, as 500, 64KiB, 10MB or 2GB")]
 pub struct ParseByteSizeError(String);
 
-const UNITS: [(&str, f64); 11] = [
+const UNITS: [(&str, f64); 17] = [
     ("b", 1.0),
     ("k", 1e3),
     ("kb", 1e3),
@@ -20,10 +20,16 @@ const UNITS: [(&str, f64); 11] = [
     ("mb", 1e6),
     ("g", 1e9),
     ("gb", 1e9),
+    ("t", 1e12),
     ("tb", 1e12),
+    ("ki", 1024.0),
     ("kib", 1024.0),
+    ("mi", 1_048_576.0),
     ("mib", 1_048_576.0),
+    ("gi", 1_073_741_824.0),
     ("gib", 1_073_741_824.0),
+    ("ti", 1_099_511_627_776.0),
+    ("tib", 1_099_511_627_776.0),
 ];
 
 /// An exabyte: anything larger is a typing error.
@@ -89,6 +95,9 @@ mod tests {
             ("10 mb", 10_000_000),
             ("1.5G", 1_500_000_000),
             ("2TB", 2_000_000_000_000),
+            ("500MB", 500_000_000),
+            ("8Gi", 8_589_934_592),
+            ("1TiB", 1_099_511_627_776),
         ] {
             assert_eq!(text.parse(), Ok(ByteSize(bytes)), "{text}");
         }

@@ -10,13 +10,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::time::Timestamp;
 
-/// A duration in an argument or a document; a number without a unit is in seconds.
+/// A duration in an argument or a document; a number without a unit is in seconds, and `1:30:00` and
+/// `2-12:00:00` are read as batch systems write them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HumanDuration(pub Duration);
 
 /// The text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a length of time, as 500ms, 30s, 5m, 1h30m or 2d")]
+#[error("`{0}` is not a length of time, as 500ms, 30s, 5m, 1h30m, 2d or 1:30:00")]
 pub struct ParseDurationError(String);
 
 /// The error for zero where a duration must be positive; it follows the key's name.
@@ -55,6 +56,25 @@ pub fn parse_seconds(text: &str) -> Option<f64> {
     seconds
 }
 
+/// The seconds of `H:MM:SS` or `D-HH:MM:SS`. `1:30` is none: it is minutes to Slurm and hours to LSF.
+fn parse_clock(text: &str) -> Option<f64> {
+    let number = |text: &str| {
+        let is_number = (1..=6).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        text.parse::<u32>().ok().filter(|_| is_number)
+    };
+    let below_sixty = |text: &str| number(text).filter(|number| text.len() == 2 && *number < 60);
+    let (days, time) = match text.split_once('-') {
+        Some((days, time)) => (number(days)?, time),
+        None => (0, text),
+    };
+    let mut parts = time.split(':');
+    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
+    let (hours, minutes, seconds) = (number(hours)?, below_sixty(minutes)?, below_sixty(seconds)?);
+    let is_complete = parts.next().is_none();
+    let hours = f64::from(days) * 24.0 + f64::from(hours);
+    is_complete.then(|| hours * 3600.0 + f64::from(minutes * 60 + seconds))
+}
+
 fn split_while(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !belongs(c)).unwrap_or(text.len()))
 }
@@ -68,7 +88,8 @@ impl FromStr for HumanDuration {
     type Err = ParseDurationError;
 
     fn from_str(text: &str) -> Result<Self, ParseDurationError> {
-        checked(text, text.parse().ok().or_else(|| parse_seconds(text))).map(Self)
+        let seconds = text.parse().ok().or_else(|| parse_clock(text)).or_else(|| parse_seconds(text));
+        checked(text, seconds).map(Self)
     }
 }
 
@@ -183,6 +204,21 @@ mod tests {
         for (text, millis) in [("30", 30_000), ("1.5", 1_500)] {
             assert_eq!(text.parse(), Ok(HumanDuration(Duration::from_millis(millis))), "{text}");
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_of_batch_systems_are_read_where_they_are_unambiguous() {
+        for (text, seconds) in
+            [("1:30:00", 5_400), ("01:00:05", 3_605), ("100:00:00", 360_000), ("2-12:00:00", 216_000)]
+        {
+            assert_eq!(text.parse(), Ok(HumanDuration(Duration::from_secs(seconds))), "{text}");
+            assert!(parse(text).is_err(), "{text} may be a time of day");
+        }
+        for bad in
+            ["1:30", "1:60:00", "1:00:60", "1:0:0", ":00:00", "1:00:00:00", "1-2", "-1:00:00", "1h:00:00"]
+        {
+            assert!(bad.parse::<HumanDuration>().is_err(), "{bad}");
         }
     }
 

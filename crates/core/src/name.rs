@@ -330,6 +330,13 @@ impl Scope {
         self.tenant().map_or_else(|| id.clone(), |tenant| id.of_tenant(tenant))
     }
 
+    /// The number of a batch, if `id` may be one: digits without a zero before them.
+    pub fn batch_number(&self, id: &BatchId) -> Option<i64> {
+        let own = |tenant: &TenantId| id.as_str().strip_prefix(tenant.as_str())?.strip_prefix('/');
+        let text = self.tenant().and_then(own).unwrap_or(id.as_str());
+        text.parse().ok().filter(|number: &i64| *number > 0 && number.to_string() == text)
+    }
+
     /// The only tenant; `None` for all.
     pub fn tenant(&self) -> Option<&TenantId> {
         match self {

@@ -1,6 +1,7 @@
 //! Requests of clients to a server and its replies, in JSON.
 
 mod admin;
+mod explain;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,11 +14,15 @@ use longshore::{
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{Explanation, PendingQuery};
+use crate::scheduler::Obstacle;
 use crate::script::{RunReport, Script};
 
 pub use admin::{
     ArrayAction, ArrayQuery, PastFailure, UnitDetails, UnitOperation, UnitOperationReport, UnitQuery,
     UnitSummary,
+};
+pub use explain::{
+    RequestedResources, TaskPosition, UnfitScripts, UnitExplanation, WaitReason, WorkerObstacles,
 };
 
 /// A client's request. The server answers each with one [`ServerReply`].
@@ -41,10 +46,14 @@ pub enum ClientRequest {
     Operate(Option<TenantId>, Vec<UnitId>, UnitOperation),
     /// List arrays.
     Arrays(Option<TenantId>, ArrayQuery),
+    /// Find the unit with this index in an array.
+    FindTask(Option<TenantId>, BatchId, u64),
     /// Pause, resume, cancel or retry an array; without an action, only return it.
     Steer(Option<TenantId>, BatchId, Option<ArrayAction>),
     /// Explain why no workers are being launched.
     Explain,
+    /// Explain why a unit does not run.
+    ExplainUnit(Option<TenantId>, UnitId),
     /// Set the pool's minimum and maximum number of workers.
     Scale {
         /// Minimum.
@@ -87,6 +96,9 @@ pub struct Submission {
     pub after: Vec<UnitId>,
     /// Retry policy.
     pub policy: Policy,
+    /// The user that submits it, as `user@host`.
+    #[serde(default)]
+    pub initiated_by: String,
     /// A client will wait for the end.
     pub awaited: bool,
     /// When to accept it and when to run it.
@@ -156,6 +168,14 @@ pub enum Items {
     },
 }
 
+/// The id from which [`nth_unit_id`] derives the ids of an array's units by their index, if the
+/// client chose no other. It depends on the array only, so a task is found by its index.
+pub fn first_unit_id(array: &Batch) -> UnitId {
+    const NAMESPACE: [u8; 16] = *b"longshore arrays";
+    let created = u64::try_from(array.initiated_at.as_micros() / 1000).unwrap_or(0);
+    UnitId::from_name(&NAMESPACE, array.id.as_str().as_bytes()).at_millis(created)
+}
+
 /// The id of an array's unit at `index` (from 0), derived from the id of its first unit. Like ids
 /// that are generated one after another, the ids of an array are close together.
 pub fn nth_unit_id(first: UnitId, index: u64) -> UnitId {
@@ -180,6 +200,14 @@ pub enum ArrayItems {
 pub const MAX_ARRAY: u64 = 10_000_000;
 
 impl ArrayItems {
+    /// Whether no number is in two ranges.
+    pub fn are_distinct(&self) -> bool {
+        let Self::Ranges(ranges) = self else { return true };
+        let mut sorted = ranges.clone();
+        sorted.sort_unstable();
+        sorted.windows(2).all(|pair| pair[0].1 < pair[1].0)
+    }
+
     /// Number of runs.
     pub fn count(&self) -> u64 {
         match self {
@@ -202,6 +230,12 @@ pub enum ServerReply {
         /// The unit that already has the dedup key.
         #[serde(default)]
         existing: Option<UnitId>,
+        /// Why no worker of the pool can ever run it, if that is so.
+        #[serde(default)]
+        unfit: Vec<Obstacle>,
+        /// The array's number.
+        #[serde(default)]
+        number: Option<u64>,
     },
     /// The store rejected the submission.
     NotTaken(SendRejection),
@@ -215,6 +249,8 @@ pub enum ServerReply {
     Shown(Box<UnitDetails>),
     /// A page of units, and the cursor of the next page.
     Units(Vec<UnitSummary>, Option<String>),
+    /// The unit of a task.
+    Found(UnitId),
     /// Result of cancelling or retrying units.
     Operated(UnitOperationReport),
     /// A page of arrays, and the cursor of the next page.
@@ -223,6 +259,8 @@ pub enum ServerReply {
     Steered(Box<Batch>),
     /// Why no workers are being launched.
     Explained(Explanation),
+    /// Why a unit does not run.
+    UnitExplained(Box<UnitExplanation>),
     /// The request is accepted.
     Yes,
     /// The request failed.
@@ -302,6 +340,9 @@ pub struct PoolStatus {
     pub failed: u64,
     /// Scripts cancelled since then.
     pub cancelled: u64,
+    /// Waiting scripts that no worker of the pool can ever run.
+    #[serde(default)]
+    pub unfit: Vec<UnfitScripts>,
     /// The query that the base system has not answered yet.
     #[serde(default)]
     #[serde(rename = "asking")]

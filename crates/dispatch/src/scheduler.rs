@@ -10,6 +10,7 @@
 //! task fits nowhere for half a second, a worker is reserved for it.
 
 mod assignment;
+mod obstacle;
 mod prefill;
 mod resource_request;
 mod tasks;
@@ -25,6 +26,7 @@ use longshore::UnitId;
 use longshore::worker_session::Lease;
 
 pub use assignment::Assignment;
+pub use obstacle::{MEMORY, Obstacle, amount, label};
 pub use resource_request::ResourceRequest;
 pub use worker_entry::{WorkerEntry, WorkerKey, WorkerRecord, WorkerState};
 

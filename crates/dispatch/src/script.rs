@@ -1,15 +1,21 @@
 //! A script as it is submitted, and the report of its run.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use longshore::{Failure, Outcome, Payload, Policy, RetryPolicy};
+use longshore::{Failure, Outcome, Payload, Policy, RetryPolicy, UnitId};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The unit kind of scripts.
 pub const KIND: &str = "script";
+
+/// The text of a script that runs a command: `path` is the program, `args` its arguments.
+pub const COMMAND_TEXT: &str = "exec \"$0\" \"$@\"";
+
+/// Maximum length of a script's text. It is one argument of bash, and the kernel limits these to 128 KiB.
+pub const MAX_TEXT: usize = 100 * 1024;
 
 /// The default retry policy of scripts. A run that was lost with its worker is repeated. A failed
 /// run is not, because it may have done half its work.
@@ -23,8 +29,12 @@ pub fn default_policy() -> Policy {
 /// written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Script {
-    /// Absolute path. Run as `bash PATH`, so the file need not be executable.
+    /// Absolute path, unless there is a text. Run as `bash PATH`, so the file need not be executable.
     pub path: PathBuf,
+    /// Its text when it was submitted, if that is run and not the file: of a snapshot, of a script from
+    /// standard input, or of a command ([`COMMAND_TEXT`]). `path` is then `$0`.
+    #[serde(default)]
+    pub text: Option<String>,
     /// Its arguments.
     #[serde(default)]
     pub args: Vec<String>,
@@ -81,6 +91,16 @@ pub enum ScriptOutput {
     },
     /// One data file per worker in this folder, with an index.
     Stream(PathBuf),
+}
+
+/// Replaces `%u`, `%i` and `%a` in the path of an output file.
+pub fn expand_placeholders(path: &Path, unit: UnitId, index: Option<u64>, attempt: u32) -> PathBuf {
+    let text = path.to_string_lossy();
+    if !text.contains('%') {
+        return path.to_path_buf();
+    }
+    let text = text.replace("%u", &unit.to_string()).replace("%i", &index.unwrap_or(0).to_string());
+    text.replace("%a", &attempt.to_string()).into()
 }
 
 /// Payload of an array's unit: its index and its line.

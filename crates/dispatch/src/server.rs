@@ -42,8 +42,10 @@ use self::state::ServerState;
 use crate::access::{self, Access, remove_partial_writes};
 use crate::launch::{LaunchJournal, Launcher, RoundInput};
 use crate::request::{PoolStatus, ShutdownMode};
+use crate::scheduler::WorkerEntry;
 use crate::script::RunEnd;
 use crate::wire::PeerRole;
+use crate::worker::interrupts_after;
 use crate::{connection, local_socket};
 
 /// Capacity of the core's event channel; senders wait when it is full.
@@ -178,6 +180,7 @@ impl Server {
         } = self;
         let launch = options.launch.take();
         let fixed_status = fixed_status(launch.as_ref());
+        let launched_worker = launch.as_ref().map(launched_worker);
         let jobs = state.jobs.clone();
         let journal = LaunchJournal::load(&options.state)
             .map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
@@ -188,7 +191,8 @@ impl Server {
         let session = SessionId::new();
         let (held, worker_leases) = restore_session(&options, &mut state, session).await?;
         let held = claimer::prepare(store, held, HashSet::new()).await;
-        let mut core = Core::new(Arc::clone(store), session, *timing, worker_count);
+        let core = Core::new(Arc::clone(store), session, *timing, worker_count);
+        let mut core = core.with_launched_worker(launched_worker);
         if launcher.is_some() {
             core = core.with_exit_reason_timeout(EXIT_REASON_TIMEOUT);
         }
@@ -266,6 +270,13 @@ fn fixed_status(launch: Option<&LaunchOptions>) -> PoolStatus {
             ..PoolStatus::default()
         },
     )
+}
+
+/// A worker as the pool launches it, at the start of its life.
+fn launched_worker(launch: &LaunchOptions) -> WorkerEntry {
+    let mut worker = WorkerEntry::new("", launch.job.threads, launch.resources.clone());
+    worker.interrupts_at = launch.job.time.map(interrupts_after);
+    worker
 }
 
 /// Starts and releases workers and saves which there are, until the core has ended.

@@ -86,8 +86,8 @@ pub struct Register {
     pub threads: u32,
     /// Named resources, as `gpu` → 4.
     pub resources: BTreeMap<String, u32>,
-    /// Remaining lifetime, if it is limited.
-    pub lifetime: Option<Duration>,
+    /// Time until it interrupts running scripts because its lifetime ends, if that is limited.
+    pub interrupts_in: Option<Duration>,
     /// Leases that it still has: waiting, running, or ended and not yet acknowledged.
     pub held_leases: Vec<Lease>,
 }

@@ -36,6 +36,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::boundary::Boundary;
 use self::cancel::{CancelSignal, StopReason};
+pub(crate) use self::lifetime::interrupts_after;
 pub use self::options::{DispatchWorkerError, Hooks, ProgramCommand, WorkerOptions, WorkerSummary};
 use self::script_run::{CheckedScript, WorkerContext};
 use self::signal_grace::SignalGrace;

@@ -252,6 +252,19 @@ pub(crate) async fn number(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Resu
     value(&row, 0)
 }
 
+/// The batch that a query names: by its name, or by its number if no batch has that name.
+pub(crate) async fn number_of_query(tx: &mut Tx<'_>, scope: &Scope, id: &BatchId) -> Result<i64> {
+    let not_found = match number(tx, scope, id).await {
+        Err(error @ Error::NotFound { .. }) => error,
+        found => return found,
+    };
+    let Some(num) = scope.batch_number(id) else { return Err(not_found) };
+    let sql = "SELECT tenant FROM longshore_batch WHERE num = $1";
+    let Some(row) = tx.query_opt(sql, &[&num]).await? else { return Err(not_found) };
+    let tenant = TenantId::new(value::<&str>(&row, 0)?).map_err(damaged)?;
+    if scope.covers(&tenant) { Ok(num) } else { Err(not_found) }
+}
+
 /// The columns that [`read`] reads: the record in the first 22, then the counts. `rest` follows
 /// `FROM longshore_batch b`.
 pub(crate) fn select(rest: &str) -> String {

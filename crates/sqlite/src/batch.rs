@@ -183,6 +183,23 @@ pub(crate) fn number(db: &Connection, scope: &Scope, id: &BatchId) -> Result<i64
     }
 }
 
+/// The batch that a query names: by its name, or by its number if no batch has that name.
+pub(crate) fn number_of_query(db: &Connection, scope: &Scope, id: &BatchId) -> Result<i64> {
+    let not_found = match number(db, scope, id) {
+        Err(error @ Error::NotFound { .. }) => error,
+        found => return found,
+    };
+    let Some(num) = scope.batch_number(id) else { return Err(not_found) };
+    let tenant: Option<String> = db
+        .prepare_cached("SELECT tenant FROM longshore_batch WHERE num = ?1")
+        .or_translate()?
+        .query_row([num], |row| row.get(0))
+        .optional()
+        .or_translate()?;
+    let tenant = tenant.map(|tenant| TenantId::new(&tenant).map_err(damaged)).transpose()?;
+    if tenant.is_some_and(|tenant| scope.covers(&tenant)) { Ok(num) } else { Err(not_found) }
+}
+
 /// One batch with counts and sums.
 pub(crate) fn show(db: &Connection, num: i64) -> Result<Batch> {
     Ok(Batch { sums: checkpoint::sums(db, num)?, ..load(db, num)? })

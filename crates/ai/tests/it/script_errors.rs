@@ -98,7 +98,7 @@ fn an_unknown_code_is_refused() {
 
 #[test]
 fn a_bad_length_of_time_is_refused() {
-    let wanted = "is not a length of time, as 500ms, 30s, 5m, 1h30m or 2d";
+    let wanted = "is not a length of time, as 500ms, 30s, 5m, 1h30m, 2d or 1:30:00";
     for bad in ["soon", "5", "-2s", "2s ago", ""] {
         let actual = mistake(&format!("[[answer]]\nreply = 'x'\ndelay = '{bad}'"));
         assert_eq!(actual, format!("line 3: `{bad}` {wanted}"));

@@ -8,7 +8,8 @@ use longshore::{BatchId, BatchStatus, HumanDuration, UnitState};
 use longshore_batch::definition::{MailMode, RowConcurrency};
 use longshore_batch::row_listing::KeyRange;
 
-use super::unit_worker::{PageArgs, PoolTarget};
+use super::dispatch::DispatchPoolArg;
+use super::unit_worker::{PageArgs, PoolTarget, UnitRef};
 
 /// Run batches of database rows; watch, pause, resume, cancel, retry and report them.
 #[derive(Debug, Subcommand)]
@@ -116,6 +117,15 @@ are; `batch rows --json` shows the revision that each row ran with. What selects
   longshore batch rows nightly --format csv -o rows.csv      all rows, for a spreadsheet
   longshore batch rows nightly --failed --format ndjson | jq -r .key")]
     Rows(Box<BatchRowsArgs>),
+    /// Print the output of an array's scripts, or of one of them, wherever it was kept
+    #[command(after_help = "Examples:
+  longshore batch cat nightly                       all of an array, in the order of its indices
+  longshore batch cat 12.3 --stderr                 one script of array number 12
+  longshore batch cat last --stdout --follow        your newest array, as it is written
+  longshore batch cat 01980f6e-0000-7000-8000-000000000000
+
+Output that is kept as `tail` is the last 4 KiB of a script that has ended, stdout and stderr together.")]
+    Cat(BatchCatArgs),
     /// Compare the answers of two batches over the same rows: of two prompts, or of two models
     #[command(after_help = "Examples:
   longshore batch run nightly.toml --sample 50 --no-post       asks about 50 rows, changes nothing
@@ -171,6 +181,45 @@ pub struct BatchRowsArgs {
     pub after: Option<String>,
 }
 
+/// `batch cat`
+#[derive(Debug, Args)]
+pub struct BatchCatArgs {
+    /// Array (name, number or `last`), task of an array as 12.3, or id of a unit
+    #[arg(value_name = "BATCH|UNIT")]
+    pub whose: OutputOwner,
+    /// Standard output only
+    #[arg(long, conflicts_with = "stderr")]
+    pub stdout: bool,
+    /// Standard error only
+    #[arg(long)]
+    pub stderr: bool,
+    /// Print new output until all scripts have ended
+    #[arg(long, short)]
+    pub follow: bool,
+    #[command(flatten)]
+    pub pool: DispatchPoolArg,
+}
+
+/// An array or a unit, to print its output.
+#[derive(Debug, Clone)]
+pub enum OutputOwner {
+    /// All scripts of an array.
+    Batch(BatchId),
+    /// One script.
+    Unit(UnitRef),
+}
+
+impl FromStr for OutputOwner {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse() {
+            Ok(unit) => Ok(Self::Unit(unit)),
+            Err(_) => BatchId::new(text).map(Self::Batch).map_err(|error| error.to_string()),
+        }
+    }
+}
+
 /// The format of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RowFormat {
@@ -183,8 +232,8 @@ pub enum RowFormat {
 /// A batch by its name.
 #[derive(Debug, Args)]
 pub struct BatchNameArg {
-    /// Name of the batch
-    #[arg(value_name = "NAME")]
+    /// Name or number of the batch, or `last`: the newest of this user
+    #[arg(value_name = "BATCH")]
     pub name: BatchId,
 }
 
@@ -200,10 +249,10 @@ pub struct BatchTarget {
 /// `batch compare`
 #[derive(Debug, Args)]
 pub struct BatchCompareArgs {
-    /// Name of the first batch
+    /// Name or number of the first batch
     #[arg(value_name = "A")]
     pub a: BatchId,
-    /// Name of the second batch
+    /// Name or number of the second batch
     #[arg(value_name = "B")]
     pub b: BatchId,
     /// Also show the rows that agree

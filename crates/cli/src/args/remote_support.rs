@@ -23,7 +23,7 @@ impl CliCommand {
     pub fn remote_support(&self) -> Option<RemoteSupport<'_>> {
         let (typed, refusal) = match self {
             Self::Submit(typed) => (&typed.server, script_refusal(typed)),
-            Self::Unit(DeferredArgs(typed)) => (unit_server(typed), None),
+            Self::Unit(DeferredArgs(typed)) => (unit_server(typed)?, None),
             Self::Queue(DeferredArgs(typed)) => match typed {
                 QueueCommand::List { server } | QueueCommand::Show { server, .. } => (server, None),
                 QueueCommand::Pause { server, .. } | QueueCommand::Resume { server, .. } => (server, None),
@@ -53,7 +53,7 @@ impl CliCommand {
 }
 
 fn script_refusal(typed: &SubmitArgs) -> Option<&'static str> {
-    let is_script = typed.script.script.is_some() || typed.script.job.is_some();
+    let is_script = typed.script.is_runnable() || typed.script.job.is_some();
     is_script.then_some("scripts go to a pool of workers, not over a server")
 }
 
@@ -62,13 +62,13 @@ fn refresh_refusal(order: &WorkersCommand) -> Option<&'static str> {
     is_here.then_some("a supervisor takes commands on its own machine only, not over a server")
 }
 
-fn unit_server(typed: &UnitCommand) -> &ServerArgs {
-    match typed {
-        UnitCommand::Show { pool, .. } => &pool.server,
+fn unit_server(typed: &UnitCommand) -> Option<&ServerArgs> {
+    Some(match typed {
+        UnitCommand::Show { pool, .. } | UnitCommand::Wait { pool, .. } => &pool.server,
         UnitCommand::List(list) => &list.pool.server,
         UnitCommand::Retry(units) | UnitCommand::Cancel(units) => &units.pool.server,
-        UnitCommand::Wait { server, .. } => server,
-    }
+        UnitCommand::Explain { .. } => return None,
+    })
 }
 
 fn batch_server(typed: &BatchCommand) -> Option<(&ServerArgs, Option<&'static str>)> {
@@ -91,6 +91,7 @@ fn batch_server(typed: &BatchCommand) -> Option<(&ServerArgs, Option<&'static st
         | BatchCommand::Update(_)
         | BatchCommand::Rebind(_)
         | BatchCommand::Recover { .. }
+        | BatchCommand::Cat(_)
         | BatchCommand::Compare(_) => {
             return None;
         }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use longshore::{ByteSize, HumanDuration};
 use longshore_dispatch::request::{ArrayItems, MAX_ARRAY};
 use longshore_dispatch::system::QueueSystem;
@@ -10,11 +10,12 @@ use longshore_dispatch::system::QueueSystem;
 use super::dispatch::DispatchPoolArg;
 
 /// Options that a job file sets itself, or that scripts of a pool do not have.
-const NOT_WITH_JOB: [&str; 16] = [
+const NOT_WITH_JOB: [&str; 17] = [
     "payload",
     "lines",
     "url",
     "script",
+    "args",
     "after",
     "resource",
     "weight",
@@ -31,9 +32,14 @@ const NOT_WITH_JOB: [&str; 16] = [
 
 /// Makes a unit of a script.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Options for --script")]
+#[command(
+    next_help_heading = "Options for scripts and commands",
+    group(ArgGroup::new("runnable").args(["script", "args"]).multiple(true))
+)]
 pub struct ScriptArgs {
-    /// Script to run with bash on a worker of a pool (see `dispatch start`)
+    /// Script to run with bash on a worker of a pool (see `dispatch start`), `-`: from stdin. Without
+    /// it, the words after `--` are a command to run. Lines `#LONGSHORE --nthr 4 --mem 8GB` at the
+    /// beginning of the script are options; the same option on the command line replaces them
     #[arg(long, value_name = "FILE", conflicts_with_all = ["payload", "lines", "url"])]
     pub script: Option<PathBuf>,
     /// Job file with tasks to run, each after its dependencies (see docs/dispatch.md)
@@ -41,67 +47,89 @@ pub struct ScriptArgs {
     pub job: Option<PathBuf>,
     /// Executor: a pool (local_worker, slurm_worker, …), or a base system itself, without a pool
     /// (local, slurm, sge, pbs, lsf) [env: LONGSHORE_QSYS] [default: local_worker]
-    #[arg(long, value_name = "NAME", requires = "script")]
+    #[arg(long, value_name = "NAME", requires = "runnable")]
     pub qsys: Option<QueueSystem>,
     /// Without a pool: option for the base system, as --base-option=--partition=long (may be
     /// repeated)
-    #[arg(long, value_name = "OPTION", requires = "script", allow_hyphen_values = true)]
+    #[arg(long, value_name = "OPTION", requires = "runnable", allow_hyphen_values = true)]
     pub base_option: Vec<String>,
     #[command(flatten)]
     pub pool: DispatchPoolArg,
     /// Threads that the script needs
-    #[arg(long, value_name = "N", requires = "script", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", requires = "runnable", value_parser = clap::value_parser!(u32).range(1..))]
     pub nthr: Option<u32>,
     /// Memory that the script needs, as 4GB
-    #[arg(long, value_name = "SIZE", requires = "script")]
+    #[arg(long, value_name = "SIZE", requires = "runnable")]
     pub mem: Option<ByteSize>,
     /// Maximum run time: then TERM, and KILL five seconds later
-    #[arg(long, value_name = "TIME", requires = "script")]
+    #[arg(long, value_name = "TIME", requires = "runnable")]
     pub time: Option<HumanDuration>,
     /// Name of the script or array
-    #[arg(long, value_name = "NAME", requires = "script")]
+    #[arg(long, value_name = "NAME", requires = "runnable")]
     pub name: Option<String>,
     /// Run once for each number, as 1-1000, 1-9,20,30-39, or 1-1000%50 with at most 50 concurrently
-    #[arg(long, value_name = "RANGE", requires = "script", conflicts_with = "each_line")]
+    #[arg(long, value_name = "RANGE", requires = "runnable", conflicts_with = "each_line")]
     pub array: Option<ArrayRange>,
-    /// Run once for each line of this file (`-`: stdin), passed in LONGSHORE_LINE
-    #[arg(long, value_name = "FILE", requires = "script")]
+    /// Run once for each line of this file (`-`: stdin), passed in LONGSHORE_LINE byte for byte without
+    /// its line feed. The first line has index 0
+    #[arg(long, value_name = "FILE", requires = "runnable")]
     pub each_line: Option<String>,
     /// With an array: cancel the rest after this many failures
-    #[arg(long, value_name = "N", requires = "script", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", requires = "runnable", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_fails: Option<u64>,
     /// Number of retries if the script fails
-    #[arg(long, value_name = "N", default_value_t = 0, requires = "script")]
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "runnable")]
     pub retries: u32,
     /// Number of times it may be lost with its worker before it fails
-    #[arg(long, value_name = "N", default_value_t = 5, requires = "script", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "runnable", value_parser = clap::value_parser!(u32).range(1..))]
     pub crash_limit: u32,
     /// Destination of its output: none, tail (the last of it, shown by `unit show`), files:PATTERN
     /// or stream:DIR; in a pattern %u is the unit, %i its index, %a the attempt
-    #[arg(long, value_name = "WHERE", default_value = "tail", requires = "script")]
+    #[arg(long, value_name = "WHERE", default_value = "tail", requires = "runnable")]
     pub output: OutputTarget,
     /// Separate destination of standard error: a pattern as in files:PATTERN
-    #[arg(long, value_name = "PATTERN", requires = "script")]
+    #[arg(long, value_name = "PATTERN", requires = "runnable")]
     pub stderr: Option<PathBuf>,
     /// Environment variable for the script, as NAME=VALUE, or NAME to copy it from here (may be
     /// repeated)
-    #[arg(long, value_name = "NAME[=VALUE]", requires = "script")]
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "runnable")]
     pub env: Vec<String>,
     /// Folder for the files JOB_FINISHED_N and EXIT_CODE_JOB_N, N being its index or name
-    #[arg(long, value_name = "DIR", requires = "script")]
+    #[arg(long, value_name = "DIR", requires = "runnable")]
     pub sentinels: Option<PathBuf>,
     /// Folder that the script must be inside [default: the working directory]
-    #[arg(long, value_name = "DIR", requires = "script")]
+    #[arg(long, value_name = "DIR", requires = "runnable")]
     pub root: Option<PathBuf>,
+    /// Run the script as it is now, even if the file is changed or removed before it starts
+    #[arg(long, requires = "script")]
+    pub snapshot: bool,
+    /// Working directory of the script [default: the one that it is submitted from]
+    #[arg(long, value_name = "DIR", requires = "runnable")]
+    pub cwd: Option<PathBuf>,
     /// Resource limit (ulimit), as cpu=60, nofile=100 or as=4000000000 (may be repeated)
-    #[arg(long, value_name = "NAME=N", requires = "script", value_parser = parse_rlimit)]
+    #[arg(long, value_name = "NAME=N", requires = "runnable", value_parser = parse_rlimit)]
     pub limit: Vec<(String, u64)>,
     /// With --wait: show progress
-    #[arg(long, requires = "script", requires = "wait")]
+    #[arg(long, requires = "runnable", requires = "wait")]
     pub progress: bool,
-    /// Arguments of the script
-    #[arg(last = true, value_name = "ARGUMENTS", requires = "script")]
+    /// Arguments of the script; without --script, the command to run
+    #[arg(last = true, value_name = "ARGUMENTS")]
     pub args: Vec<String>,
+    /// The script that was read from stdin.
+    #[arg(skip)]
+    pub stdin_text: Option<String>,
+}
+
+impl ScriptArgs {
+    /// Whether a script or a command is submitted.
+    pub fn is_runnable(&self) -> bool {
+        self.script.is_some() || !self.args.is_empty()
+    }
+
+    /// Whether the script is read from stdin.
+    pub fn is_stdin(&self) -> bool {
+        self.script.as_deref().is_some_and(|path| path.as_os_str() == "-")
+    }
 }
 
 pub fn parse_rlimit(text: &str) -> Result<(String, u64), String> {

@@ -19,6 +19,7 @@ use crate::time_arg::TimeArg;
   seq 1000 | sed 's/.*/{\"argv\":[\"echo\",\"&\"]}/' | longshore submit exec --lines - --batch demo
   longshore submit http --url https://example.com/hook --body '{\"n\":7}'
   longshore submit --script job.sh --array 1-1000%50 --nthr 2 --wait --progress
+  longshore submit --nthr 4 --time 1:30:00 --wait -- make -j4     a command, on a worker of a pool
   longshore submit --job nightly.toml --wait        tasks with dependencies
   longshore submit --script job.sh --qsys slurm --wait   straight to Slurm, without a pool
   longshore submit mail '{\"to\":7}' --key mail-7 --delay 5m --priority high
@@ -28,10 +29,10 @@ same input. A queue is unbounded until `queue set` or `tenant set` bounds it; in
 waits for room, unless --wait-room or --no-wait says otherwise. Units of kind `exec` are tried once unless --max-attempts says otherwise.")]
 pub struct SubmitArgs {
     /// Kind of the unit, which selects the handler, as `exec`
-    #[arg(required_unless_present_any = ["script", "job"], conflicts_with_all = ["script", "job"])]
+    #[arg(required_unless_present_any = ["runnable", "job"], conflicts_with_all = ["runnable", "job"])]
     pub kind: Option<Kind>,
     /// Payload as JSON, `@FILE`, or `-` for stdin
-    #[arg(required_unless_present_any = ["lines", "url", "script", "job"], conflicts_with = "lines")]
+    #[arg(required_unless_present_any = ["lines", "url", "runnable", "job"], conflicts_with = "lines")]
     pub payload: Option<String>,
     /// File with one JSON payload per line (`-`: stdin): submit a unit for each
     #[arg(long, value_name = "FILE")]

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use longshore::{BatchId, HumanDuration, Kind, QueueName, SessionId, UnitId, UnitState};
 
+use super::dispatch::DispatchPoolArg;
 use super::server::ServerArgs;
 
 /// Show, retry or cancel units.
@@ -12,22 +13,39 @@ use super::server::ServerArgs;
 pub enum UnitCommand {
     /// Show one unit: payload, failures, result
     Show {
-        /// Id of the unit
-        id: UnitId,
+        /// Id of the unit, or a task of an array as 12.3
+        #[arg(value_name = "UNIT")]
+        id: UnitRef,
         #[command(flatten)]
         pool: PoolTarget,
+    },
+    /// Explain why a script of a pool does not run: what it waits for, and each worker's reason
+    #[command(after_help = "Examples:
+  longshore unit explain 01980f6e-0000-7000-8000-000000000000
+  longshore unit explain 12.3 --dir pool --json        task 3 of array number 12
+  longshore unit explain last.3                        of your newest array
+
+For each worker: threads, memory, other resources, time left, draining, disconnected, reserved. `dispatch
+explain` says why workers are not being launched.")]
+    Explain {
+        /// Id of the unit, or a task of an array as 12.3
+        #[arg(value_name = "UNIT")]
+        id: UnitRef,
+        #[command(flatten)]
+        pool: DispatchPoolArg,
     },
     /// List units, newest first
     List(UnitListArgs),
     /// Wait for a unit's end and print its result; the exit code tells how it ended
     Wait {
-        /// Id of the unit
-        id: UnitId,
+        /// Id of the unit, or a task of an array as 12.3
+        #[arg(value_name = "UNIT")]
+        id: UnitRef,
         /// Stop waiting after this long
         #[arg(long, value_name = "TIME")]
         limit: Option<HumanDuration>,
         #[command(flatten)]
-        server: ServerArgs,
+        pool: PoolTarget,
     },
     /// Retry failed, cancelled or scheduled units now, with fresh attempts
     Retry(UnitIdsArgs),
@@ -47,8 +65,8 @@ pub struct UnitListArgs {
     /// Only units of this kind
     #[arg(long, value_name = "KIND")]
     pub kind: Option<Kind>,
-    /// Only units of this batch
-    #[arg(long, value_name = "NAME")]
+    /// Only units of this batch: its name, its number, or `last`
+    #[arg(long, value_name = "BATCH")]
     pub batch: Option<BatchId>,
     #[command(flatten)]
     pub page: PageArgs,
@@ -59,11 +77,48 @@ pub struct UnitListArgs {
 /// Selects a pool or a server instead of the store.
 #[derive(Debug, Args)]
 pub struct PoolTarget {
-    /// Folder of a pool (see `dispatch start`): ask its server, not the store
+    /// Folder of a pool (see `dispatch start`): ask its server, not the store [env:
+    /// LONGSHORE_DISPATCH_DIR, unless a store or a server is named]
     #[arg(long, value_name = "DIR", conflicts_with_all = ["store", "server"])]
     pub dir: Option<PathBuf>,
     #[command(flatten)]
     pub server: ServerArgs,
+}
+
+/// A unit: its id, or a task of an array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnitRef {
+    /// Its id.
+    Id(UnitId),
+    /// The task with this index of the batch with this name or number, or of `last`.
+    Task(BatchId, u64),
+}
+
+impl std::str::FromStr for UnitRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(id) = text.parse() {
+            return Ok(Self::Id(id));
+        }
+        let task = text.rsplit_once('.').and_then(|(batch, index)| {
+            let is_index = index.chars().all(|c| c.is_ascii_digit());
+            Some(Self::Task(BatchId::new(batch).ok()?, index.parse().ok().filter(|_| is_index)?))
+        });
+        task.ok_or_else(|| match text.chars().all(|c| c.is_ascii_digit()) {
+            true => format!("`{text}` is a batch's number; its tasks are `{text}.1` and so on"),
+            false => format!("`{text}` is neither the id of a unit nor a task of an array, as 12.3"),
+        })
+    }
+}
+
+impl std::fmt::Display for UnitRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Id(id) => id.fmt(f),
+            Self::Task(batch, index) => write!(f, "{batch}.{index}"),
+        }
+    }
 }
 
 /// Selects a page of a long list.
@@ -80,9 +135,9 @@ pub struct PageArgs {
 /// Several units.
 #[derive(Debug, Args)]
 pub struct UnitIdsArgs {
-    /// Ids of the units
-    #[arg(required = true, value_name = "ID")]
-    pub ids: Vec<UnitId>,
+    /// Ids of the units, or tasks of arrays as 12.3
+    #[arg(required = true, value_name = "UNIT")]
+    pub ids: Vec<UnitRef>,
     #[command(flatten)]
     pub pool: PoolTarget,
 }
@@ -153,6 +208,21 @@ impl std::str::FromStr for SessionPrefix {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_unit_is_its_id_or_a_task_of_an_array() {
+        let read = |text: &str| text.parse::<UnitRef>();
+        let id = UnitId::new();
+        assert_eq!(read(&id.to_string()), Ok(UnitRef::Id(id)));
+        let task = |batch: &str, index| Ok(UnitRef::Task(BatchId::new(batch).unwrap(), index));
+        assert_eq!(read("12.3"), task("12", 3));
+        assert_eq!(read("last.0"), task("last", 0));
+        assert_eq!(read("etl-1.5-x.17"), task("etl-1.5-x", 17));
+        assert_eq!(read("12").unwrap_err(), "`12` is a batch's number; its tasks are `12.1` and so on");
+        for bad in ["", ".3", "12.", "12.x", "12.+3", "nightly", "a b.3"] {
+            assert!(read(bad).unwrap_err().contains("neither"), "{bad}");
+        }
+    }
 
     proptest::proptest! {
         #[test]

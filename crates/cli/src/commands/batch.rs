@@ -2,6 +2,8 @@
 
 mod batch_json;
 #[cfg(feature = "standard")]
+mod cat;
+#[cfg(feature = "standard")]
 mod compare;
 mod completion_wait;
 pub mod context;

@@ -55,7 +55,7 @@ pub async fn connect(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Res
     connect_in(&settings.dispatch.folder(pool.dir.as_deref())).await
 }
 
-async fn connect_in(folder: &Path) -> anyhow::Result<DispatchClient> {
+pub async fn connect_in(folder: &Path) -> anyhow::Result<DispatchClient> {
     DispatchClient::connect(folder).await.map_err(|error| match connection_hint(&error, folder) {
         Some(hint) => hinted(error.into(), hint),
         None => error.into(),

@@ -9,7 +9,9 @@ use longshore::{Client, Kind, NewUnit, Policy, RetryPolicy, Timestamp, Unit, Uni
 use longshore_dispatch::system::JobRole;
 use serde::Serialize;
 
-use super::{connect, submit_direct, submit_http, submit_job, submit_lines, submit_script, wait};
+use super::{
+    connect, script_directives, submit_direct, submit_http, submit_job, submit_lines, submit_script, wait,
+};
 use crate::args::resource;
 use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
@@ -24,7 +26,8 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
     if let Some(file) = &typed.script.job {
         return submit_job::run(file, &typed, settings).await;
     }
-    if typed.script.script.is_some() {
+    if typed.script.is_runnable() {
+        let typed = script_directives::apply(typed, std::env::args_os())?;
         let system = typed.script.qsys.unwrap_or(settings.dispatch.qsys);
         if system.role == JobRole::Direct {
             return submit_direct::run(&typed, system.base, settings).await;

@@ -10,7 +10,7 @@ use longshore_dispatch::system::{
     wait_for_jobs,
 };
 
-use super::submit_script::{script_path, variables};
+use super::submit_script::{script_path, variables, working_directory};
 use crate::args::script::{ArrayRange, OutputTarget, ScriptArgs};
 use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
@@ -44,6 +44,9 @@ pub async fn run(typed: &SubmitArgs, base: BaseSystem, settings: &Settings) -> a
 fn check(typed: &SubmitArgs, base: BaseSystem) -> anyhow::Result<()> {
     let call = &typed.script;
     let only_pools = [
+        ("a command after `--`", call.script.is_none()),
+        ("--script -", call.is_stdin()),
+        ("--snapshot", call.snapshot),
         ("--after", !typed.after.is_empty()),
         ("--key", typed.key.is_some()),
         ("--delay", typed.delay.is_some()),
@@ -68,6 +71,7 @@ fn check(typed: &SubmitArgs, base: BaseSystem) -> anyhow::Result<()> {
 fn job(call: &ScriptArgs, slots: u32) -> anyhow::Result<Job> {
     let dir = std::env::current_dir().context("there is no working directory")?;
     let path = script_path(call, &dir)?;
+    let work_dir = working_directory(call, &dir)?;
     let stem = path.file_stem().map_or_else(|| "job".into(), |stem| stem.to_string_lossy());
     let name = call.name.clone().unwrap_or_else(|| stem.into_owned());
     let stdout = match &call.output {
@@ -85,7 +89,7 @@ fn job(call: &ScriptArgs, slots: u32) -> anyhow::Result<Job> {
         env: variables(&call.env)?,
         array: call.array.as_ref().map(array).transpose()?,
         options: call.base_option.clone(),
-        ..Job::new(name, program, dir)
+        ..Job::new(name, program, work_dir)
     })
 }
 

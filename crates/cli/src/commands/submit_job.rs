@@ -14,7 +14,7 @@ use longshore_dispatch::request::{
 use serde::Serialize;
 
 use super::dispatch::{connect, unexpected_reply};
-use super::submit_script::{ScriptContext, submission};
+use super::submit_script::{ScriptContext, submission, warn_if_unfit};
 use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
@@ -38,9 +38,10 @@ pub async fn run(file: &Path, typed: &SubmitArgs, settings: &Settings) -> anyhow
         let items = submission.items.clone();
         let reply = client.request(&ClientRequest::Submit(Box::new(submission))).await;
         let reply = reply.hint(format!("{} tasks were sent before `{task}`", sent.len()))?;
-        let ServerReply::Submitted { units, .. } = reply else {
+        let ServerReply::Submitted { units, unfit, .. } = reply else {
             return Err(unexpected_reply(&reply));
         };
+        warn_if_unfit(&unfit, &format!("task `{task}`"), settings);
         let (unit, array) = match items {
             Items::Once(unit) => (Some(unit), None),
             Items::Each { batch, .. } => (None, Some(batch)),

@@ -12,7 +12,10 @@ use longshore_dispatch::request::{
     ArrayItems, ArrayView, ClientRequest, Items, ScriptView, ServerReply, Submission, SubmitConditions,
     TimePoint,
 };
-use longshore_dispatch::script::{Script, ScriptOutput, default_policy as script_policy};
+use longshore_dispatch::scheduler::{MEMORY, Obstacle};
+use longshore_dispatch::script::{
+    COMMAND_TEXT, MAX_TEXT, Script, ScriptOutput, default_policy as script_policy,
+};
 use longshore_dispatch::system::QueueSystem;
 use serde::Serialize;
 
@@ -23,6 +26,7 @@ use crate::args::script::{OutputTarget, ScriptArgs};
 use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
+use crate::host_identity;
 use crate::settings::Settings;
 use crate::time_arg::TimeArg;
 
@@ -50,10 +54,12 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
         check_base(&mut client, qsys).await?;
     }
     let mut items = submission.items.clone();
-    let (units, existing) = match client.request(&ClientRequest::Submit(Box::new(submission))).await? {
-        ServerReply::Submitted { units, existing } => (units, existing),
+    let request = ClientRequest::Submit(Box::new(submission));
+    let (units, existing, unfit, number) = match client.request(&request).await? {
+        ServerReply::Submitted { units, existing, unfit, number } => (units, existing, unfit, number),
         other => return Err(unexpected_reply(&other)),
     };
+    warn_if_unfit(&unfit, "it", settings);
     if let Some(existing) = existing {
         items = Items::Once(existing);
     }
@@ -76,7 +82,10 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
     match &items {
         Items::Once(unit) => {
             let status = if existing.is_some() { "existing" } else { "created" };
-            let answer = serde_json::json!({ "unit": unit, "status": status });
+            let mut answer = serde_json::json!({ "unit": unit, "status": status });
+            if !unfit.is_empty() {
+                answer["unfit"] = serde_json::to_value(&unfit)?;
+            }
             settings.output.answer(&answer, || unit.to_string())?;
             Ok(ExitCode::Good)
         }
@@ -84,11 +93,24 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
             #[derive(Serialize)]
             struct ArrayResult<'a> {
                 batch: &'a BatchId,
+                number: Option<u64>,
                 units: u64,
+                #[serde(skip_serializing_if = "<[Obstacle]>::is_empty")]
+                unfit: &'a [Obstacle],
             }
-            settings.output.answer(&ArrayResult { batch, units }, || batch.to_string())?;
+            let result = ArrayResult { batch, number, units, unfit: &unfit };
+            settings.output.answer(&result, || batch.to_string())?;
             Ok(ExitCode::Good)
         }
+    }
+}
+
+/// Warns if no worker of the pool can ever run what was submitted.
+pub fn warn_if_unfit(unfit: &[Obstacle], what: &str, settings: &Settings) {
+    if !unfit.is_empty() {
+        let why: Vec<String> = unfit.iter().map(ToString::to_string).collect();
+        let why = why.join("; ");
+        settings.output.note(format!("warning: no worker of this pool can ever run {what}: {why}"));
     }
 }
 
@@ -160,7 +182,7 @@ pub fn submission(
     let ScriptContext { dir, priority, slots, mut resources, after, awaited, conditions } = context;
     if let Some(size) = call.mem {
         let mebibytes = size.0.div_ceil(1 << 20);
-        resources.insert("mem".to_owned(), u32::try_from(mebibytes).unwrap_or(u32::MAX));
+        resources.insert(MEMORY.to_owned(), u32::try_from(mebibytes).unwrap_or(u32::MAX));
     }
     let usual = script_policy();
     let retry = RetryPolicy { max_attempts: call.retries.saturating_add(1), ..usual.retry };
@@ -173,6 +195,7 @@ pub fn submission(
         resources,
         after,
         policy: Policy { retry, max_lost: call.crash_limit, ..usual },
+        initiated_by: host_identity::initiator(),
         awaited,
         conditions,
     })
@@ -189,7 +212,40 @@ pub fn script_path(call: &ScriptArgs, dir: &Path) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-fn script(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Script> {
+/// The working directory of the script.
+pub fn working_directory(call: &ScriptArgs, dir: &Path) -> anyhow::Result<PathBuf> {
+    let Some(typed) = &call.cwd else { return Ok(dir.to_path_buf()) };
+    let folder = dir.join(typed);
+    match folder.is_dir() {
+        true => Ok(folder),
+        false => Err(usage(format!("--cwd {}: there is no such folder", typed.display()))),
+    }
+}
+
+/// What a script is: its path, its text if that is submitted, and its arguments.
+struct ScriptContent {
+    path: PathBuf,
+    root: Option<PathBuf>,
+    text: Option<String>,
+    hash: String,
+    args: Vec<String>,
+}
+
+fn content(call: &ScriptArgs, dir: &Path) -> anyhow::Result<ScriptContent> {
+    let args = call.args.clone();
+    let of_text = |path: &str, text: &str, args: Vec<String>| ScriptContent {
+        path: path.into(),
+        root: None,
+        hash: Script::content_hash(text.as_bytes()),
+        text: Some(text.to_owned()),
+        args,
+    };
+    if let Some(text) = &call.stdin_text {
+        return checked_text(text.clone(), "the script from stdin").map(|text| of_text("stdin", &text, args));
+    }
+    if let (None, [program, args @ ..]) = (&call.script, args.as_slice()) {
+        return Ok(of_text(program, COMMAND_TEXT, args.to_vec()));
+    }
     let path = script_path(call, dir)?;
     let root = call.root.as_deref().map_or_else(|| dir.to_path_buf(), |root| dir.join(root));
     let root = root.canonicalize().with_context(|| format!("there is no folder {}", root.display()))?;
@@ -198,6 +254,34 @@ fn script(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Script> {
         let folder = path.parent().unwrap_or(Path::new("/")).display().to_string();
         return Err(outside).hint(format!("`--root {folder}` allows it"));
     }
+    let bytes = std::fs::read(&path).with_context(|| format!("cannot read script {}", path.display()))?;
+    let hash = Script::content_hash(&bytes);
+    let text = match call.snapshot {
+        true => {
+            let what = format!("script {}", path.display());
+            let text = String::from_utf8(bytes).map_err(|_| usage(format!("{what} is not UTF-8")))?;
+            Some(checked_text(text, &what)?)
+        }
+        false => None,
+    };
+    Ok(ScriptContent { path, root: Some(root), text, hash, args })
+}
+
+/// Rejects a text that cannot be an argument of bash.
+fn checked_text(text: String, what: &str) -> anyhow::Result<String> {
+    if text.len() > MAX_TEXT {
+        let size = text.len();
+        return Err(usage(format!("{what} has {size} bytes, of {MAX_TEXT} at most")))
+            .hint("submit it as a file, without --snapshot");
+    }
+    if text.contains('\0') {
+        return Err(usage(format!("{what} has a zero byte: it is no script")));
+    }
+    Ok(text)
+}
+
+fn script(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Script> {
+    let ScriptContent { path, root, text, hash, args } = content(call, dir)?;
     let absolute = |path: &Path| dir.join(path);
     let output = match &call.output {
         OutputTarget::Nothing => ScriptOutput::Nothing,
@@ -207,21 +291,21 @@ fn script(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Script> {
             ScriptOutput::Files { stdout: absolute(pattern), stderr: call.stderr.as_deref().map(absolute) }
         }
     };
-    let content = std::fs::read(&path).with_context(|| format!("cannot read script {}", path.display()))?;
     let sentinels = call.sentinels.as_deref().map(absolute);
     sentinels.as_deref().map(check_sentinels).transpose()?;
     Ok(Script {
-        content: Some(Script::content_hash(&content)),
+        content: Some(hash),
         path,
-        args: call.args.clone(),
-        root: Some(root),
+        text,
+        args,
+        root,
         name: call.name.clone(),
         env: variables(&call.env)?,
         output,
         time: call.time.map(|span| span.0),
         sentinels,
         limits: call.limit.iter().cloned().collect(),
-        dir: dir.to_path_buf(),
+        dir: working_directory(call, dir)?,
     })
 }
 
@@ -281,19 +365,33 @@ fn items(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Items> {
 }
 
 fn lines(file: &str, dir: &Path) -> anyhow::Result<Vec<String>> {
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     let read = match file {
-        "-" => std::io::stdin().lock().read_to_string(&mut text),
-        path => std::fs::File::open(dir.join(path)).and_then(|mut file| file.read_to_string(&mut text)),
+        "-" => std::io::stdin().lock().read_to_end(&mut bytes),
+        path => std::fs::File::open(dir.join(path)).and_then(|mut file| file.read_to_end(&mut bytes)),
     };
     read.with_context(|| format!("cannot read {file}"))?;
-    if text.is_empty() {
+    if bytes.is_empty() {
         return Err(usage(format!("{file} has no lines")));
     }
-    Ok(text.lines().map(str::to_owned).collect())
+    split_lines(&bytes).map_err(|problem| usage(format!("{file}: {problem}")))
 }
 
-async fn wait_for_unit(
+/// The lines without their line feeds. Everything else stays, as a carriage return or an empty line.
+fn split_lines(bytes: &[u8]) -> Result<Vec<String>, String> {
+    let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+    let lines = bytes.split(|byte| *byte == b'\n').zip(1..);
+    let checked = lines.map(|(line, number): (&[u8], u64)| {
+        if line.contains(&0) {
+            return Err(format!("line {number} has a zero byte, which no variable can hold"));
+        }
+        String::from_utf8(line.to_vec()).map_err(|_| format!("line {number} is not UTF-8"))
+    });
+    checked.collect()
+}
+
+/// Waits for a script's end, and prints its output.
+pub async fn wait_for_unit(
     client: &mut DispatchClient,
     unit: UnitId,
     settings: &Settings,
@@ -353,5 +451,22 @@ async fn wait_for_array(
             return Ok(if failed + cancelled > 0 { ExitCode::Failures } else { ExitCode::Good });
         }
         tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_keep_every_byte_but_the_line_feed() {
+        let read = |text: &[u8]| split_lines(text);
+        let lines = |lines: &[&str]| Ok(lines.iter().map(ToString::to_string).collect());
+        assert_eq!(read(b"a\nb\n"), lines(&["a", "b"]));
+        assert_eq!(read(b"a\nb"), lines(&["a", "b"]), "without a line feed at the end");
+        assert_eq!(read(b" a \r\n\n\tb\n\n"), lines(&[" a \r", "", "\tb", ""]));
+        assert_eq!(read(b"\n"), lines(&[""]));
+        assert_eq!(read(b"a\nb\0c\n").unwrap_err(), "line 2 has a zero byte, which no variable can hold");
+        assert_eq!(read(b"\xff\n").unwrap_err(), "line 1 is not UTF-8");
     }
 }

@@ -1,12 +1,16 @@
 //! `unit`: shows, retries and cancels units.
 
+use std::time::Duration;
+
 use longshore::duration::format_ago;
 use longshore::store::{UnitAction, UnitActionResult, UnitFailure, UnitFilter, UnitSelection};
+use longshore::unit::Weight;
 use longshore::{Payload, Unit, UnitId};
 use longshore_dispatch::request::UnitOperation;
 use serde::Serialize;
 
 use super::dispatch::units;
+use super::names::{NameLookup, use_environment};
 use super::{connect, now, submit};
 use crate::args::unit_worker::{UnitCommand as Typed, UnitIdsArgs, UnitListArgs};
 use crate::error::WithHint;
@@ -20,23 +24,48 @@ const MAX_SHOWN: usize = 2000;
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
     match typed {
-        Typed::Show { id, pool } => match pool.dir {
-            Some(folder) => units::show(&folder, id, settings).await,
-            None => show(id, settings).await,
-        },
-        Typed::List(mut list) => match list.pool.dir.take() {
-            Some(folder) => units::list(&folder, list, settings).await,
-            None => self::list(list, settings).await,
-        },
-        Typed::Wait { id, limit, .. } => {
-            let (_, client) = connect(settings).await?;
-            let ended = client.wait(id, limit.map(|span| span.0)).await;
-            let unit = ended.hint(format!("it continues; `longshore unit show {id}` shows it"))?;
-            submit::print_outcome(&unit, None, settings)
+        Typed::Show { id, mut pool } => {
+            use_environment(&mut pool, settings);
+            let id = NameLookup::new(pool.dir.as_deref(), settings).unit(&id).await?;
+            match pool.dir {
+                Some(folder) => units::show(&folder, id, settings).await,
+                None => show(id, settings).await,
+            }
+        }
+        Typed::Explain { id, pool } => {
+            let folder = settings.dispatch.folder(pool.dir.as_deref());
+            let id = NameLookup::new(Some(&folder), settings).unit(&id).await?;
+            units::explain(&folder, id, settings).await
+        }
+        Typed::List(mut list) => {
+            use_environment(&mut list.pool, settings);
+            if let Some(batch) = &mut list.batch {
+                *batch = NameLookup::new(list.pool.dir.as_deref(), settings).batch(batch).await?;
+            }
+            match list.pool.dir.take() {
+                Some(folder) => units::list(&folder, list, settings).await,
+                None => self::list(list, settings).await,
+            }
+        }
+        Typed::Wait { id, limit, mut pool } => {
+            use_environment(&mut pool, settings);
+            let id = NameLookup::new(pool.dir.as_deref(), settings).unit(&id).await?;
+            let limit = limit.map(|span| span.0);
+            match pool.dir {
+                Some(folder) => units::wait(&folder, id, limit, settings).await,
+                None => wait(id, limit, settings).await,
+            }
         }
         Typed::Retry(units) => operate(units, UnitAction::Retry, settings).await,
         Typed::Cancel(units) => operate(units, UnitAction::Cancel, settings).await,
     }
+}
+
+async fn wait(id: UnitId, limit: Option<Duration>, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let (_, client) = connect(settings).await?;
+    let ended = client.wait(id, limit).await;
+    let unit = ended.hint(format!("it continues; `longshore unit show {id}` shows it"))?;
+    submit::print_outcome(&unit, None, settings)
 }
 
 #[derive(Serialize)]
@@ -65,6 +94,7 @@ fn record(unit: &Unit, failures: &[UnitFailure]) -> Table {
     table.field("tenant", &unit.tenant);
     table.field("batch", unit.batch.as_ref().map_or("", |batch| batch.as_str()));
     table.field("priority", unit.priority);
+    table.field("needs", needs(&unit.weight));
     table.field("attempt", unit.attempt);
     if unit.lost > 0 {
         table.field("lost", format!("{} times, with its worker", unit.lost));
@@ -85,6 +115,16 @@ fn record(unit: &Unit, failures: &[UnitFailure]) -> Table {
     table.field("checkpoint", unit.checkpoint.as_ref().map_or(String::new(), text));
     table.field("result", unit.result.as_ref().map_or(String::new(), text));
     table
+}
+
+/// What a unit occupies, unless that is one slot.
+fn needs(weight: &Weight) -> String {
+    if *weight == Weight::default() {
+        return String::new();
+    }
+    let slots = std::iter::once(format!("{} slots", weight.slots)).filter(|_| weight.slots != 1);
+    let resources = weight.resources.iter().map(|(name, amount)| format!("{amount} {name}"));
+    slots.chain(resources).collect::<Vec<_>>().join(", ")
 }
 
 fn text(payload: &Payload) -> String {
@@ -167,16 +207,22 @@ fn short(failure: &longshore::Failure) -> String {
     failure.to_string().chars().take(60).collect()
 }
 
-async fn operate(units: UnitIdsArgs, action: UnitAction, settings: &Settings) -> anyhow::Result<ExitCode> {
+async fn operate(
+    mut units: UnitIdsArgs,
+    action: UnitAction,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
     let (deed, became) = match action {
         UnitAction::Cancel => (UnitOperation::Cancel, "cancelled"),
         _ => (UnitOperation::Retry, "ready again"),
     };
+    use_environment(&mut units.pool, settings);
+    let ids = NameLookup::new(units.pool.dir.as_deref(), settings).units(&units.ids).await?;
     if let Some(folder) = &units.pool.dir {
-        return units::operate(folder, units.ids, deed, settings).await;
+        return units::operate(folder, ids, deed, settings).await;
     }
     let (store, _) = connect(settings).await?;
-    let selection = UnitSelection::Ids(units.ids);
+    let selection = UnitSelection::Ids(ids);
     let done = store.apply_unit_action(&settings.scope(), selection, action).await?;
     settings.output.answer(&done, || operation_text(&done, became))?;
     let nothing = done.changed + done.requested == 0;

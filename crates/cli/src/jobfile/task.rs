@@ -153,8 +153,11 @@ impl JobTask {
             sentinels: written.sentinels,
             root: written.root,
             limit: written.limits.into_iter().collect(),
+            snapshot: false,
+            cwd: None,
             progress: false,
             args: written.args.unwrap_or_default(),
+            stdin_text: None,
         };
         let after = written.after.unwrap_or_default();
         Ok(Self { id, after, priority, resources: written.resources, call })

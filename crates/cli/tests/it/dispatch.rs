@@ -1,12 +1,15 @@
 //! Pools of script workers as users see them: the binary, real processes, and their failures.
 
 mod bad_folders;
+mod commands;
+mod explain;
 pub mod fixture;
 mod good_work;
 mod hanging_launcher;
 mod kills;
 mod late;
 pub mod launcher;
+mod names;
 mod network;
 mod pool_lifecycle;
 mod resources;

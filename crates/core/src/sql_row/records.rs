@@ -26,6 +26,7 @@ pub const BATCH_COLUMNS: &str = "b.num, b.name, b.tenant, b.kind, b.status, b.re
 /// Reads [`BATCH_COLUMNS`]. No decision needs the sums.
 pub fn read_batch(row: &impl SqlRow, counts: Counts) -> Result<Batch> {
     Ok(Batch {
+        number: row.number(0)?,
         id: row.parsed(1, BatchId::new)?,
         tenant: row.parsed(2, TenantId::new)?,
         kind: row.string(3)?,

@@ -163,7 +163,7 @@ pub trait Queries: Send + Sync + 'static {
     /// Lanes, by queue and tenant.
     async fn queues(&self, scope: &Scope) -> Result<Vec<QueueInfo>>;
 
-    /// One batch.
+    /// One batch, by its name, or by its [`Batch::number`] if no batch has that name.
     async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch>;
 
     /// A batch's opaque data for its workers: [`crate::NewBatch::definition`].

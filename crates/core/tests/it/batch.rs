@@ -12,6 +12,7 @@ use crate::unit_state::NOW;
 
 pub(crate) fn batch(status: BatchStatus, sealed: bool, counts: Counts) -> Batch {
     Batch {
+        number: 1,
         id: BatchId::new("b").unwrap(),
         tenant: TenantId::default(),
         kind: String::new(),

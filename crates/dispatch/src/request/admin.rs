@@ -3,7 +3,7 @@
 use longshore::{BatchId, BatchStatus, Failure, Priority, TenantId, Timestamp, UnitId, UnitState};
 use serde::{Deserialize, Serialize};
 
-use super::ScriptView;
+use super::{RequestedResources, ScriptView};
 use crate::script::Script;
 
 /// An action on units.
@@ -102,6 +102,8 @@ pub struct UnitDetails {
     pub since: Timestamp,
     /// A cancellation was requested while it ran.
     pub cancel_requested: bool,
+    /// What it needs of its worker.
+    pub request: RequestedResources,
     /// The script that it runs.
     pub script: Option<Script>,
     /// Its failed runs.

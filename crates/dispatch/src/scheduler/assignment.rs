@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use longshore::UnitId;
 
+use super::obstacle::Obstacle;
 use super::resource_request::ResourceRequest;
 use super::worker_entry::{WorkerEntry, WorkerKey};
 use super::{Location, Stage, TaskScheduler};
@@ -30,8 +31,9 @@ impl<C> TaskScheduler<C> {
     pub fn schedule(&mut self, now: Duration) -> Vec<Assignment> {
         let mut assigned = Vec::new();
         let mut blocked = BTreeSet::new();
+        self.drop_vain_reservations(now);
         while let Some((request, unit)) = self.next_waiting(&blocked) {
-            match self.best_fit(&request, unit) {
+            match self.best_fit(now, &request, unit) {
                 Some(worker) => assigned.push(self.assign(&request, unit, worker)),
                 None => {
                     self.reserve_worker(now, &request, unit);
@@ -39,7 +41,7 @@ impl<C> TaskScheduler<C> {
                 }
             }
         }
-        self.prefill(&blocked, &mut assigned);
+        self.prefill(now, &blocked, &mut assigned);
         assigned
     }
 
@@ -51,12 +53,51 @@ impl<C> TaskScheduler<C> {
     }
 
     /// The worker with the least free threads that suffice, unless it is reserved for another task.
-    fn best_fit(&self, request: &ResourceRequest, unit: UnitId) -> Option<WorkerKey> {
-        let is_available = |id: &WorkerKey| self.reserved.get(id).is_none_or(|holder| *holder == unit);
-        let fits = |id: &WorkerKey| self.workers.get(id).is_some_and(|worker| worker.fits(request));
-        let candidates = self.by_free_threads.range((request.threads, WorkerKey(0))..).map(|(_, id)| *id);
-        let mut fitting = candidates.filter(|id| is_available(id) && fits(id));
-        fitting.next()
+    fn best_fit(&self, now: Duration, request: &ResourceRequest, unit: UnitId) -> Option<WorkerKey> {
+        let is_free = |id: &WorkerKey| {
+            let worker = self.workers.get(id);
+            worker.is_some_and(|worker| !self.is_reserved(*id, unit) && worker.fits(now, request))
+        };
+        let mut candidates = self.by_free_threads.range((request.threads, WorkerKey(0))..).map(|(_, id)| *id);
+        candidates.find(is_free)
+    }
+
+    /// Whether the worker is reserved for another task.
+    fn is_reserved(&self, id: WorkerKey, unit: UnitId) -> bool {
+        self.reserved.get(&id).is_some_and(|holder| *holder != unit)
+    }
+
+    /// Why each worker is not given the unit's task now, if it has this request. A worker without
+    /// obstacle gets it with the next [`schedule`](Self::schedule).
+    pub fn obstacles(
+        &self,
+        now: Duration,
+        request: &ResourceRequest,
+        unit: UnitId,
+    ) -> Vec<(WorkerKey, Vec<Obstacle>)> {
+        let of_worker = |(id, worker): (&WorkerKey, &WorkerEntry)| {
+            let reserved = self.is_reserved(*id, unit).then_some(Obstacle::Reserved);
+            (*id, worker.obstacles(now, request).chain(reserved).collect())
+        };
+        self.workers.iter().map(of_worker).collect()
+    }
+
+    /// Requests of queued tasks, each with their number and one of them.
+    pub fn waiting_requests(&self) -> impl Iterator<Item = (&ResourceRequest, usize, UnitId)> {
+        let queues = self.waiting.iter();
+        queues.filter_map(|(request, queue)| Some((request, queue.len(), queue.first()?.1)))
+    }
+
+    /// Ends the reservations of workers that cannot run the task any more: too little of their
+    /// lifetime is left.
+    fn drop_vain_reservations(&mut self, now: Duration) {
+        let (workers, tasks) = (&self.workers, &self.tasks);
+        self.reserved.retain(|id, unit| {
+            workers
+                .get(id)
+                .zip(tasks.get(unit))
+                .is_some_and(|(worker, task)| worker.could_fit(now, &task.request))
+        });
     }
 
     fn assign(&mut self, request: &ResourceRequest, unit: UnitId, worker: WorkerKey) -> Assignment {
@@ -80,7 +121,7 @@ impl<C> TaskScheduler<C> {
             return;
         }
         let takes = |id: &WorkerKey, worker: &WorkerEntry| {
-            worker.indexed_free.is_some() && !self.reserved.contains_key(id) && worker.could_fit(request)
+            worker.indexed_free.is_some() && !self.reserved.contains_key(id) && worker.could_fit(now, request)
         };
         let candidates = self.workers.iter().filter(|(id, worker)| takes(id, worker));
         let least = candidates.min_by_key(|(_, worker)| worker.load().saturating_sub(worker.threads));
@@ -91,7 +132,12 @@ impl<C> TaskScheduler<C> {
 
     /// Assigns tasks beyond the free threads to fast workers. Each worker gets an equal share of
     /// the queued tasks.
-    fn prefill(&mut self, blocked: &BTreeSet<ResourceRequest>, assigned: &mut Vec<Assignment>) {
+    fn prefill(
+        &mut self,
+        now: Duration,
+        blocked: &BTreeSet<ResourceRequest>,
+        assigned: &mut Vec<Assignment>,
+    ) {
         let candidates: Vec<WorkerKey> =
             self.prefill_candidates.iter().filter(|id| !self.reserved.contains_key(id)).copied().collect();
         let queues: Vec<ResourceRequest> =
@@ -105,7 +151,7 @@ impl<C> TaskScheduler<C> {
             for _ in 0..share {
                 let worker = self.workers.get(id);
                 let could =
-                    |request: &&ResourceRequest| worker.is_some_and(|worker| worker.could_fit(request));
+                    |request: &&ResourceRequest| worker.is_some_and(|worker| worker.could_fit(now, request));
                 let heads = queues.iter().filter(could).filter_map(|request| {
                     let head = self.waiting.get(request)?.first()?;
                     (request.threads <= deficit).then_some((head, request))

@@ -76,6 +76,11 @@ impl<C> TaskScheduler<C> {
         }
     }
 
+    /// Whether the task was restored and no worker has reported it yet.
+    pub fn is_restored(&self, unit: UnitId) -> bool {
+        self.restored.contains(&unit)
+    }
+
     /// Number of restored tasks that no worker has reported yet.
     pub fn restored_count(&self) -> usize {
         self.restored.len()

@@ -5,7 +5,9 @@ use longshore::UnitId;
 use longshore::worker_session::Lease;
 use proptest::prelude::*;
 
-use super::{Assignment, Location, ResourceRequest, TaskScheduler, WorkerEntry, WorkerKey, WorkerRecord};
+use super::{
+    Assignment, Location, Obstacle, ResourceRequest, TaskScheduler, WorkerEntry, WorkerKey, WorkerRecord,
+};
 
 const NOW: Duration = Duration::from_secs(100);
 const LATER: Duration = Duration::from_secs(101);
@@ -98,6 +100,26 @@ fn a_wide_task_has_a_worker_kept_for_it_after_a_while() {
     assert!(workers.contains(&wide_at));
     later.retain(|lease| assigned.iter().any(|(unit, _)| *unit == lease.unit));
     assert_eq!(later.len(), 4, "the other worker was kept full");
+}
+
+#[test]
+fn a_worker_is_not_kept_for_a_task_that_its_lifetime_no_longer_suffices_for() {
+    let mut scheduler = TaskScheduler::default();
+    let mut leaving = WorkerEntry::new("w", 2, BTreeMap::new());
+    leaving.prefill.on_end(SLOW);
+    leaving.interrupts_at = Some(NOW + Duration::from_secs(60));
+    let worker = scheduler.on_register(NOW, leaving, &[]).0;
+    let running = task(&mut scheduler, 0, 1);
+    assert_eq!(assign(&mut scheduler, NOW), [(running.unit, worker)]);
+    let minute = ResourceRequest { time: Some(Duration::from_secs(59)), ..ResourceRequest::threads(2) };
+    let wide = task_with(&mut scheduler, 1, minute);
+    assert_eq!(assign(&mut scheduler, LATER), []);
+    let narrow = task(&mut scheduler, 2, 1);
+    assert_eq!(assign(&mut scheduler, LATER), [], "reserved for the wide task");
+    let later = LATER + Duration::from_secs(1);
+    assert_eq!(assign(&mut scheduler, later), [(narrow.unit, worker)], "58 seconds are left");
+    let obstacles = scheduler.obstacles(later, &scheduler.task(wide.unit).unwrap().request, wide.unit);
+    assert!(obstacles[0].1.iter().any(|obstacle| matches!(obstacle, Obstacle::TimeLeft { .. })));
 }
 
 #[test]
@@ -463,6 +485,15 @@ proptest! {
             let units: BTreeSet<UnitId> = assigned.iter().map(|assigned| assigned.unit).collect();
             prop_assert_eq!(units.len(), assigned.len(), "given once");
             simulation.check();
+            // What waits is explained: the scheduler itself decides by these obstacles.
+            let scheduler = &simulation.scheduler;
+            for (request, queue) in &scheduler.waiting {
+                for (_, unit) in queue {
+                    for (worker, obstacles) in scheduler.obstacles(now, request, *unit) {
+                        prop_assert!(!obstacles.is_empty(), "{} fits {}", unit, worker);
+                    }
+                }
+            }
         }
     }
 

@@ -53,6 +53,8 @@ pub struct WorkerEntry {
     pub last_seen: Duration,
     /// When it last ended a task, or registered.
     pub idle_since: Duration,
+    /// When it interrupts running tasks because its lifetime ends, if that is limited.
+    pub interrupts_at: Option<Duration>,
     pub(super) prefill: PrefillEstimator,
     /// Threads of all assigned tasks, running or waiting at the worker.
     load: u32,
@@ -84,6 +86,7 @@ impl WorkerEntry {
             state: WorkerState::Working,
             last_seen: Duration::ZERO,
             idle_since: Duration::ZERO,
+            interrupts_at: None,
             prefill: PrefillEstimator::default(),
             load: 0,
             taken: BTreeMap::new(),
@@ -113,22 +116,14 @@ impl WorkerEntry {
         self.tasks.len()
     }
 
-    /// Whether the task could run here if the worker were empty.
-    pub fn could_fit(&self, request: &ResourceRequest) -> bool {
-        let has = |(name, amount): (&String, &u32)| self.resources.get(name) >= Some(amount);
-        request.threads <= self.threads && request.resources.iter().all(has)
+    /// Whether its task must run alone.
+    pub(super) fn is_exclusive(&self) -> bool {
+        self.exclusive
     }
 
-    /// Whether the task can run here now.
-    pub(super) fn fits(&self, request: &ResourceRequest) -> bool {
-        if request.exclusive && !self.tasks.is_empty() {
-            return false;
-        }
-        let free = |(name, amount): (&String, &u32)| {
-            let all = self.resources.get(name).copied().unwrap_or(0);
-            all.saturating_sub(self.taken.get(name).copied().unwrap_or(0)) >= *amount
-        };
-        request.threads <= self.free_threads() && request.resources.iter().all(free)
+    /// How much of a resource its tasks occupy.
+    pub(super) fn taken(&self, resource: &str) -> u32 {
+        self.taken.get(resource).copied().unwrap_or(0)
     }
 
     /// Threads' worth of tasks that are missing to a full prefill.

@@ -249,8 +249,7 @@ fn prepare_task(
             (ScriptSource::Unit(unit.id), None, Some(ScriptDefinition { script, batch }))
         }
     };
-    let request =
-        ResourceRequest { threads: unit.weight.slots, resources: unit.weight.resources.clone(), exclusive };
+    let request = ResourceRequest { exclusive, ..ResourceRequest::of_unit(unit) };
     // The store's clock at the time of the claim.
     let now = unit.started_at.unwrap_or(unit.since);
     let time_left = unit.deadline.map(|deadline| deadline.since(now));

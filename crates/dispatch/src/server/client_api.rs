@@ -2,6 +2,7 @@
 //! core.
 
 mod admin;
+mod explain;
 mod submit;
 
 use std::io;
@@ -11,12 +12,13 @@ use std::time::Duration;
 use longshore::store::Queues;
 use longshore::{Client, Counts, Scope, Store, UnitId};
 use tokio::io::AsyncWriteExt;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::core::{Event, LauncherView};
 use super::handshake::AuthenticatedPeer;
 use crate::launch::LauncherStatus;
-use crate::request::{ArrayView, ClientRequest, PoolStatus, ScriptView, ServerReply};
+use crate::request::{ArrayView, ClientRequest, PoolStatus, ScriptView, ServerReply, UnfitScripts};
 use crate::wire::frame::{decode_json, encode_json};
 
 /// Answers clients.
@@ -28,6 +30,8 @@ pub(super) struct ClientApi {
     fixed_status: PoolStatus,
     /// A snapshot of the launcher. The launcher itself may wait long for its base system.
     launcher: Option<Arc<LauncherStatus>>,
+    /// What status says of ready scripts that no worker can run, and when that was found.
+    unfit: Arc<Mutex<Option<(Instant, Vec<UnfitScripts>)>>>,
 }
 
 impl ClientApi {
@@ -37,7 +41,7 @@ impl ClientApi {
         launcher: Option<Arc<LauncherStatus>>,
         fixed_status: PoolStatus,
     ) -> Self {
-        Self { client: Client::new(store), core, fixed_status, launcher }
+        Self { client: Client::new(store), core, fixed_status, launcher, unfit: Arc::default() }
     }
 
     /// Number of scripts that are ready in the store.
@@ -96,6 +100,9 @@ impl ClientApi {
             ClientRequest::Arrays(tenant, arrays) => {
                 self.arrays(tenant, arrays).await.map(|(arrays, next)| ServerReply::Arrays(arrays, next))
             }
+            ClientRequest::FindTask(tenant, array, index) => {
+                self.find_task(tenant, &array, index).await.map(ServerReply::Found)
+            }
             ClientRequest::Steer(tenant, id, action) => {
                 let array = self.array(tenant, &id, action).await;
                 array.map(|array| ServerReply::Steered(Box::new(array)))
@@ -103,6 +110,10 @@ impl ClientApi {
             ClientRequest::Explain => {
                 let now = self.view().await?.now;
                 Ok(ServerReply::Explained(self.launcher()?.explain(now)))
+            }
+            ClientRequest::ExplainUnit(tenant, id) => {
+                let explained = self.explain_unit(tenant, id).await;
+                explained.map(|explained| ServerReply::UnitExplained(Box::new(explained)))
             }
             ClientRequest::Scale { min, max, drain } => {
                 self.launcher()?.set_size(min, max, drain);
@@ -125,7 +136,7 @@ impl ClientApi {
         self.query_core(Event::LauncherView).await
     }
 
-    async fn query_core<T>(&self, ask: fn(oneshot::Sender<T>) -> Event) -> Result<T, String> {
+    async fn query_core<T>(&self, ask: impl FnOnce(oneshot::Sender<T>) -> Event) -> Result<T, String> {
         let (send, answer) = oneshot::channel();
         let gone = "the server has shut down";
         self.core.send(ask(send)).await.map_err(|_| gone.to_owned())?;
@@ -162,6 +173,7 @@ impl ClientApi {
             done: counts.done,
             failed: counts.failed,
             cancelled: counts.cancelled,
+            unfit: [status.unfit, self.unfit_ready(counts.ready).await].concat(),
             pending_query: self.launcher.as_ref().and_then(|launcher| launcher.pending_query()),
             ..status
         })

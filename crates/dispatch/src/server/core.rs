@@ -6,6 +6,7 @@
 //! decisions.
 
 mod cut_off;
+mod explain;
 mod lost_workers;
 mod pause;
 mod shutdown;
@@ -26,6 +27,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use self::cut_off::CutOffTasks;
+pub(super) use self::explain::TaskExplanation;
 use super::claimer::{ClaimedTasks, Claimer, PreparedTask, TaskData, or_pending};
 use super::result_writer::{ResultWriter, WriteReport};
 use super::script_cache::ScriptCache;
@@ -34,7 +36,7 @@ use super::worker_connection::{ConnectionId, WorkerSender};
 use super::{ServerReport, Timing};
 use crate::launch::scaler::PresentWorker;
 use crate::request::{PoolStatus, ShutdownMode};
-use crate::scheduler::{TaskScheduler, WorkerKey, WorkerRecord};
+use crate::scheduler::{Obstacle, ResourceRequest, TaskScheduler, WorkerEntry, WorkerKey, WorkerRecord};
 use crate::script;
 use crate::system::JobEndCause;
 use crate::wire::{FromWorker, Register, TaskOrder, ToWorker, WorkerLoad};
@@ -59,6 +61,10 @@ pub(super) enum Event {
     Disconnected(ConnectionId),
     Status(oneshot::Sender<PoolStatus>),
     LauncherView(oneshot::Sender<LauncherView>),
+    /// Say where this unit's task is, and why each worker is not given it.
+    Explain(UnitId, ResourceRequest, oneshot::Sender<TaskExplanation>),
+    /// Say which of these requests no worker of the pool can ever run, and why.
+    FindUnfit(Vec<ResourceRequest>, oneshot::Sender<Vec<Vec<Obstacle>>>),
     /// Tell these workers to leave; their scripts may run on for this long.
     Release(Vec<WorkerKey>, Duration),
     /// A unit was cancelled: ask the store which.
@@ -92,8 +98,6 @@ struct ConnectedWorker {
     host: String,
     pid: u32,
     load: WorkerLoad,
-    /// When its lifetime ends, in server uptime.
-    expires_at: Option<Duration>,
     /// It was told to leave, by this server or by the system that it runs on.
     released: bool,
 }
@@ -114,6 +118,8 @@ pub(super) struct Core {
     cut_off: CutOffTasks,
     /// How long to wait for a job's exit reason; zero if there is no launcher to ask.
     exit_reason_timeout: Duration,
+    /// A worker as the pool launches it, at the start of its life.
+    launched_worker: Option<WorkerEntry>,
     heartbeat: Option<BoxFuture<'static, longshore::Result<HeartbeatReply>>>,
     next_heartbeat: Instant,
     next_eviction: Instant,
@@ -152,6 +158,7 @@ impl Core {
             unresolved: UnresolvedLosses::default(),
             cut_off: CutOffTasks::default(),
             exit_reason_timeout: Duration::ZERO,
+            launched_worker: None,
             heartbeat: None,
             next_heartbeat: now,
             next_eviction: now,
@@ -172,6 +179,12 @@ impl Core {
     /// Waits this long for the exit reasons of lost workers' jobs.
     pub(super) fn with_exit_reason_timeout(mut self, timeout: Duration) -> Self {
         self.exit_reason_timeout = timeout;
+        self
+    }
+
+    /// The pool launches workers like this one.
+    pub(super) fn with_launched_worker(mut self, worker: Option<WorkerEntry>) -> Self {
+        self.launched_worker = worker;
         self
     }
 
@@ -238,6 +251,10 @@ impl Core {
             Event::Disconnected(connection) => self.on_disconnected(connection),
             Event::Status(answer) => _ = answer.send(self.status()),
             Event::LauncherView(answer) => _ = answer.send(self.view()),
+            Event::Explain(unit, request, answer) => _ = answer.send(self.explain(unit, request)),
+            Event::FindUnfit(requests, answer) => {
+                _ = answer.send(requests.iter().map(|request| self.unfit(request)).collect());
+            }
             Event::Release(workers, limit) => {
                 workers.into_iter().for_each(|id| self.release_worker(id, limit));
             }
@@ -278,6 +295,7 @@ impl Core {
                 Some(script_id) => {
                     self.scripts.add_use(script_id);
                     task.data.script_id = script_id;
+                    task.request.time = self.scripts.time_limit(script_id);
                     tasks.push(task);
                 }
                 None => self.results.push(FinishRequest::new(task.lease, unreadable_payload()), None),

@@ -1,5 +1,6 @@
 //! Configuration of a server, and its errors.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -83,6 +84,8 @@ pub struct LaunchOptions {
     pub system: Box<dyn System>,
     /// Description of the job.
     pub job: JobTemplate,
+    /// Named resources of each worker, as the job's command says them.
+    pub resources: BTreeMap<String, u32>,
     /// Number of workers.
     pub size: PoolSize,
     /// The roots in the job's command, for the pool's status.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore::{BatchId, UnitId};
 
@@ -59,6 +60,11 @@ impl ScriptCache {
         self.entries.insert(self.next, entry);
         self.by_source.insert(source, self.next);
         self.next
+    }
+
+    /// The run time limit of the script with this id.
+    pub(super) fn time_limit(&self, id: u64) -> Option<Duration> {
+        self.entries.get(&id)?.definition.script.time
     }
 
     pub(super) fn add_use(&mut self, id: u64) {

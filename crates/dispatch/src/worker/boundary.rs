@@ -68,6 +68,21 @@ pub(super) enum ExistingContent {
     Keep,
 }
 
+fn check_sentinel_name(script: &Script) -> Result<(), String> {
+    let has_slash = script.name.as_ref().is_some_and(|name| name.contains('/'));
+    match script.sentinels.is_some() && has_slash {
+        true => Err("a script with sentinel files has `/` in its name".into()),
+        false => Ok(()),
+    }
+}
+
+fn check_folder(dir: &Path) -> Result<(), String> {
+    match dir.is_dir() {
+        true => Ok(()),
+        false => Err(format!("there is no working directory {}", dir.display())),
+    }
+}
+
 impl Boundary {
     /// Checks the roots, which no other user may be able to write to, and the variables.
     pub(super) fn new(roots: &[PathBuf], allowed_env: &[String]) -> Result<Self, DispatchWorkerError> {
@@ -90,21 +105,34 @@ impl Boundary {
 
     /// Checks a script and what its submitter chose. Returns the script's real path.
     pub(super) fn check(&self, script: &Script) -> Result<PathBuf, String> {
+        if script.text.is_some() {
+            return self.check_text(script);
+        }
         // Nothing outside the roots is opened.
         let roots: Vec<PathBuf> = self.roots.iter().map(|root| root.real.clone()).collect();
         let real = script_check::check(&script.path, &roots)?;
         let own_root: Vec<PathBuf> = script.root.iter().cloned().collect();
         let path = script_check::check(&real, &own_root)?;
-        if script.sentinels.is_some() && script.name.as_ref().is_some_and(|name| name.contains('/')) {
-            return Err("a script with sentinel files has `/` in its name".into());
-        }
+        check_sentinel_name(script)?;
         if !self.roots.is_empty() {
             self.check_inside(script, &path)?;
             self.check_env(&script.env)?;
-        } else if !script.dir.is_dir() {
-            return Err(format!("there is no working directory {}", script.dir.display()));
+        } else {
+            check_folder(&script.dir)?;
         }
         Ok(path)
+    }
+
+    /// Checks a script that was submitted as text. Returns its `$0`.
+    fn check_text(&self, script: &Script) -> Result<PathBuf, String> {
+        if !self.roots.is_empty() {
+            return Err("this worker has roots: it runs files inside them, no commands and no stored \
+                        scripts (`--root`)"
+                .into());
+        }
+        check_sentinel_name(script)?;
+        check_folder(&script.dir)?;
+        Ok(script.path.clone())
     }
 
     fn check_inside(&self, script: &Script, real: &Path) -> Result<(), String> {

@@ -58,10 +58,15 @@ impl Worker {
     }
 }
 
+/// The time after its start at which a worker with this lifetime interrupts scripts.
+pub(crate) fn interrupts_after(lifetime: Duration) -> Duration {
+    lifetime.saturating_sub(MAX_REPORT_MARGIN.min(lifetime / 40))
+}
+
 /// The time of the worker's last drain, since its start. Scripts that still run at its end are
 /// interrupted.
 fn last_drain(lifetime: Duration, limit: Duration) -> Range<Duration> {
-    let end = lifetime.saturating_sub(MAX_REPORT_MARGIN.min(lifetime / 40));
+    let end = interrupts_after(lifetime);
     end.saturating_sub(limit.min(lifetime / 2))..end
 }
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use longshore_process::BoundedOutput;
@@ -13,7 +13,7 @@ use tokio::net::unix::pipe;
 use super::boundary::ExistingContent;
 use super::script_run::WorkerContext;
 use super::stream_writer::StreamSink;
-use crate::script::{OutputLocation, ScriptOutput};
+use crate::script::{self, OutputLocation, ScriptOutput};
 use crate::stream::OutputChannel;
 use crate::wire::TaskOrder;
 
@@ -39,7 +39,7 @@ impl Destination {
         context: &WorkerContext,
     ) -> Result<Self, String> {
         let open = |path: &Path| {
-            let path = expand_placeholders(path, order);
+            let path = script::expand_placeholders(path, order.lease.unit, order.index, order.attempt);
             let file = context.boundary.open_output(&path, ExistingContent::Truncate);
             file.map_err(|error| format!("{}: {error}", path.display()))
         };
@@ -89,17 +89,6 @@ impl Destination {
             }
         }
     }
-}
-
-/// Replaces `%u`, `%i` and `%a` in a path.
-fn expand_placeholders(path: &Path, order: &TaskOrder) -> PathBuf {
-    let text = path.to_string_lossy();
-    if !text.contains('%') {
-        return path.to_path_buf();
-    }
-    let index = order.index.map_or_else(|| "0".to_owned(), |index| index.to_string());
-    let text = text.replace("%u", &order.lease.unit.to_string()).replace("%i", &index);
-    text.replace("%a", &order.attempt.to_string()).into()
 }
 
 /// Reads a script's output and keeps the end of it.

@@ -210,6 +210,9 @@ impl ScriptRun<'_> {
             // The sentinel file gets the script's own exit code, not that of a pipe's last command.
             command.args(["-o", "pipefail"]);
         }
+        if let Some(text) = &script.text {
+            command.arg("-c").arg(text);
+        }
         command.arg(path).args(&script.args).current_dir(&script.dir);
         command.env_clear().envs(self.context.env.iter().map(|(name, value)| (name, value)));
         command.envs(&script.env).envs(self.script_env()).stdin(self.context.dev_null.try_clone()?);

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::cancel::StopReason;
 use super::script_run::{self, CheckedScript};
-use super::{Phase, ProgramCommand, Worker};
+use super::{Phase, ProgramCommand, Worker, lifetime};
 use crate::connection::ServerConnection;
 use crate::script::RunEnd;
 use crate::wire::frame::{decode, encode};
@@ -24,7 +24,7 @@ const EVENT_BATCH_DELAY: Duration = Duration::from_millis(20);
 
 impl Worker {
     fn registration(&self) -> Register {
-        let lifetime = self.options.lifetime;
+        let interrupts_after = self.options.lifetime.map(lifetime::interrupts_after);
         Register {
             uid: self.uid.clone(),
             host: self.context.host.clone(),
@@ -33,7 +33,7 @@ impl Worker {
             launch: self.options.launch,
             threads: self.options.threads,
             resources: self.options.resources.clone(),
-            lifetime: lifetime.map(|lifetime| lifetime.saturating_sub(self.started.elapsed())),
+            interrupts_in: interrupts_after.map(|time| time.saturating_sub(self.started.elapsed())),
             held_leases: self.tasks.held_leases(),
         }
     }

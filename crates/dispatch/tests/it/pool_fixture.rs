@@ -172,6 +172,7 @@ pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::WorkerOptio
 pub(crate) fn script(path: &Path, dir: &Path) -> Script {
     Script {
         path: path.to_path_buf(),
+        text: None,
         args: Vec::new(),
         dir: dir.to_path_buf(),
         root: Some(dir.to_path_buf()),
@@ -197,6 +198,7 @@ pub(crate) fn once(script: Script) -> (UnitId, Submission) {
         resources: BTreeMap::new(),
         after: Vec::new(),
         policy: Policy { retry: RetryPolicy::never(), ..Policy::default() },
+        initiated_by: String::new(),
         awaited: false,
         conditions: SubmitConditions::default(),
     };

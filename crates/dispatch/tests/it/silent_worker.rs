@@ -23,7 +23,7 @@ async fn silent_worker(pool: &Pool) -> ServerConnection {
         launch: None,
         threads: 1,
         resources: BTreeMap::new(),
-        lifetime: None,
+        interrupts_in: None,
         held_leases: Vec::new(),
     };
     let mut bytes = Vec::new();

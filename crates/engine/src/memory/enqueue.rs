@@ -152,7 +152,8 @@ impl State {
         let (suspended, existing) = (self.is_suspended(&new.tenant), self.batches_of(&new.tenant));
         scope.check_new_batch(&new.tenant, suspended, existing)?;
         let definition = new.definition.clone();
-        let batch = new_batch(new, now);
+        self.last_batch += 1;
+        let batch = new_batch(new, self.last_batch, now);
         let (units, pruned) = (BTreeSet::new(), Counts::default());
         self.dirty.batches.insert(batch.id.clone());
         let record = BatchRecord { batch: batch.clone(), units, pruned, definition };
@@ -225,9 +226,10 @@ impl LaneState {
     }
 }
 
-fn new_batch(new: NewBatch, now: Timestamp) -> Batch {
+fn new_batch(new: NewBatch, number: u64, now: Timestamp) -> Batch {
     Batch {
         id: new.id,
+        number,
         tenant: new.tenant,
         kind: new.kind,
         status: BatchStatus::Queued,

@@ -53,7 +53,11 @@ impl Queries for MemoryStore {
 
     async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
         self.read(|state, _| {
-            let found = state.batches.get(&scope.batch_id(id)).map(|record| record.batch.clone());
+            let batches = || state.batches.values().map(|record| &record.batch);
+            let by_name = state.batches.get(&scope.batch_id(id)).map(|record| &record.batch);
+            let number = scope.batch_number(id).and_then(|number| u64::try_from(number).ok());
+            let by_number = || batches().find(|batch| Some(batch.number) == number);
+            let found = by_name.or_else(by_number).cloned();
             found.filter(|batch| scope.covers(&batch.tenant)).ok_or_else(|| Error::not_found("batch", id))
         })
     }

@@ -33,6 +33,8 @@ pub(super) struct State {
     /// Each tenant's streams, with the number of their units.
     pub(super) streams: BTreeMap<TenantId, BTreeMap<StreamKey, u64>>,
     pub(super) batches: BTreeMap<BatchId, BatchRecord>,
+    /// The number of the newest batch.
+    pub(super) last_batch: u64,
     /// Without counts: they are summed over the lanes on demand.
     pub(super) tenants: BTreeMap<TenantId, Tenant>,
     pub(super) sessions: BTreeMap<SessionId, SessionRecord>,

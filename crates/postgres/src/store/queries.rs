@@ -29,7 +29,7 @@ operations! { Queries {
     {
         async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
             operation!(self, Read, tx => async {
-                let num = batch::number(&mut tx, scope, id).await?;
+                let num = batch::number_of_query(&mut tx, scope, id).await?;
                 batch::show(&mut tx, num).await
             })
         }

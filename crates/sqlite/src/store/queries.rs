@@ -25,7 +25,7 @@ operations! { Queries {
     {
         async fn batch(&self, scope: &Scope, id: &BatchId) -> Result<Batch> {
             let (scope, id) = (scope.clone(), id.clone());
-            self.read(move |db| batch::show(db, batch::number(db, &scope, &id)?)).await
+            self.read(move |db| batch::show(db, batch::number_of_query(db, &scope, &id)?)).await
         }
 
         async fn changes(&self, scope: &Scope, since: u64, wait: Duration) -> Result<ChangeSet> {

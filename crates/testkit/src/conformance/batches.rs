@@ -6,7 +6,8 @@ use longshore_core::store::{
 };
 use longshore_core::unit::Dedup;
 use longshore_core::{
-    Batch, BatchId, BatchStatus, Callback, Counts, FailureThreshold, NewBatch, NewUnit, Outcome, UnitState,
+    Batch, BatchId, BatchStatus, Callback, Counts, Error, FailureThreshold, NewBatch, NewUnit, Outcome,
+    Scope, TenantId, UnitState,
 };
 
 use super::helpers::*;
@@ -40,6 +41,31 @@ pub(super) async fn an_opened_batch_is_kept_whole(fixture: &StoreFixture) {
     assert_eq!((batch.callback, batch.initiated_at), (new.callback, fixture.now()));
     assert_eq!((batch.status, batch.generation, batch.sealed), (BatchStatus::Queued, 1, false));
     assert_eq!((batch.cursor.as_str(), batch.counts), ("", Counts::default()));
+}
+
+pub(super) async fn a_batch_is_found_by_its_number(fixture: &StoreFixture) {
+    let open = async |name: &str| {
+        fixture.open_batch(NewBatch::new(batch_id(name))).await;
+        fixture.batch(&batch_id(name)).await
+    };
+    let (first, second) = (open("first").await, open("second").await);
+    assert!(0 < first.number && first.number < second.number);
+    let by_number = |number: u64| batch_id(&number.to_string());
+    assert_eq!(fixture.batch(&by_number(first.number)).await, first);
+    assert_eq!(fixture.batch(&by_number(second.number)).await, second);
+    // A batch with such a name is found first.
+    let namesake = open(&first.number.to_string()).await;
+    assert_eq!(fixture.batch(&by_number(first.number)).await, namesake);
+    for unknown in ["99999", "0", "01", "-1"] {
+        let found = fixture.store.batch(&ALL, &batch_id(unknown)).await;
+        assert!(matches!(found, Err(Error::NotFound { .. })), "{unknown}: {found:?}");
+    }
+    // Another tenant's number says nothing.
+    let foreign = Scope::Tenant(TenantId::new("other").unwrap());
+    let found = fixture.store.batch(&foreign, &by_number(second.number)).await;
+    assert!(matches!(found, Err(Error::NotFound { .. })), "{found:?}");
+    let page = fixture.store.batches(&ALL, None, None, 10).await.unwrap();
+    assert!(page.items.iter().any(|batch| batch.number == second.number));
 }
 
 pub(super) async fn opening_again_finds_the_batch_and_its_cursor(fixture: &StoreFixture) {

@@ -113,6 +113,7 @@ macro_rules! __with_cases {
             batches {
                 an_opened_batch_is_kept_whole
                 opening_again_finds_the_batch_and_its_cursor
+                a_batch_is_found_by_its_number
                 a_chunk_and_its_cursor_go_in_together
                 a_chunk_sent_twice_is_taken_once
                 a_duplicate_in_a_chunk_is_not_counted_twice

@@ -41,7 +41,8 @@ pub(super) async fn compare(
 }
 
 async fn batch(fixture: &StoreFixture, id: &BatchId) -> Option<Batch> {
-    fixture.store.batch(&Scope::All, id).await.ok()
+    // A store may skip numbers, or use the newest one's again after it was pruned.
+    fixture.store.batch(&Scope::All, id).await.ok().map(|batch| Batch { number: 0, ..batch })
 }
 
 /// A unit without the fields that stores may set differently in its state.

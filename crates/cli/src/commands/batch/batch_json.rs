@@ -10,11 +10,12 @@ use serde::Serialize;
 use super::summary;
 use crate::commands::now;
 
-/// A batch as JSON. The first ten keys are a contract: they stay, and the seven counts after
+/// A batch as JSON. The first eleven keys are a contract: they stay, and the seven counts after
 /// `total` add up to it.
 #[derive(Serialize)]
 pub struct BatchSummary<'a> {
     batch: &'a BatchId,
+    number: u64,
     status: BatchStatus,
     total: u64,
     done: u64,
@@ -64,6 +65,7 @@ impl<'a> BatchSummary<'a> {
         let (counts, progress) = (&batch.counts, ProgressEstimate::of(batch, now()));
         Self {
             batch: &batch.id,
+            number: batch.number,
             status: batch.status,
             total: counts.total(),
             done: counts.done,

@@ -42,6 +42,7 @@ pub async fn list(
 /// Columns that have no value in any row are left out.
 fn table(batches: &[Batch]) -> Table {
     let heading = [
+        right("number"),
         cell("batch"),
         cell("tenant"),
         cell("type"),
@@ -64,6 +65,7 @@ fn table(batches: &[Batch]) -> Table {
         let (counts, progress) = (&batch.counts, ProgressEstimate::of(batch, now));
         let tenant = if batch.tenant == default { "" } else { batch.tenant.as_str() };
         table.row([
+            right(batch.number),
             cell(&batch.id),
             cell(tenant),
             cell(&batch.kind),
@@ -146,6 +148,7 @@ fn record(batch: &Batch, parked: Option<PendingCounts>) -> Table {
     let (counts, progress) = (&batch.counts, ProgressEstimate::of(batch, now));
     let mut table = Table::record();
     table.field("batch", &batch.id);
+    table.field("number", batch.number);
     table.field("status", batch.status);
     table.field("reason", batch.reason.as_deref().unwrap_or_default());
     table.field("type", &batch.kind);

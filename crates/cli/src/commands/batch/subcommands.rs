@@ -9,15 +9,19 @@ use serde::Serialize;
 
 use super::batch_json::BatchSummary;
 use super::context::connect_to_batch;
-use super::{compare, drain, provider_batch, rebind, recover, report, rows, run_file, start, status, update};
+use super::{
+    cat, compare, drain, provider_batch, rebind, recover, report, rows, run_file, start, status, update,
+};
 use crate::args::batch::{BatchCommand as Typed, BatchNameArg, BatchTarget};
 use crate::commands::dispatch::arrays;
+use crate::commands::names::{NameLookup, use_environment};
 use crate::commands::watch;
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 
 /// Runs the command.
-pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+pub async fn run(mut typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
+    find_names(&mut typed, settings).await?;
     let (batch, action) = match typed {
         Typed::Run(typed) => return run_file(*typed, settings).await,
         Typed::Start(typed) => return start(*typed, settings).await,
@@ -42,6 +46,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
             let (_, client) = connect_to_batch(&name, settings).await?;
             return drain::run(&client, &name, limit, settings).await;
         }
+        Typed::Cat(typed) => return cat::run(&typed, settings).await,
         Typed::Compare(typed) => return compare::run(typed, settings).await,
         Typed::Rows(typed) => return rows::run(*typed, settings).await,
         Typed::Report { batch: BatchTarget { batch: BatchNameArg { name }, pool }, html, output } => {
@@ -66,6 +71,36 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     };
     let (_, client) = connect_to_batch(&name, settings).await?;
     operate(&client, &name, action, settings).await
+}
+
+/// Replaces numbers and `last` by the names of the batches.
+async fn find_names(typed: &mut Typed, settings: &Settings) -> anyhow::Result<()> {
+    let (names, pool): (Vec<&mut BatchId>, _) = match typed {
+        Typed::Status(batch)
+        | Typed::Watch { batch, .. }
+        | Typed::Pause { batch, .. }
+        | Typed::Resume(batch)
+        | Typed::Drain { batch, .. }
+        | Typed::Cancel(batch)
+        | Typed::Retry { batch, .. }
+        | Typed::Report { batch, .. } => (vec![&mut batch.batch.name], Some(&mut batch.pool)),
+        Typed::Rows(rows) => (vec![&mut rows.batch.batch.name], Some(&mut rows.batch.pool)),
+        Typed::List { pool, .. } => (Vec::new(), Some(pool)),
+        Typed::Recover { names } => (names.iter_mut().collect(), None),
+        Typed::Rebind(batch) => (vec![&mut batch.name], None),
+        Typed::Update(update) => (vec![&mut update.batch.name], None),
+        Typed::Compare(compare) => (vec![&mut compare.a, &mut compare.b], None),
+        Typed::Run(_) | Typed::Start(_) | Typed::Cat(_) => return Ok(()),
+    };
+    let folder = pool.and_then(|pool| {
+        use_environment(pool, settings);
+        pool.dir.clone()
+    });
+    let mut lookup = NameLookup::new(folder.as_deref(), settings);
+    for name in names {
+        *name = lookup.batch(name).await?;
+    }
+    Ok(())
 }
 
 /// Whether the command handles SIGTERM and SIGINT itself instead of being dropped.

@@ -1,5 +1,6 @@
 //! `dispatch serve`: runs the server.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use longshore::Store;
 use longshore_dispatch::launch::JobTemplate;
 use longshore_dispatch::launch::scaler::{DEFAULT_DRAIN, PoolSize};
 use longshore_dispatch::request::ShutdownMode;
+use longshore_dispatch::scheduler::MEMORY;
 use longshore_dispatch::server::{
     LaunchOptions, Server, ServerControl, ServerError, ServerOptions, Timing, prepare_folder, prepare_state,
 };
@@ -45,10 +47,15 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
         drain: typed.drain_timeout.map_or(DEFAULT_DRAIN, |span| span.0),
     };
     let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
-    let recipe = recipe(&typed, &folder, &wanted)?;
+    let mut resources = resource::collect_resources(&typed.resource)?;
+    if let Some(size) = typed.mem {
+        resources.insert(MEMORY.to_owned(), u32::try_from(size.0 >> 20).unwrap_or(u32::MAX));
+    }
+    let recipe = recipe(&typed, &folder, &wanted, &resources)?;
     let launch = LaunchOptions {
         system: open_system(wanted.qsys.base, site_config()),
         job: recipe,
+        resources,
         size,
         roots: wanted.roots,
         allowed_env: wanted.allowed_env,
@@ -131,18 +138,20 @@ async fn open_store(settings: &Settings, state: &Path) -> anyhow::Result<Arc<dyn
     store::open_at(url, settings).await
 }
 
-fn recipe(typed: &DispatchStartArgs, folder: &Path, wanted: &PoolSizeArg) -> anyhow::Result<JobTemplate> {
+fn recipe(
+    typed: &DispatchStartArgs,
+    folder: &Path,
+    wanted: &PoolSizeArg,
+    resources: &BTreeMap<String, u32>,
+) -> anyhow::Result<JobTemplate> {
     let text = |path: &Path| path.display().to_string();
     let mut command = vec![text(&std::env::current_exe()?), "worker".to_owned()];
     let mut add = |name: &str, value: String| command.extend([name.to_owned(), value]);
     add("--server", text(folder));
     add("--nthr", wanted.threads.to_string());
     add("--launch", "%n".to_owned());
-    for (name, amount) in resource::collect_resources(&typed.resource)? {
+    for (name, amount) in resources {
         add("--resource", format!("{name}={amount}"));
-    }
-    if let Some(size) = typed.mem {
-        add("--resource", format!("mem={}", size.0 >> 20));
     }
     if let Some(time) = typed.time {
         add("--lifetime", format!("{}s", time.0.as_secs()));

@@ -2,7 +2,7 @@
 
 use longshore::duration;
 use longshore_dispatch::launch::{Explanation, PendingQuery};
-use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, WorkerStatus};
+use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, UnfitScripts, WorkerStatus};
 
 use super::{ask_status, connect, unexpected_reply};
 use crate::args::dispatch::DispatchPoolArg;
@@ -38,10 +38,20 @@ fn record(status: &PoolStatus) -> Table {
     table.field("done", status.done);
     table.field("failed", status.failed);
     table.field("cancelled", status.cancelled);
+    for unfit in &status.unfit {
+        table.field("never fit", unfit_text(unfit));
+    }
     if let Some(words) = status.pending_query.as_ref().and_then(pending_request) {
         table.field("unanswered", words);
     }
     table
+}
+
+/// Waiting scripts that no worker can ever run.
+fn unfit_text(unfit: &UnfitScripts) -> String {
+    let UnfitScripts { scripts, unit, obstacles } = unfit;
+    let why: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+    format!("{scripts} waiting scripts, as {unit}: {}", why.join("; "))
 }
 
 /// The request that the base system has not answered, if it takes unusually long.

@@ -1,18 +1,20 @@
 //! `unit … --dir`: shows and controls scripts of a pool through its server.
 
 use std::path::Path;
+use std::time::Duration;
 
 use longshore::duration::{self, format_ago};
 use longshore::{Timestamp, UnitId, byte_size};
 use longshore_dispatch::request::{
-    ClientRequest, ServerReply, UnitDetails, UnitOperation, UnitOperationReport, UnitQuery, UnitSummary,
+    ClientRequest, ServerReply, TaskPosition, UnitDetails, UnitExplanation, UnitOperation,
+    UnitOperationReport, UnitQuery, UnitSummary, WorkerObstacles,
 };
 use longshore_dispatch::script::{RunEnd, RunReport, Script};
 
 use super::{connect_in, unexpected_reply};
 use crate::args::unit_worker::UnitListArgs;
-use crate::commands::now;
-use crate::error::usage;
+use crate::commands::{now, submit_script};
+use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, clean_lines, right};
 use crate::settings::Settings;
@@ -46,6 +48,7 @@ fn record(shown: &UnitDetails) -> Table {
     table.field("tenant", &shown.tenant);
     let index = shown.index.map_or(String::new(), |index| format!(", number {index}"));
     table.field("array", shown.batch.as_ref().map_or(String::new(), |id| format!("{id}{index}")));
+    table.field("needs", &shown.request);
     table.field("priority", shown.priority);
     table.field("attempt", view.attempt);
     if view.lost > 0 {
@@ -63,6 +66,59 @@ fn record(shown: &UnitDetails) -> Table {
     }
     if let Some(report) = &view.report {
         add_report(&mut table, report, now);
+    }
+    table
+}
+
+/// Explains why a script does not run.
+pub async fn explain(folder: &Path, id: UnitId, settings: &Settings) -> anyhow::Result<ExitCode> {
+    let request = ClientRequest::ExplainUnit(settings.tenant.clone(), id);
+    let explained = match connect_in(folder).await?.request(&request).await? {
+        ServerReply::UnitExplained(explained) => explained,
+        other => return Err(unexpected_reply(&other)),
+    };
+    settings.output.record(&explained, || explanation(&explained))?;
+    if !settings.output.is_json() && !explained.workers.is_empty() {
+        settings.output.line("")?;
+        settings.output.list(&explained.workers, || obstacles(&explained.workers))?;
+    }
+    Ok(ExitCode::Good)
+}
+
+fn explanation(explained: &UnitExplanation) -> Table {
+    let mut table = Table::record();
+    table.field("unit", explained.unit);
+    table.field("state", explained.state);
+    table.field("needs", &explained.request);
+    let position = explained.position.as_ref().map(|position| match position {
+        TaskPosition::Queued => "claimed by the server; no worker has it".to_owned(),
+        TaskPosition::Restored => {
+            "at a worker that has not reconnected since the server's restart".to_owned()
+        }
+        TaskPosition::Assigned { host } => format!("at a worker on {host}, after the scripts before it"),
+        TaskPosition::Running { host } => format!("running on {host}"),
+    });
+    table.field("where", position.unwrap_or_default());
+    for reason in &explained.reasons {
+        table.field("waits", reason);
+    }
+    for obstacle in &explained.unfit {
+        table.field("never fits", obstacle);
+    }
+    table
+}
+
+fn obstacles(workers: &[WorkerObstacles]) -> Table {
+    let heading = [cell("worker"), cell("host"), right("process"), cell("why not")];
+    let mut table = Table::new(heading, "no workers");
+    for worker in workers {
+        let why: Vec<String> = worker.obstacles.iter().map(ToString::to_string).collect();
+        table.row([
+            cell(worker.uid.get(..8).unwrap_or(&worker.uid)),
+            cell(&worker.host),
+            right(worker.pid),
+            cell(if why.is_empty() { "it fits".to_owned() } else { why.join("; ") }),
+        ]);
     }
     table
 }
@@ -153,6 +209,24 @@ fn table(units: &[UnitSummary]) -> Table {
         ]);
     }
     table
+}
+
+/// Waits for a script's end, and prints its output.
+pub async fn wait(
+    folder: &Path,
+    id: UnitId,
+    limit: Option<Duration>,
+    settings: &Settings,
+) -> anyhow::Result<ExitCode> {
+    let mut client = connect_in(folder).await?;
+    let waiting = submit_script::wait_for_unit(&mut client, id, settings);
+    match limit {
+        None => waiting.await,
+        Some(limit) => {
+            let ended = tokio::time::timeout(limit, waiting).await;
+            ended.hint(format!("it continues; `longshore unit show {id}` shows it"))?
+        }
+    }
 }
 
 /// Retries or cancels scripts.

@@ -8,15 +8,19 @@ use longshore::{Batch, BatchId, BatchStatus, Error, Kind, Scope, TenantId, Unit,
 use super::{ClientApi, Event};
 use crate::request::{
     ArrayAction, ArrayQuery, PastFailure, ScriptView, UnitDetails, UnitOperation, UnitOperationReport,
-    UnitQuery, UnitSummary,
+    UnitQuery, UnitSummary, first_unit_id, nth_unit_id,
 };
+use crate::scheduler::ResourceRequest;
 use crate::script::{ArrayItem, KIND, Script};
 
-fn scope(tenant: Option<TenantId>) -> Scope {
+/// Units per page in a search for a task.
+const FIND_PAGE: u32 = 1000;
+
+pub(super) fn scope(tenant: Option<TenantId>) -> Scope {
     tenant.map_or(Scope::All, Scope::Tenant)
 }
 
-fn error_text(error: Error) -> String {
+pub(super) fn error_text(error: Error) -> String {
     error.to_string()
 }
 
@@ -33,6 +37,11 @@ pub(super) fn unit_view(unit: &Unit) -> ScriptView {
     }
 }
 
+/// What a unit with this script needs of its worker.
+pub(super) fn requested(unit: &Unit, script: Option<&Script>) -> ResourceRequest {
+    ResourceRequest { time: script.and_then(|script| script.time), ..ResourceRequest::of_unit(unit) }
+}
+
 impl ClientApi {
     pub(super) async fn show(&self, tenant: Option<TenantId>, id: UnitId) -> Result<UnitDetails, String> {
         let (store, scope) = (self.client.store(), scope(tenant));
@@ -44,10 +53,8 @@ impl ClientApi {
             failure: past.failure,
         });
         let item: Option<ArrayItem> = unit.payload.parse().ok();
-        let script = match (&unit.batch, &item) {
-            (Some(batch), Some(_)) => self.definition(&scope, batch).await,
-            _ => unit.payload.parse().ok(),
-        };
+        let script = self.script_of(&scope, &unit).await;
+        let request = requested(&unit, script.as_ref()).into();
         Ok(UnitDetails {
             view: unit_view(&unit),
             tenant: unit.tenant,
@@ -57,13 +64,19 @@ impl ClientApi {
             created_at: unit.created_at,
             since: unit.since,
             cancel_requested: unit.cancel_requested,
+            request,
             script,
             past: past.collect(),
         })
     }
 
-    async fn definition(&self, scope: &Scope, batch: &BatchId) -> Option<Script> {
-        self.client.store().definition(scope, batch).await.ok()??.parse().ok()
+    /// The script of a unit: its payload, or its array's definition.
+    pub(super) async fn script_of(&self, scope: &Scope, unit: &Unit) -> Option<Script> {
+        let is_item = unit.payload.parse::<ArrayItem>().is_ok();
+        match &unit.batch {
+            Some(batch) if is_item => self.client.store().definition(scope, batch).await.ok()??.parse().ok(),
+            _ => unit.payload.parse().ok(),
+        }
     }
 
     pub(super) async fn list(
@@ -140,6 +153,41 @@ impl ClientApi {
         let batch = store.apply_batch_action(&scope, id, action).await.map_err(error_text)?;
         self.notify_core(event).await;
         Ok(batch)
+    }
+
+    /// The unit with this index in an array.
+    pub(super) async fn find_task(
+        &self,
+        tenant: Option<TenantId>,
+        array: &BatchId,
+        index: u64,
+    ) -> Result<UnitId, String> {
+        let (store, scope) = (self.client.store(), scope(tenant));
+        let array = store.batch(&scope, array).await.map_err(error_text)?;
+        let is_task = |unit: &Unit| {
+            let item: Option<ArrayItem> = unit.payload.parse().ok();
+            unit.batch.as_ref() == Some(&array.id) && item.is_some_and(|item| item.0 == index)
+        };
+        let usual = store.unit(&scope, nth_unit_id(first_unit_id(&array), index)).await;
+        if let Some(unit) = usual.ok().filter(is_task) {
+            return Ok(unit.id);
+        }
+        // The client chose the ids: a task of a job file.
+        let filter = UnitFilter { batch: Some(array.id.clone()), ..UnitFilter::default() };
+        let mut after = None;
+        loop {
+            let page = store.units(&scope, &filter, after.as_deref(), FIND_PAGE).await.map_err(error_text)?;
+            for unit in page.items {
+                let with_payload = store.unit(&scope, unit.id).await.map_err(error_text)?;
+                if is_task(&with_payload) {
+                    return Ok(unit.id);
+                }
+            }
+            after = page.next;
+            if after.is_none() {
+                return Err(format!("array `{}` has no task {index}", array.id));
+            }
+        }
     }
 
     async fn notify_core(&self, event: Option<Event>) {

@@ -7,17 +7,25 @@ use longshore::{Kind, NewUnit, Payload, Scope, SendError, Timestamp, UnitId, Whe
 
 use super::ClientApi;
 use crate::request::{
-    ArrayItems, Items, MAX_ARRAY, ServerReply, Submission, SubmitConditions, TimePoint, nth_unit_id,
+    ArrayItems, Items, MAX_ARRAY, ServerReply, Submission, SubmitConditions, TimePoint, first_unit_id,
+    nth_unit_id,
 };
+use crate::scheduler::ResourceRequest;
 use crate::script::{self, ArrayItem, KIND};
 
 /// Units of an array per write.
 const CHUNK: usize = 1000;
 
 impl ClientApi {
-    /// Stores a submission.
+    /// Stores a submission, and says whether a worker of the pool can ever run it.
     pub(super) async fn submit(&self, submission: Submission) -> Result<ServerReply, String> {
         let script = Payload::json(&submission.script).map_err(|error| error.to_string())?;
+        let request = ResourceRequest {
+            threads: submission.threads.max(1),
+            resources: submission.resources.clone(),
+            time: submission.script.time,
+            exclusive: false,
+        };
         let result = match &submission.items {
             Items::Once(id) => self.submit_one(*id, script, &submission).await,
             Items::Each { .. } => self.submit_array(script, &submission).await,
@@ -26,7 +34,10 @@ impl ClientApi {
             Err(SubmitError::Send(SendError::Rejected(rejection))) => Ok(ServerReply::NotTaken(rejection)),
             Err(SubmitError::Send(error)) => Err(error.to_string()),
             Err(SubmitError::Message(message)) => Err(message),
-            Ok(reply) => Ok(reply),
+            Ok(Stored { units, existing, number }) => {
+                let unfit = self.find_unfit(vec![request]).await.pop().unwrap_or_default();
+                Ok(ServerReply::Submitted { units, existing, unfit, number })
+            }
         }
     }
 
@@ -35,29 +46,25 @@ impl ClientApi {
         id: UnitId,
         script: Payload,
         submission: &Submission,
-    ) -> Result<ServerReply, SubmitError> {
+    ) -> Result<Stored, SubmitError> {
         let key = submission.conditions.key.clone();
         let unit = NewUnit { id, dedup: key, ..self.unit_template(submission, script).await? };
         let when_full = submission.conditions.full_timeout.map_or(WhenFull::Reject, WhenFull::WaitFor);
         match self.client.send_many(vec![unit], when_full).await?.pop() {
-            Some(SendResult::Created(_)) => Ok(ServerReply::Submitted { units: 1, existing: None }),
+            Some(SendResult::Created(_)) => Ok(Stored { units: 1, existing: None, number: None }),
             Some(SendResult::Existing(existing_id)) => {
                 // The submission's own id: the client repeats it because it lost the reply.
                 let existing = Some(existing_id).filter(|existing_id| *existing_id != id);
-                Ok(ServerReply::Submitted { units: 1, existing })
+                Ok(Stored { units: 1, existing, number: None })
             }
             Some(SendResult::Rejected(rejection)) => Err(SendError::Rejected(rejection).into()),
             None => Err("the store gave no answer".to_owned().into()),
         }
     }
 
-    async fn submit_array(
-        &self,
-        script: Payload,
-        submission: &Submission,
-    ) -> Result<ServerReply, SubmitError> {
+    async fn submit_array(&self, script: Payload, submission: &Submission) -> Result<Stored, SubmitError> {
         let Items::Each { batch, items, max_running, max_failures, first } = &submission.items else {
-            return Ok(ServerReply::Submitted { units: 0, existing: None });
+            return Ok(Stored { units: 0, existing: None, number: None });
         };
         let count = items.count();
         if count > MAX_ARRAY {
@@ -76,6 +83,7 @@ impl ClientApi {
         let new = NewBatch {
             tenant: submission.tenant.clone(),
             kind: KIND.to_owned(),
+            initiated_by: submission.initiated_by.clone(),
             threshold,
             definition: Some(script),
             ..NewBatch::new(batch.clone())
@@ -83,22 +91,28 @@ impl ClientApi {
         let when_full = submission.conditions.full_timeout.map_or(WhenFull::Wait, WhenFull::WaitFor);
         let mut writer = self.client.open_batch(new).await?.when_full(when_full);
         let done: u64 = writer.cursor().parse().unwrap_or(0);
+        let items_are_distinct = items.are_distinct();
         let mut items = unit_items(items).skip(usize::try_from(done).unwrap_or(usize::MAX)).peekable();
         let mut sent = done;
+        let by_index = items_are_distinct.then(|| first_unit_id(writer.batch()));
         let template = self.unit_template(submission, Payload::from(Vec::new())).await?;
         while items.peek().is_some() {
             let mut units = Vec::with_capacity(CHUNK);
             for item in items.by_ref().take(CHUNK) {
                 let payload = Payload::json(&item).map_err(|error| error.to_string())?;
                 let cap = max_running.map(|limit| ConcurrencyCap { key: format!("array {batch}"), limit });
-                let id = first.map_or_else(UnitId::new, |first| nth_unit_id(first, sent));
+                let id = match (first, by_index) {
+                    (Some(first), _) => nth_unit_id(*first, sent),
+                    (None, Some(first)) => nth_unit_id(first, item.0),
+                    (None, None) => UnitId::new(),
+                };
                 units.push(NewUnit { id, payload, cap, ..template.clone() });
                 sent += 1;
             }
             writer.add(units, sent.to_string()).await?;
         }
         writer.seal().await?;
-        Ok(ServerReply::Submitted { units: sent, existing: None })
+        Ok(Stored { units: sent, existing: None, number: Some(writer.batch().number) })
     }
 
     async fn unit_template(&self, submission: &Submission, payload: Payload) -> Result<NewUnit, SubmitError> {
@@ -123,6 +137,15 @@ impl ClientApi {
             ..NewUnit::new(kind, payload)
         })
     }
+}
+
+/// What was stored.
+struct Stored {
+    units: u64,
+    /// The unit that already has the dedup key.
+    existing: Option<UnitId>,
+    /// The array's number.
+    number: Option<u64>,
 }
 
 /// Why a submission failed.

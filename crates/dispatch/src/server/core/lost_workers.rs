@@ -35,10 +35,11 @@ impl Core {
 
     pub(super) fn on_worker_lost(&mut self, now: Duration, id: WorkerKey) {
         let scripts = self.scripts_at(id);
+        let interrupts_at = self.scheduler.worker(id).and_then(|worker| worker.interrupts_at);
         let lost = self.scheduler.on_worker_lost(now, id);
         let Some(worker) = self.workers.get(&id) else { return };
         // Released, or at the end of its lifetime: the scripts are not to blame.
-        let expected = worker.released || worker.expires_at.is_some_and(|at| now >= at);
+        let expected = worker.released || interrupts_at.is_some_and(|at| now >= at);
         let description = format!("worker {} (process {}) was lost", worker.host, worker.pid);
         let launch = worker.launch;
         tracing::warn!(worker = %id, lost = lost.lost.len(), requeued = lost.requeued, expected, "{description}");

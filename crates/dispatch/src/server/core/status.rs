@@ -59,6 +59,7 @@ impl Core {
             state: if self.shutdown.is_some() { "draining" } else { "working" }.to_owned(),
             workers: self.workers.iter().filter_map(worker_status).collect(),
             claimed: self.scheduler.len() as u64,
+            unfit: self.unfit_queued(),
             running: self.workers.values().map(|worker| u64::from(worker.load.running)).sum(),
             ..PoolStatus::default()
         }

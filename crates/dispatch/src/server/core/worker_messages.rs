@@ -21,9 +21,11 @@ impl Core {
         sender: WorkerSender,
     ) {
         let now = self.now();
-        let Register { uid, host, pid, launch, threads, resources, lifetime, held_leases, .. } = register;
+        let Register { uid, host, pid, launch, threads, resources, interrupts_in, held_leases, .. } =
+            register;
         self.expected_workers.remove(&uid);
-        let entry = WorkerEntry::new(uid, threads, resources);
+        let mut entry = WorkerEntry::new(uid, threads, resources);
+        entry.interrupts_at = interrupts_in.map(|left| now + left);
         let pending: Vec<Lease> =
             held_leases.iter().filter(|lease| self.results.is_pending(**lease)).copied().collect();
         let (id, mut diff) = self.scheduler.on_register(now, entry, &held_leases);
@@ -38,10 +40,8 @@ impl Core {
             let _ = sender.send(ToWorker::Drain(until.saturating_duration_since(Instant::now())));
             self.scheduler.on_draining(id);
         }
-        let expires_at = lifetime.map(|left| now + left);
         let load = WorkerLoad::default();
-        let worker =
-            ConnectedWorker { launch, connection, sender, host, pid, load, expires_at, released: false };
+        let worker = ConnectedWorker { launch, connection, sender, host, pid, load, released: false };
         if let Some(previous) = self.workers.insert(id, worker) {
             self.connections.remove(&previous.connection);
         }
