@@ -39,6 +39,9 @@ pub struct Checkpoint {
     /// Questions that the provider rejected for a lack of credit by a message alone.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unpaid: u32,
+    /// Questions that a provider that is unavailable rejected.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unavailable: u32,
     /// How often in a row the rows' database returned the row too late.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub late_reads: u32,
@@ -54,6 +57,9 @@ pub struct Checkpoint {
     /// The revision of the definition that the run used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u32>,
+    /// The step that the answer, the error or the parked call above belongs to; nothing for the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_step: Option<String>,
     /// The steps that were completed, in order. The answer or error above is that of the next one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRecord>,
@@ -130,10 +136,12 @@ impl Checkpoint {
             parked: None,
             asked: 0,
             unpaid: 0,
+            unavailable: 0,
             late_reads: 0,
             rejected: false,
             reported: None,
             revision: None,
+            reply_step: None,
             steps: Vec::new(),
             tries: 0,
             retries: 0,
@@ -181,8 +189,8 @@ impl Checkpoint {
 
     /// The empty record at the same step.
     fn at_step(&self) -> Self {
-        let Self { tries, retries, unpaid, reported, .. } = *self;
-        Self { steps: self.steps.clone(), tries, retries, unpaid, reported, ..Self::empty() }
+        let Self { tries, retries, unpaid, unavailable, reported, .. } = *self;
+        Self { steps: self.steps.clone(), tries, retries, unpaid, unavailable, reported, ..Self::empty() }
     }
 
     /// Identifies POST's run, and with its name a step's run: a repeat has the same key, whatever interrupted the run
@@ -201,16 +209,20 @@ impl Checkpoint {
 
     /// The record after a step, with `unanswered` calls that returned no answer.
     pub fn completed(&self, step: StepRecord, unanswered: u32) -> Self {
-        let mut next = Self { tries: 0, ..self.for_retry(unanswered) };
+        let mut next = Self { tries: 0, unavailable: 0, ..self.for_retry(unanswered) };
         next.steps.push(step);
         next
     }
 
-    /// Keeps the steps that are still the first of the definition.
-    pub fn keep_steps<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
-        let same = names.zip(&self.steps).take_while(|(name, step)| *name == step.name).count();
-        if same < self.steps.len() {
-            self.steps.truncate(same);
+    /// Keeps the steps that are still the first of the definition; `names` has all of its steps, the last without a
+    /// name. A reply is kept if the next step is still its own.
+    pub fn keep_steps(&mut self, names: &[Option<&str>]) {
+        let kept =
+            names.iter().zip(&self.steps).take_while(|(name, step)| **name == Some(&step.name)).count();
+        let has_reply = self.has_reply() || self.parked.is_some();
+        let is_of_another = has_reply && names.get(kept).copied().flatten() != self.reply_step.as_deref();
+        if kept < self.steps.len() || is_of_another {
+            self.steps.truncate(kept);
             *self = Self { tries: 0, ..self.for_retry(0) };
         }
     }
@@ -223,6 +235,11 @@ impl Checkpoint {
     /// The record while this call waits in a provider batch.
     pub fn with_parked_call(&self, call: NewCall) -> Self {
         Self { parked: Some(call), ..self.for_retry(0) }
+    }
+
+    /// The record with the step that its reply belongs to.
+    pub fn at(self, step: Option<&str>) -> Self {
+        Self { reply_step: step.map(str::to_owned), ..self }
     }
 
     /// The record after POST returned FAIL in this generation of the row.
@@ -315,6 +332,30 @@ mod tests {
             assert_eq!(stored.rejected(1).resume_point(0), ResumePoint::Ask);
             assert_eq!(stored.rejected(1).resume_point(1), ResumePoint::MaybeBilled, "and its worker died");
         }
+    }
+
+    #[test]
+    fn a_reply_is_kept_only_for_the_step_that_it_belongs_to() {
+        let step = StepRecord {
+            name: "a".into(),
+            answer: Value::Null,
+            tokens_in: 0,
+            tokens_out: 0,
+            cost: Cost::default(),
+        };
+        let after_a = Checkpoint::empty().completed(step, 0);
+        let (a, b, c, last) = (Some("a"), Some("b"), Some("c"), None);
+        let kept = |reply_of: Option<&str>, names: &[Option<&str>]| {
+            let mut stored = after_a.with_answer(answer(), Cost(7)).at(reply_of);
+            stored.keep_steps(names);
+            (stored.steps.len(), stored.answer.is_some())
+        };
+        assert_eq!(kept(last, &[a, last]), (1, true), "unchanged");
+        assert_eq!(kept(b, &[a, b, last]), (1, true), "unchanged");
+        assert_eq!(kept(b, &[a, b, c, last]), (1, true), "a later step was added");
+        assert_eq!(kept(last, &[a, b, last]), (1, false), "a step before it was added");
+        assert_eq!(kept(b, &[a, last]), (1, false), "its step was removed");
+        assert_eq!(kept(b, &[b, last]), (0, false), "an earlier step was removed");
     }
 
     #[test]

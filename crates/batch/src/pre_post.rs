@@ -170,6 +170,9 @@ pub enum ApplyError {
     /// POST failed; an attempt is used.
     #[error("{0}")]
     Failed(String),
+    /// The same, but not because of the row, as when a command's process died.
+    #[error("{0}")]
+    Retry(String),
     /// The step cannot run here now: the row is snoozed, and no attempt is used.
     #[error("{message}")]
     Snooze {

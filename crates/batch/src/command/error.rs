@@ -97,7 +97,8 @@ impl From<CallFailure> for PrepareError {
 impl From<CallFailure> for ApplyError {
     fn from(failure: CallFailure) -> Self {
         match failure {
-            CallFailure::Retry { message, .. } | CallFailure::Fail(message) => Self::Failed(message),
+            CallFailure::Retry { message, .. } => Self::Retry(message),
+            CallFailure::Fail(message) => Self::Failed(message),
             CallFailure::Snooze { message, after } => Self::Snooze { message, after },
         }
     }

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore::store::{CheckpointRequest, UnitFilter};
 use longshore::{
@@ -37,12 +38,19 @@ pub(super) struct Progress {
     after: Option<String>,
     /// Units of the page that were reported one by one, because the page as a whole was rejected.
     handled: Vec<UnitId>,
+    /// How often POST failed for the next of them, not because of the row.
+    #[serde(default)]
+    tries: u32,
     /// The sums so far.
     pub(super) result: CompletionResult,
 }
 
 /// The states in which a row has ended without being done.
 const ENDED: [UnitState; 2] = [UnitState::Failed, UnitState::Cancelled];
+
+/// How often POST may fail for a row, not because of the row, and the delay after each time.
+const MAX_RETRIES: u32 = 5;
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// The rows of a batch that ended in one of its generations.
 pub(super) struct EndedRows<'a> {
@@ -59,6 +67,8 @@ pub(super) struct EndedRows<'a> {
 enum ReportError {
     /// The row's own: another row may succeed.
     Rejected(String),
+    /// Not the row's own: the same row may succeed later.
+    Retry(String),
     /// The run ends.
     Stop(Verdict),
 }
@@ -135,24 +145,29 @@ impl EndedRows<'_> {
             all.result.reported += units.len() as u64;
             match self.report_units(&units, &all).await {
                 Ok(()) => return Ok(all),
-                Err(ReportError::Rejected(_)) => {}
+                Err(ReportError::Rejected(_) | ReportError::Retry(_)) => {}
                 Err(ReportError::Stop(verdict)) => return Err(verdict),
             }
         }
         let mut progress = progress;
         for unit in units {
-            progress.handled.push(unit.id);
-            let mut told = progress.clone();
+            let mut told = Progress { tries: 0, ..progress.clone() };
+            told.handled.push(unit.id);
             told.result.reported += 1;
-            progress = match self.report_units(&[unit], &told).await {
-                Ok(()) => told,
+            match self.report_units(&[unit], &told).await {
+                Ok(()) => progress = told,
                 Err(ReportError::Stop(verdict)) => return Err(verdict),
-                Err(ReportError::Rejected(why)) => {
+                Err(ReportError::Retry(_)) if progress.tries < MAX_RETRIES => {
+                    progress.tries += 1;
+                    self.save(&progress, Vec::new()).await.map_err(ReportError::into_verdict)?;
+                    return Err(Verdict::Snooze(RETRY_DELAY));
+                }
+                Err(ReportError::Rejected(why) | ReportError::Retry(why)) => {
+                    (progress.handled, progress.tries) = (told.handled, 0);
                     progress.result.unreported += 1;
                     progress.result.reason.get_or_insert(why);
-                    progress
                 }
-            };
+            }
         }
         end.result = progress.result;
         self.save(&end, Vec::new()).await.map_err(ReportError::into_verdict)?;
@@ -198,6 +213,7 @@ impl EndedRows<'_> {
         match self.apply.apply(&row, &reply(unit)).await {
             Ok(applied) => Ok(applied.effects),
             Err(ApplyError::Failed(why)) => Err(ReportError::Rejected(why)),
+            Err(ApplyError::Retry(why)) => Err(ReportError::Retry(why)),
             Err(ApplyError::Snooze { after, .. }) => Err(ReportError::Stop(Verdict::Snooze(after))),
         }
     }
@@ -217,7 +233,7 @@ impl EndedRows<'_> {
 impl ReportError {
     fn into_verdict(self) -> Verdict {
         match self {
-            Self::Rejected(why) => Verdict::fail("checkpoint", why),
+            Self::Rejected(why) | Self::Retry(why) => Verdict::fail("checkpoint", why),
             Self::Stop(verdict) => verdict,
         }
     }

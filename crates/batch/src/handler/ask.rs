@@ -200,7 +200,7 @@ impl<'a> RowExecution<'a> {
         let settled = self.ask_with_timeout(step, prompt.clone()).await;
         let left = self.deadline.saturating_duration_since(Instant::now());
         let is_late = matches!(&settled.result, Err(error) if error.code == Code::Timeout);
-        if !is_late || self.context.unit().lost == 0 || !step.model_client.may_be_stale(left) {
+        if !is_late || self.lost_runs() == 0 || !step.model_client.may_be_stale(left) {
             return settled;
         }
         self.unanswered += 1;
@@ -261,14 +261,16 @@ impl<'a> RowExecution<'a> {
     /// How the row is put off, without an attempt: its question was not sent, or was rejected by a
     /// provider that is unavailable.
     fn deferral(&self, settled: &InferenceOutcome) -> Option<Deferral> {
-        let rejected = self.checkpoint.asked + self.unanswered;
-        let blocked = || settled.blocked_deferral().filter(|_| rejected < MAX_REJECTED_QUESTIONS);
+        let is_allowed = self.checkpoint.unavailable < MAX_REJECTED_QUESTIONS;
+        let blocked = || settled.blocked_deferral().filter(|_| is_allowed);
         settled.deferral().or_else(blocked)
     }
 
     /// Puts the row off. Only calls that the ledger admitted are written.
     fn put_off(&mut self, deferral: Deferral, settled: InferenceOutcome) -> Verdict {
         let Deferral::After(after) = deferral else { return deferral.into() };
+        let was_rejected = settled.deferral().is_none();
+        self.checkpoint.unavailable += u32::from(was_rejected);
         if let Err(error) = &settled.result {
             let scope = format!("{} {}", self.row.batch, error.code.as_str());
             throttled_log::warn("rows are put off", scope, format!("{error}; tried again after {after:.1?}"));

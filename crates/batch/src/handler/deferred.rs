@@ -132,7 +132,8 @@ impl RowExecution<'_> {
     async fn sleep_until_answer(&self, call: NewCall, client: &DeferredClient) -> Verdict {
         self.start_runner(client).await;
         let waiting = Verdict::Snooze(with_jitter(client.pace.row_poll_interval(), self.row.unit));
-        match self.checkpoint.with_parked_call(call).to_payload() {
+        let parked = self.checkpoint.with_parked_call(call).at(self.step().name.as_deref());
+        match parked.to_payload() {
             Ok(next) => waiting.with_checkpoint(next),
             Err(why) => Verdict::fail("checkpoint", why),
         }

@@ -49,6 +49,8 @@ pub(super) struct RowExecution<'a> {
     pub(super) past_deadline: bool,
     /// The step that runs.
     pub(super) position: usize,
+    /// The step at which the run began.
+    began_at: usize,
     /// An error found before the run; the row can only fail.
     pub(super) problem: Option<String>,
     /// Limits the worker's calls in flight.
@@ -70,7 +72,8 @@ impl<'a> RowExecution<'a> {
         let began = StoreTime::new(context.unit());
         let now = began.now();
         let mut checkpoint = Checkpoint::from_unit(context.unit()).map_err(checkpoint_error)?;
-        checkpoint.keep_steps(compiled.steps.iter().filter_map(|step| step.name.as_deref()));
+        let names: Vec<_> = compiled.steps.iter().map(|step| step.name.as_deref()).collect();
+        checkpoint.keep_steps(&names);
         let deadline = run_deadline(compiled, compiled.definition.timeout(), now);
         let key_of_post = checkpoint.run_key(context.unit().id, None);
         Ok(Self {
@@ -82,6 +85,7 @@ impl<'a> RowExecution<'a> {
                 ..row_run(context, compiled, batch, key, worker, now, key_of_post)
             },
             position: checkpoint.steps.len(),
+            began_at: checkpoint.steps.len(),
             clock,
             store_time: began,
             checkpoint,
@@ -118,7 +122,7 @@ impl<'a> RowExecution<'a> {
         match self.apply(&reply).await {
             Ok(applied) => self.finish(&reply, applied),
             // The checkpoint keeps the answer, so the model is not asked again.
-            Err(ApplyError::Failed(why)) => Err(Verdict::retry("post-error", why)),
+            Err(ApplyError::Failed(why) | ApplyError::Retry(why)) => Err(Verdict::retry("post-error", why)),
             Err(ApplyError::Snooze { after, .. }) => Err(self.wait_for_post(after)),
         }
     }
@@ -159,7 +163,7 @@ impl<'a> RowExecution<'a> {
     /// The answer or error from the checkpoint, or from the model.
     async fn answer(&mut self, step: &AiStep) -> Result<RowReply, Verdict> {
         let unit = self.context.unit();
-        let resume_point = self.checkpoint.resume_point(unit.lost);
+        let resume_point = self.checkpoint.resume_point(self.lost_runs());
         if matches!(resume_point, ResumePoint::Ask | ResumePoint::MaybeBilled)
             && let Some(deferred) = step.model_client.deferred()
         {
@@ -185,11 +189,17 @@ impl<'a> RowExecution<'a> {
         }
     }
 
+    /// How many earlier runs of this step died with their workers. Each step is saved before the next begins, so those
+    /// runs died in the step at which this one began.
+    pub(super) fn lost_runs(&self) -> u32 {
+        if self.position == self.began_at { self.context.unit().lost } else { 0 }
+    }
+
     /// Saves an error before POST sees it, so that no later run asks again in its place.
     pub(super) async fn save_error(&mut self, error: ReplyError) -> Result<RowReply, Verdict> {
         let ReplyError { code, message, retryable, retry_after } = error.clone();
         let stored = StoredError { code, message, retryable, retry_after };
-        let checkpoint = self.checkpoint.with_error(stored, self.unanswered);
+        let checkpoint = self.checkpoint.with_error(stored, self.unanswered).at(self.step().name.as_deref());
         self.unanswered = 0;
         self.save(checkpoint, Sums::new()).await?;
         Ok(error_reply(error))
@@ -198,6 +208,7 @@ impl<'a> RowExecution<'a> {
     /// Saves a paid answer and adds its cost to the batch's sums before POST sees it.
     pub(super) async fn save_answer(&mut self, answer: &Answer, cost: Cost) -> Result<(), Verdict> {
         let checkpoint = self.checkpoint.for_retry(self.unanswered).with_answer(answer.clone(), cost);
+        let checkpoint = checkpoint.at(self.step().name.as_deref());
         self.unanswered = 0;
         self.save(checkpoint, sums(answer, cost)).await
     }
@@ -251,6 +262,10 @@ impl<'a> RowExecution<'a> {
             match self.context.save_checkpoint_with(request.clone()).await {
                 Ok(()) => break,
                 Err(CheckpointError::Store(Error::EffectFailed(failure))) => return Ok(Err(failure)),
+                // The statements may wait for a lock: the row waits without a slot.
+                Err(CheckpointError::Store(Error::TimedOut { .. })) if !request.effects.is_empty() => {
+                    return Err(self.wait_for_source());
+                }
                 // A paid answer waits for the store as long as the worker does.
                 Err(CheckpointError::Store(error))
                     if !error.is_final()

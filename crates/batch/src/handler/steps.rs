@@ -139,7 +139,7 @@ impl RowExecution<'_> {
     }
 
     /// Runs the step again later, without an attempt: the rows' database failed. No question of the step is open.
-    fn wait_for_source(&self) -> Verdict {
+    pub(super) fn wait_for_source(&self) -> Verdict {
         Verdict::Snooze(with_jitter(self.row.source.retry_delay(), self.row.unit))
     }
 
