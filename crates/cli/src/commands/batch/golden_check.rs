@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use anyhow::anyhow;
-use longshore::BatchStatus;
+use longshore::batch::BatchAction;
+use longshore::{BatchId, BatchStatus};
 use longshore_batch::answers::{CheckScore, WrongAnswer};
 use longshore_batch::definition::Trial;
 use longshore_batch::row_listing;
@@ -25,7 +26,7 @@ use crate::settings::Settings;
 #[derive(Serialize)]
 struct CheckResult<'a> {
     check: &'a CheckScore,
-    batch: &'a longshore::BatchId,
+    batch: &'a BatchId,
     cost: f64,
 }
 
@@ -48,9 +49,13 @@ pub(super) async fn run(
     let fill = open_batch(definition, checked, context, "check of [[expect]]").await?;
     let id = fill.batch().id.clone();
     let mut runs = run_to_end(context, vec![fill], Some(workers), settings).await?;
-    let Some(run) = runs.pop() else { return Ok(Some(ExitCode::Interrupted)) };
+    let Some(run) = runs.pop() else {
+        give_up(context, &id).await;
+        return Ok(Some(ExitCode::Interrupted));
+    };
     let batch = run?.batch;
     if batch.status != BatchStatus::Complete {
+        give_up(context, &id).await;
         close(context).await;
         return Err(anyhow!("the check did not end: batch `{id}` is {}", batch.status))
             .hint(batch.reason.unwrap_or_else(|| "run the command again".to_owned()));
@@ -69,6 +74,14 @@ pub(super) async fn run(
             "longshore --store {} batch rows {id} --format ndjson shows the answers; [check] pass sets what is needed",
             context.url
         ))
+}
+
+/// Cancels a check that did not end: other workers would ask about its rows, and the next check asks about all of them.
+async fn give_up(context: &BatchContext, id: &BatchId) {
+    let cancelled = context.store.apply_batch_action(context.client.scope(), id, BatchAction::Cancel).await;
+    if let Err(error) = cancelled {
+        tracing::warn!(batch = %id, %error, "the check cannot be cancelled");
+    }
 }
 
 async fn close(context: &BatchContext) {

@@ -69,8 +69,8 @@ async fn first_trial(definition: &Definition, context: &BatchContext) -> anyhow:
         match stored.trial {
             _ if !same_file => {}
             Some(Trial::AskOnly) => {}
-            Some(Trial::Apply) => first = Some(finished(&batch)?),
-            None if is_limited => first = Some(finished(&batch)?),
+            Some(Trial::Apply) => first = Some(finished(&batch, context).await?),
+            None if is_limited => first = Some(finished(&batch, context).await?),
             None => break,
         }
     }
@@ -79,14 +79,20 @@ async fn first_trial(definition: &Definition, context: &BatchContext) -> anyhow:
         .hint("`batch run FILE --sample 20` is one; without --continue all candidates are run")
 }
 
-/// When a trial began; an error while it has not ended.
-fn finished(batch: &Batch) -> anyhow::Result<Timestamp> {
-    if batch.status.is_final() {
-        return Ok(batch.initiated_at);
-    }
+/// When a trial began; an error while it has not ended, or if its rows are not known any more.
+async fn finished(batch: &Batch, context: &BatchContext) -> anyhow::Result<Timestamp> {
     let Batch { id, status, .. } = batch;
-    Err(anyhow!("the trial `{id}` is {status}: it has not ended"))
-        .hint(format!("run it to its end, or `longshore batch cancel {id}`"))
+    if !status.is_final() {
+        return Err(anyhow!("the trial `{id}` is {status}: it has not ended"))
+            .hint(format!("run it to its end, or `longshore batch cancel {id}`"));
+    }
+    let rows = row_listing::all_rows(&*context.store, context.client.scope(), id, u64::MAX).await?;
+    if rows.is_none_or(|rows| (rows.len() as u64) < batch.counts.finished()) {
+        return Err(anyhow!("rows of the trial `{id}` were pruned: --continue would run them again")).hint(
+            "leave them out by the candidates' SQL and run without --continue; [keep] done is how long rows are kept",
+        );
+    }
+    Ok(batch.initiated_at)
 }
 
 /// All answers of a small batch that keeps them, and what it tells of all candidates.
