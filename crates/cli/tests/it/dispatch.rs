@@ -12,6 +12,7 @@ pub mod launcher;
 mod names;
 mod network;
 mod pool_lifecycle;
+mod python;
 mod resources;
 mod scheduling;
 mod scripts;

@@ -24,7 +24,7 @@ fn arrays_have_numbers_tasks_are_named_by_them_and_last_is_the_newest() {
     assert_eq!(name(&two.to_string()), "second");
     assert_eq!(name("last"), "second");
     let list = pool.run(&["batch", "list", "--dir", "pool"]).ok().out;
-    assert!(list.lines().next().unwrap().starts_with("number"), "{list}");
+    assert!(list.trim_start().starts_with("NUMBER"), "{list}");
 
     // Each command finds a task by its array's name or number.
     let index = |task: &str| {
