@@ -68,12 +68,10 @@ enum Stage {
 }
 
 /// The tasks of a lost worker.
-#[derive(Debug, Default)]
-pub struct WorkerLoss {
+#[derive(Debug)]
+pub struct WorkerLoss<C> {
     /// Tasks that had started, or may have. They count as lost and are removed from the scheduler.
-    pub lost: Vec<Lease>,
-    /// The leases of these tasks that the worker knows.
-    pub worker_leases: Vec<Lease>,
+    pub lost: Vec<Task<C>>,
     /// Number of tasks that had not started; they are queued again.
     pub requeued: usize,
 }

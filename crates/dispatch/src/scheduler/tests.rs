@@ -163,7 +163,8 @@ fn of_a_lost_worker_only_what_may_have_begun_is_lost() {
     let leases: Vec<Lease> = (0..4).map(|rank| task(&mut scheduler, rank, 1)).collect();
     assert_eq!(assign(&mut scheduler, NOW).len(), 4, "two to run, two ahead");
     let lost = scheduler.on_worker_lost(NOW, id);
-    assert_eq!((lost.lost.as_slice(), lost.requeued), (&leases[..2], 2));
+    let begun: Vec<Lease> = lost.lost.iter().map(|task| task.lease).collect();
+    assert_eq!((begun.as_slice(), lost.requeued), (&leases[..2], 2));
     let next = scheduler.on_register(NOW, WorkerEntry::new("x", 2, BTreeMap::new()), &[]).0;
     assert_eq!(assign(&mut scheduler, NOW), [(leases[2].unit, next), (leases[3].unit, next)]);
 }
@@ -257,7 +258,8 @@ fn a_worker_that_was_counted_as_lost_keeps_a_task_that_waits() {
     let old = task(&mut scheduler, 1, 1);
     let first = scheduler.on_register(NOW, WorkerEntry::new("w", 1, BTreeMap::new()), &[]).0;
     assign(&mut scheduler, NOW);
-    assert_eq!(scheduler.on_worker_lost(NOW, first).worker_leases, [old]);
+    let lost = scheduler.on_worker_lost(NOW, first).lost;
+    assert_eq!(lost.iter().map(|task| task.worker_lease).collect::<Vec<_>>(), [old]);
     let new = Lease { fence: old.fence + 1, ..old };
     scheduler.add(NOW, new, 1, ResourceRequest::threads(1), ());
     let (again, diff) = scheduler.on_register(NOW, WorkerEntry::new("w", 1, BTreeMap::new()), &[old]);
@@ -265,6 +267,24 @@ fn a_worker_that_was_counted_as_lost_keeps_a_task_that_waits() {
     assert!(scheduler.adopt(again, old));
     assert!(assign(&mut scheduler, NOW).is_empty() && !scheduler.adopt(again, old));
     assert_eq!(scheduler.on_task_done(NOW, again, old, SLOW).unwrap().lease, new);
+}
+
+#[test]
+fn a_lost_task_goes_back_to_its_worker_or_into_the_queue() {
+    let mut scheduler = TaskScheduler::default();
+    let leases: Vec<Lease> = (0..2).map(|rank| task(&mut scheduler, rank, 1)).collect();
+    let first = scheduler.on_register(NOW, WorkerEntry::new("w", 2, BTreeMap::new()), &[]).0;
+    assert_eq!(assign(&mut scheduler, NOW).len(), 2);
+    let mut lost = scheduler.on_worker_lost(NOW, first).lost;
+    let (again, _) = scheduler.on_register(NOW, WorkerEntry::new("w", 2, BTreeMap::new()), &leases[..1]);
+    scheduler.requeue_lost(NOW, lost.pop().unwrap());
+    scheduler.reinstate(again, lost.pop().unwrap());
+    assert_eq!(scheduler.worker(again).unwrap().load(), 1);
+    assert_eq!(assign(&mut scheduler, NOW), [(leases[1].unit, again)]);
+    for lease in leases {
+        assert_eq!(scheduler.on_task_done(NOW, again, lease, SLOW).unwrap().lease, lease);
+    }
+    assert_eq!(scheduler.worker(again).unwrap().load(), 0);
 }
 
 #[test]
@@ -413,8 +433,8 @@ impl Simulation {
             }
             Event::Lose(at) => {
                 if let Some(id) = Self::pick(&self.workers(), at) {
-                    for lease in self.scheduler.on_worker_lost(now, id).lost {
-                        assert!(self.alive.remove(&lease.unit), "lost once");
+                    for task in self.scheduler.on_worker_lost(now, id).lost {
+                        assert!(self.alive.remove(&task.lease.unit), "lost once");
                     }
                 }
             }

@@ -7,7 +7,7 @@ use longshore::UnitId;
 use longshore::worker_session::Lease;
 
 use super::{
-    Location, ReconnectDiff, Stage, TaskScheduler, WorkerEntry, WorkerKey, WorkerLoss, WorkerRecord,
+    Location, ReconnectDiff, Stage, Task, TaskScheduler, WorkerEntry, WorkerKey, WorkerLoss, WorkerRecord,
     WorkerState,
 };
 
@@ -78,6 +78,23 @@ impl<C> TaskScheduler<C> {
         true
     }
 
+    /// Puts back a lost task: its worker has registered again and still has it.
+    pub fn reinstate(&mut self, id: WorkerKey, task: Task<C>) {
+        let unit = task.lease.unit;
+        self.tasks.insert(unit, task);
+        self.assign_task(unit, id);
+        self.reindex(id);
+    }
+
+    /// Queues a lost task: its worker has registered again without it, so the worker never got it or has
+    /// returned it.
+    pub fn requeue_lost(&mut self, now: Duration, mut task: Task<C>) {
+        let unit = task.lease.unit;
+        task.worker_lease = task.lease;
+        self.tasks.insert(unit, task);
+        self.requeue(now, unit);
+    }
+
     /// Units that have run for at least `age`, by the uid of their worker.
     pub fn running_units(&self, now: Duration, age: Duration) -> BTreeMap<String, WorkerRecord> {
         let records = self.workers.values().map(|worker| {
@@ -140,10 +157,11 @@ impl<C> TaskScheduler<C> {
 
     /// The worker is gone for good. Tasks that it had started, or may have, are lost; the others
     /// are queued.
-    pub fn on_worker_lost(&mut self, now: Duration, id: WorkerKey) -> WorkerLoss {
-        let Some(worker) = self.workers.get(&id) else { return WorkerLoss::default() };
+    pub fn on_worker_lost(&mut self, now: Duration, id: WorkerKey) -> WorkerLoss<C> {
+        let mut lost = WorkerLoss { lost: Vec::new(), requeued: 0 };
+        let Some(worker) = self.workers.get(&id) else { return lost };
         let (threads, uid, units) = (worker.threads, worker.uid.clone(), worker.tasks());
-        let (mut lost, mut ahead) = (WorkerLoss::default(), 0);
+        let mut ahead = 0;
         for unit in units {
             let Some(task) = self.tasks.get(&unit) else { continue };
             // A worker starts tasks in order of assignment, and may have died before it reported a
@@ -153,10 +171,7 @@ impl<C> TaskScheduler<C> {
             let started = matches!(task.location, Location::AtWorker(_, Stage::Started));
             self.unassign(unit);
             if started || may_have_started {
-                if let Some(task) = self.tasks.remove(&unit) {
-                    lost.lost.push(task.lease);
-                    lost.worker_leases.push(task.worker_lease);
-                }
+                lost.lost.extend(self.tasks.remove(&unit));
             } else {
                 self.requeue(now, unit);
                 lost.requeued += 1;

@@ -114,7 +114,7 @@ pub(super) struct Core {
     connections: HashMap<ConnectionId, WorkerKey>,
     claimer: Claimer,
     results: ResultWriter,
-    unresolved: UnresolvedLosses,
+    unresolved: UnresolvedLosses<TaskData>,
     cut_off: CutOffTasks,
     /// How long to wait for a job's exit reason; zero if there is no launcher to ask.
     exit_reason_timeout: Duration,
@@ -266,7 +266,7 @@ impl Core {
             Event::ExitReasons(reasons) => {
                 for (launch, cause) in reasons {
                     let resolved = self.unresolved.on_exit_reason(launch, cause);
-                    self.record_outcomes(resolved);
+                    self.record_losses(resolved);
                 }
             }
             Event::Shutdown(ending) => self.begin_shutdown(ending),
@@ -313,8 +313,9 @@ impl Core {
             if matches!(answer, FinishResult::LeaseLost) {
                 tracing::warn!(unit = %result.lease.unit, "result rejected: the lease is lost");
             }
-            if let Some((worker, lease)) = result.worker {
-                recorded.entry(worker).or_default().push(lease);
+            match result.worker {
+                Some((worker, lease)) => recorded.entry(worker).or_default().push(lease),
+                None => self.cut_off.on_loss_written(self.started_at.elapsed(), result.lease.unit),
             }
         }
         for (worker, leases) in recorded {
@@ -387,7 +388,7 @@ impl Core {
         self.resolve_restored(now);
         self.expire_returned(now);
         let overdue = self.unresolved.expire(now);
-        self.record_outcomes(overdue);
+        self.record_losses(overdue);
         if Instant::now() >= self.next_heartbeat && self.heartbeat.is_none() {
             self.next_heartbeat = Instant::now() + self.timing.store_ttl / 6;
             let (store, session) = (Arc::clone(&self.store), self.session);

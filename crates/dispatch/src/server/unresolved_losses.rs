@@ -7,41 +7,54 @@
 use std::time::Duration;
 
 use longshore::Outcome;
-use longshore::worker_session::Lease;
 
+use crate::scheduler::Task;
 use crate::system::JobEndCause;
 
-/// The scripts that were lost with one worker.
+/// The scripts that were lost with one worker. Their units are still leased.
 #[derive(Debug)]
-pub(super) struct UnresolvedLoss {
+pub(super) struct UnresolvedLoss<C> {
+    /// The worker's identity.
+    pub(super) uid: String,
     /// The worker's launch number.
     pub(super) launch: u64,
-    /// Leases of the scripts that it had started.
-    pub(super) leases: Vec<Lease>,
+    /// The scripts that it had started, or may have.
+    pub(super) tasks: Vec<Task<C>>,
     /// Description of the loss.
     pub(super) description: String,
     /// When the loss counts if no reason is known, in server uptime.
     pub(super) deadline: Duration,
 }
 
-impl UnresolvedLoss {
+impl<C> UnresolvedLoss<C> {
     /// The outcome of each script.
-    fn resolve(self, cause: JobEndCause) -> impl Iterator<Item = (Lease, Outcome)> {
+    fn resolve(self, cause: JobEndCause) -> impl Iterator<Item = (Task<C>, Outcome)> {
         let outcome = match is_external(cause) {
             true => Outcome::Interrupted,
             false => Outcome::Lost(format!("{}{}", self.description, detail(cause))),
         };
-        self.leases.into_iter().map(move |lease| (lease, outcome.clone()))
+        self.tasks.into_iter().map(move |task| (task, outcome.clone()))
     }
 }
 
 /// All unresolved losses of a server.
-#[derive(Debug, Default)]
-pub(super) struct UnresolvedLosses(Vec<UnresolvedLoss>);
+#[derive(Debug)]
+pub(super) struct UnresolvedLosses<C>(Vec<UnresolvedLoss<C>>);
 
-impl UnresolvedLosses {
-    pub(super) fn push(&mut self, loss: UnresolvedLoss) {
+impl<C> Default for UnresolvedLosses<C> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<C> UnresolvedLosses<C> {
+    pub(super) fn push(&mut self, loss: UnresolvedLoss<C>) {
         self.0.push(loss);
+    }
+
+    /// The worker is back: returns the scripts that were lost with it.
+    pub(super) fn take(&mut self, uid: &str) -> Vec<Task<C>> {
+        self.0.extract_if(.., |loss| loss.uid == uid).flat_map(|loss| loss.tasks).collect()
     }
 
     /// Launch numbers to ask the base system about.
@@ -50,28 +63,28 @@ impl UnresolvedLosses {
     }
 
     /// Resolves the loss of this launch.
-    pub(super) fn on_exit_reason(&mut self, launch: u64, cause: JobEndCause) -> Vec<(Lease, Outcome)> {
+    pub(super) fn on_exit_reason(&mut self, launch: u64, cause: JobEndCause) -> Vec<(Task<C>, Outcome)> {
         self.resolve_where(|loss| loss.launch == launch, cause)
     }
 
     /// Resolves losses at their deadline, with an unknown cause.
-    pub(super) fn expire(&mut self, now: Duration) -> Vec<(Lease, Outcome)> {
+    pub(super) fn expire(&mut self, now: Duration) -> Vec<(Task<C>, Outcome)> {
         self.resolve_where(|loss| now >= loss.deadline, JobEndCause::Unknown)
     }
 
     /// Resolves all losses.
-    pub(super) fn resolve_all(&mut self) -> Vec<(Lease, Outcome)> {
+    pub(super) fn resolve_all(&mut self) -> Vec<(Task<C>, Outcome)> {
         self.resolve_where(|_| true, JobEndCause::Unknown)
     }
 
     fn resolve_where(
         &mut self,
-        is_due: impl Fn(&UnresolvedLoss) -> bool,
+        is_due: impl Fn(&UnresolvedLoss<C>) -> bool,
         cause: JobEndCause,
-    ) -> Vec<(Lease, Outcome)> {
+    ) -> Vec<(Task<C>, Outcome)> {
         let (due, left) = std::mem::take(&mut self.0).into_iter().partition(is_due);
         self.0 = left;
-        let due: Vec<UnresolvedLoss> = due;
+        let due: Vec<UnresolvedLoss<C>> = due;
         due.into_iter().flat_map(|loss| loss.resolve(cause)).collect()
     }
 }
@@ -94,13 +107,23 @@ fn detail(cause: JobEndCause) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use longshore::UnitId;
+    use longshore::worker_session::Lease;
 
     use super::*;
+    use crate::scheduler::{ResourceRequest, TaskScheduler, WorkerEntry};
 
-    fn loss(launch: u64) -> UnresolvedLoss {
-        let leases = vec![Lease { unit: UnitId::new(), fence: 1 }];
-        UnresolvedLoss { launch, leases, description: "lost".into(), deadline: Duration::from_secs(launch) }
+    fn loss(launch: u64) -> UnresolvedLoss<()> {
+        let (mut scheduler, now) = (TaskScheduler::default(), Duration::ZERO);
+        let uid = format!("w{launch}");
+        let worker = scheduler.on_register(now, WorkerEntry::new(&uid, 1, BTreeMap::new()), &[]).0;
+        scheduler.add(now, Lease { unit: UnitId::new(), fence: 1 }, 1, ResourceRequest::threads(1), ());
+        assert_eq!(scheduler.schedule(now).len(), 1);
+        let tasks = scheduler.on_worker_lost(now, worker).lost;
+        let deadline = Duration::from_secs(launch);
+        UnresolvedLoss { uid, launch, tasks, description: "lost".into(), deadline }
     }
 
     #[test]
@@ -129,5 +152,15 @@ mod tests {
         assert!(matches!(&resolved[..], [(_, Outcome::Lost(_))]), "{resolved:?}");
         assert_eq!(losses.resolve_all().len(), 1);
         assert_eq!(losses.launches(), [0; 0]);
+    }
+
+    #[test]
+    fn a_worker_that_is_back_gets_its_own_scripts_only() {
+        let mut losses = UnresolvedLosses(vec![loss(1), loss(2)]);
+        let expected = losses.0[0].tasks[0].lease;
+        let back = losses.take("w1");
+        assert_eq!(back.iter().map(|task| task.lease).collect::<Vec<_>>(), [expected]);
+        assert!(losses.take("w1").is_empty());
+        assert_eq!(losses.launches(), [2]);
     }
 }

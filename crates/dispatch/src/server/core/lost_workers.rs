@@ -1,14 +1,13 @@
 //! Lost workers and their tasks.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
+use longshore::Outcome;
 use longshore::store::FinishRequest;
-use longshore::worker_session::Lease;
-use longshore::{Outcome, UnitId};
 
 use super::{Core, MIN_RESTORE_WAIT};
-use crate::scheduler::{WorkerEntry, WorkerKey};
+use crate::scheduler::{Task, WorkerKey};
+use crate::server::claimer::TaskData;
 use crate::server::unresolved_losses::UnresolvedLoss;
 
 impl Core {
@@ -34,8 +33,10 @@ impl Core {
     }
 
     pub(super) fn on_worker_lost(&mut self, now: Duration, id: WorkerKey) {
-        let scripts = self.scripts_at(id);
-        let interrupts_at = self.scheduler.worker(id).and_then(|worker| worker.interrupts_at);
+        let (uid, interrupts_at) = match self.scheduler.worker(id) {
+            Some(worker) => (worker.uid.clone(), worker.interrupts_at),
+            None => Default::default(),
+        };
         let lost = self.scheduler.on_worker_lost(now, id);
         let Some(worker) = self.workers.get(&id) else { return };
         // Released, or at the end of its lifetime: the scripts are not to blame.
@@ -43,38 +44,27 @@ impl Core {
         let description = format!("worker {} (process {}) was lost", worker.host, worker.pid);
         let launch = worker.launch;
         tracing::warn!(worker = %id, lost = lost.lost.len(), requeued = lost.requeued, expected, "{description}");
-        for script_id in lost.lost.iter().filter_map(|lease| scripts.get(&lease.unit)) {
-            self.release_script(*script_id);
-        }
-        self.cut_off.on_lost(&lost.worker_leases);
-        let leases = lost.lost;
-        match (expected, launch) {
-            (true, _) => {
-                self.record_outcomes(leases.into_iter().map(|lease| (lease, Outcome::Interrupted)).collect());
-            }
-            (false, Some(launch)) if !self.exit_reason_timeout.is_zero() && self.shutdown.is_none() => {
-                let deadline = now + self.exit_reason_timeout;
-                if !leases.is_empty() {
-                    self.unresolved.push(UnresolvedLoss { launch, leases, description, deadline });
+        let tasks = lost.lost;
+        self.cut_off.on_lost(tasks.iter().map(|task| task.worker_lease));
+        let deadline = now + self.exit_reason_timeout;
+        match launch {
+            Some(launch) if !expected && deadline > now && self.shutdown.is_none() => {
+                if !tasks.is_empty() {
+                    self.unresolved.push(UnresolvedLoss { uid, launch, tasks, description, deadline });
                 }
             }
-            (false, _) => {
-                let outcome = Outcome::Lost(description);
-                self.record_outcomes(leases.into_iter().map(|lease| (lease, outcome.clone())).collect());
+            _ => {
+                let outcome = if expected { Outcome::Interrupted } else { Outcome::Lost(description) };
+                self.record_losses(tasks.into_iter().map(|task| (task, outcome.clone())).collect());
             }
         }
         self.remove_worker(id);
     }
 
-    pub(super) fn record_outcomes(&mut self, outcomes: Vec<(Lease, Outcome)>) {
-        for (lease, outcome) in outcomes {
-            self.results.push(FinishRequest::new(lease, outcome), None);
+    pub(super) fn record_losses(&mut self, losses: Vec<(Task<TaskData>, Outcome)>) {
+        for (task, outcome) in losses {
+            self.release_script(task.data.script_id);
+            self.results.push(FinishRequest::new(task.lease, outcome), None);
         }
-    }
-
-    /// Script ids of a worker's tasks.
-    pub(super) fn scripts_at(&self, id: WorkerKey) -> HashMap<UnitId, u64> {
-        let units = self.scheduler.worker(id).map_or_else(Vec::new, WorkerEntry::tasks).into_iter();
-        units.filter_map(|unit| Some((unit, self.scheduler.task(unit)?.data.script_id))).collect()
     }
 }

@@ -19,7 +19,7 @@ impl Core {
             self.results.push(FinishRequest::new(task.lease, Outcome::Interrupted), None);
         }
         let outcomes = self.unresolved.resolve_all();
-        self.record_outcomes(outcomes);
+        self.record_losses(outcomes);
         for (id, worker) in &mut self.workers {
             worker.released = true;
             self.scheduler.on_draining(*id);
