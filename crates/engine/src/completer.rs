@@ -37,6 +37,9 @@ const MIN_FAILED_ALONE: u32 = 3;
 /// let a few slow outcomes delay all others.
 const MAX_LONE_CALLS: usize = 4;
 
+/// The first and the longest wait between two calls for an outcome that is alone. There may be thousands in an outage.
+const LONE_RETRY_WAIT: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+
 /// Outcomes to retry beside others.
 type SlowBatches = mpsc::UnboundedSender<Unrecorded>;
 
@@ -52,7 +55,7 @@ pub(crate) async fn run(worker: Arc<WorkerInner>) {
 }
 
 async fn record_new(worker: &WorkerInner, slow: &SlowBatches) {
-    let (mut max_batch, mut calls) = (MAX_BATCH, Calls::new(true, 1));
+    let (mut max_batch, mut calls) = (MAX_BATCH, Calls::new(true, Backoff::store(), 1));
     loop {
         // Runs that are about to end on this thread end first and join the batch; with nothing else
         // to run the yield costs no time.
@@ -88,7 +91,7 @@ async fn halve_slow(
     mut slow_batches: mpsc::UnboundedReceiver<Unrecorded>,
     alone: &mpsc::UnboundedSender<LoneOutcome>,
 ) {
-    let mut calls = Calls::new(false, 1);
+    let mut calls = Calls::new(false, Backoff::store(), 1);
     while let Some(Unrecorded { batch: mut first, .. }) = slow_batches.recv().await {
         let second = first.split_off(first.len().div_ceil(2));
         if second.is_empty() {
@@ -108,7 +111,8 @@ async fn halve_slow(
 /// Retries lone outcomes beside each other, each for [`LONE_RETRY_TIME`].
 async fn retry_lone(worker: &WorkerInner, mut alone: mpsc::UnboundedReceiver<LoneOutcome>) {
     let alerts = Arc::new(ServiceAlerts::new(Arc::clone(&worker.settings.alerts)));
-    let (calls, mut retries) = (Calls::new(false, MAX_LONE_CALLS), FuturesUnordered::new());
+    let backoff = Backoff::new(LONE_RETRY_WAIT.0, LONE_RETRY_WAIT.1);
+    let (calls, mut retries) = (Calls::new(false, backoff, MAX_LONE_CALLS), FuturesUnordered::new());
     loop {
         tokio::select! {
             biased;
@@ -290,8 +294,8 @@ struct Calls {
 }
 
 impl Calls {
-    fn new(is_new: bool, slots: usize) -> Self {
-        Self { is_new, backoff: Backoff::store(), slots: Arc::new(Semaphore::new(slots)) }
+    fn new(is_new: bool, backoff: Backoff, slots: usize) -> Self {
+        Self { is_new, backoff, slots: Arc::new(Semaphore::new(slots)) }
     }
 }
 

@@ -33,7 +33,8 @@ fn describe(error: &rustls::Error) -> String {
         other => return format!("the TLS handshake failed: {other}"),
     };
     let why = match why {
-        CertificateError::UnknownIssuer => {
+        // The latter: of an authority with the name of a trusted one and another key.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => {
             "it is issued by an authority that this machine does not trust".to_owned()
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired".to_owned(),

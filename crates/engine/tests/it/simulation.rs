@@ -2,8 +2,8 @@
 //!
 //! One seed is one history of some virtual minutes, which takes milliseconds: replies are lost, late or repeated, stores
 //! are away, sessions are ended under living workers, workers are killed, the wall clock jumps. Then the faults end, and
-//! the invariants of docs/guarantees.md must hold. `./test` runs 60 seeds, `./test --soak` 20,000 on all cores; both print
-//! how many they ran per minute.
+//! the invariants of docs/guarantees.md must hold. `./test` runs 60 seeds, `./test --soak` 20,000 on all cores,
+//! and `LONGSHORE_SIMULATION_SEEDS=1000` this many; each prints how many it ran per minute.
 //!
 //! A seed that fails is printed with the invariant that it broke. `LONGSHORE_SIMULATION_SEED=7 cargo nextest run -p
 //! longshore simulation --no-capture` runs it again, and `SIMULATION_TRACE=1` prints its events. As a regression test it
@@ -111,9 +111,10 @@ fn no_unit_lost_and_every_invariant_holds_in_simulated_storms() {
         eprintln!("seed {seed}: {defect}");
         check(*seed);
     }
-    let soak = std::env::var_os("LONGSHORE_SOAK").is_some();
+    let wanted = std::env::var("LONGSHORE_SIMULATION_SEEDS").ok().map(|count| count.parse().unwrap());
+    let soak = std::env::var_os("LONGSHORE_SOAK").map(|_| 20_000);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let (seeds, threads) = if soak { (20_000, cores) } else { (60, 1) };
+    let (seeds, threads) = wanted.or(soak).map_or((60, 1), |seeds| (seeds, cores));
     let began = Instant::now();
     let all = check_all(seeds, threads);
     let took = began.elapsed().as_secs_f64();

@@ -39,8 +39,12 @@ struct Operations {
 
 impl SlowCommits {
     async fn start() -> Self {
-        let settings = [("synchronous_standby_names", "missing"), ("synchronous_commit", "local")];
-        let server = block_in_place(|| PrivatePostgres::start_with(&settings).unwrap());
+        let server = block_in_place(|| {
+            let mut server = PrivatePostgres::start_with(&[("synchronous_commit", "local")]).unwrap();
+            server.run("ALTER SYSTEM SET synchronous_standby_names = 'missing'").unwrap();
+            server.restart().unwrap();
+            server
+        });
         let proxy = FaultProxy::start(format!("127.0.0.1:{}", server.port())).unwrap();
         // Creates the schema; its commits wait for nothing.
         PostgresStore::open(&server.url(), PostgresOptions::default()).await.unwrap();

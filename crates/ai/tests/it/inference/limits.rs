@@ -50,8 +50,8 @@ async fn five_requests_get_their_share_of_a_lent_keys_rate_limit_beside_sixty_of
     for owner in ["big", "small"] {
         fixture.profile(owner, "p", json!({ "extends": "house" })).await;
     }
-    // One of the small tenant's calls at a time may be reserved.
-    let budget = Some(Budget { tokens: Some(5 * 11 + 101), cost_picos: None, warn_at: 1.0 });
+    // One of the small tenant's calls at a time may be reserved: a call reserves 375 tokens, and uses 11.
+    let budget = Some(Budget { tokens: Some(500), cost_picos: None, warn_at: 1.0 });
     fixture.store.put_budget(&Scope::All, &tenant("small"), budget).await.unwrap();
     fixture.ask("big", "p", "the provider reports its limit").await.result.unwrap();
     let started = Instant::now();
