@@ -324,8 +324,8 @@ fn addresses_of_the_mail_at_the_end_are_checked_when_the_file_is_read() {
     let end = SMALL.to_owned() + &good;
     read(&end).unwrap();
     for (from, to, message, hint) in [
-        ("night", "\"ops@example.com\"", "`from`: `night` is not a mail address", "name@example.com"),
-        ("n@x.de", "\"ops@\"", "`to`: `ops@` is not a mail address", "name@example.com"),
+        ("night", "\"ops@example.com\"", "from`: `night` is not a mail address", "name@example.com"),
+        ("n@x.de", "\"ops@\"", "to`: `ops@` is not a mail address", "name@example.com"),
         ("n@x.de", "\"a@x.de, b@x.de\"", "`a@x.de, b@x.de` is not a mail address", "as a list"),
         ("n@x.de", "[\"a@x.de\", \"b x.de\"]", "`b x.de` is not a mail address", "name@example.com"),
     ] {

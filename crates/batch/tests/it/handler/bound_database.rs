@@ -89,7 +89,10 @@ const LINE: &str = "CREATE TABLE line (id INT PRIMARY KEY, status TEXT DEFAULT '
 
 impl Replaceable {
     fn sqlite() -> Self {
-        Self::Sqlite { orders: Orders::new(1), other: Orders::new(1) }
+        let (orders, other) = (Orders::new(1), Orders::new(1));
+        // Each is one file then: a log beside the first would be taken for the second's.
+        [&orders, &other].map(|file| file.run("PRAGMA journal_mode = DELETE"));
+        Self::Sqlite { orders, other }
     }
 
     fn postgres() -> Self {
@@ -109,8 +112,6 @@ impl Replaceable {
     fn replace(&self) {
         match self {
             Self::Sqlite { orders, other } => {
-                // All of it is in the file then.
-                other.run("PRAGMA journal_mode = DELETE");
                 std::fs::rename(other.path(), orders.path()).unwrap();
             }
             Self::Postgres(server) => {

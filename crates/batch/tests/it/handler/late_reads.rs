@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use longshore::{Scope, UnitState};
+use longshore::store::{UnitAction, UnitSelection};
+use longshore::{BatchId, Scope, UnitState};
 use longshore_ai::Provider;
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{Definition, Pre, RowStepSpec, StepAction};
@@ -30,12 +31,32 @@ async fn a_row_that_is_read_too_late_uses_no_attempt(route: TestRoute) {
 
 on_each_route! { a_row_that_is_read_too_late_uses_no_attempt, }
 
+/// Runs the batch's only row to its end, without the delays.
+async fn work_without_delays(fixture: &Fixture, id: &BatchId) {
+    let wake = async {
+        loop {
+            let unit = fixture.only_unit(id).await;
+            let this = UnitSelection::Ids(vec![unit.id]);
+            if unit.state == UnitState::Scheduled {
+                fixture.store.apply_unit_action(&Scope::All, this, UnitAction::Wake).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::select! {
+        _ = fixture.work(fixture.handler()) => {}
+        () = wake => {}
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_row_that_is_always_read_too_late_fails_after_twenty_times() {
     let fixture = Fixture::in_memory(FakeProvider::always(FINE));
     fixture.rows.slow_reads.store(1_000, Ordering::SeqCst);
-    let id = fixture.start(&definition(), &[json!(1)]).await;
-    fixture.work(fixture.handler()).await;
+    let mut definition = definition();
+    support::ai(&mut definition).timeout = Duration::from_secs(1);
+    let id = fixture.start(&definition, &[json!(1)]).await;
+    work_without_delays(&fixture, &id).await;
     let (code, words) = fixture.failure(&id).await;
     assert_eq!(code, "pre-error");
     assert!(words.contains("could not be read in time, 20 times in a row"), "{words}");
@@ -47,19 +68,22 @@ async fn a_row_that_is_always_read_too_late_fails_after_twenty_times() {
 
 #[tokio::test(start_paused = true)]
 async fn a_statement_that_always_takes_too_long_does_not_put_its_row_off_for_ever() {
-    let fixture = Fixture::in_memory(FakeProvider::always(FINE));
-    fixture.rows.fail_reads(20, SourceError::TimedOut);
-    let id = fixture.start(&definition(), &[json!(1)]).await;
-    fixture.work(fixture.handler()).await;
-    let unit = fixture.only_unit(&id).await;
-    assert_eq!((unit.state, unit.attempt), (UnitState::Done, 1), "{:?}", unit.failure);
-
-    let id = fixture.start_as("b-2", &definition(), &[json!(2)]).await;
-    fixture.rows.fail_reads(1_000, SourceError::TimedOut);
-    fixture.work(fixture.handler()).await;
-    let (code, words) = fixture.failure(&id).await;
-    assert_eq!(code, "pre-error");
-    assert!(words.contains("20 times in a row: the row: the statement took too long: no route"), "{words}");
+    for (times, fails) in [(20, false), (1_000, true)] {
+        let fixture = Fixture::in_memory(FakeProvider::always(FINE));
+        fixture.rows.fail_reads(times, SourceError::TimedOut);
+        let id = fixture.start(&definition(), &[json!(1)]).await;
+        work_without_delays(&fixture, &id).await;
+        let unit = fixture.only_unit(&id).await;
+        assert_eq!(unit.attempt, 1, "{:?}", unit.failure);
+        if fails {
+            let (code, words) = fixture.failure(&id).await;
+            assert_eq!(code, "pre-error");
+            let expected = "20 times in a row: the row: the statement took too long: no route";
+            assert!(words.contains(expected), "{words}");
+        } else {
+            assert_eq!(unit.state, UnitState::Done, "{:?}", unit.failure);
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
