@@ -9,6 +9,7 @@ mod late;
 pub mod launcher;
 mod network;
 mod pool_lifecycle;
+mod remote_stop;
 mod resources;
 mod scheduling;
 mod scripts;

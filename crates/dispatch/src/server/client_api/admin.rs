@@ -16,7 +16,7 @@ fn scope(tenant: Option<TenantId>) -> Scope {
     tenant.map_or(Scope::All, Scope::Tenant)
 }
 
-fn error_text(error: Error) -> String {
+pub(super) fn error_text(error: Error) -> String {
     error.to_string()
 }
 
