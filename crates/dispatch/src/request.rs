@@ -65,7 +65,27 @@ pub enum ClientRequest {
     },
     /// Shut the server down.
     Stop(ShutdownMode),
+    /// Name the session that sends the following requests of this connection: its waits report the failures
+    /// of its submissions.
+    Identify(String),
+    /// If no script is left, return how many have failed: since a wait last found the pool idle, or since the
+    /// session's own first submission after its last wait, whichever is earlier.
+    Idle,
 }
+
+impl ClientRequest {
+    /// How long the server may take to reply; `None` if the work may take any time.
+    pub(crate) fn reply_timeout(&self) -> Option<Duration> {
+        match self {
+            Self::Submit(_) | Self::Operate(..) | Self::Steer(..) => None,
+            Self::Unit(_, wait) => Some(REPLY_TIMEOUT.saturating_add(*wait)),
+            _ => Some(REPLY_TIMEOUT),
+        }
+    }
+}
+
+/// How long a server may take to reply. A server that is stopped or frozen does not.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a server shuts down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -261,10 +281,23 @@ pub enum ServerReply {
     Explained(Explanation),
     /// Why a unit does not run.
     UnitExplained(Box<UnitExplanation>),
+    /// The failures that concern the waiting client; `None` if scripts are left.
+    Idle(Option<IdleReport>),
     /// The request is accepted.
     Yes,
     /// The request failed.
     Error(String),
+}
+
+/// What a client that waits for a pool learns when no script is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdleReport {
+    /// Since when failures are counted.
+    pub since: Timestamp,
+    /// Number of scripts that failed since then.
+    pub failed: u64,
+    /// Whether no failure since the client's first submission may have been pruned.
+    pub is_complete: bool,
 }
 
 /// A unit's state and result.

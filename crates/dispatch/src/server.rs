@@ -14,6 +14,7 @@ mod result_writer;
 mod script_cache;
 mod state;
 mod unresolved_losses;
+mod wait_marks;
 mod worker_connection;
 
 use std::collections::HashSet;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use longshore::{LogAlertSink, SessionId, services};
+use longshore::{Client, LogAlertSink, SessionId, services};
 use longshore_trusted_path::{PathError, check_private_tree, check_unwritable, create_private_dir};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, mpsc, watch};
@@ -39,6 +40,7 @@ use self::handshake::{Acceptor, AuthenticatedPeer, Listener};
 pub use self::options::{LaunchOptions, ServerError, ServerOptions, Timing};
 use self::restore::restore_session;
 use self::state::ServerState;
+use self::wait_marks::WaitMarks;
 use crate::access::{self, Access, remove_partial_writes};
 use crate::launch::{LaunchJournal, Launcher, RoundInput};
 use crate::request::{PoolStatus, ShutdownMode};
@@ -200,7 +202,12 @@ impl Server {
         let tls = TlsAcceptor::from(state.identity.server_config()?);
         let acceptor = Acceptor::new(tls, &state);
         let launcher_status = launcher.as_ref().map(Launcher::status);
-        let api = ClientApi::new(Arc::clone(store), send.clone(), launcher_status, fixed_status);
+        let idle_seen_at = match state.idle_seen_at {
+            Some(at) => at,
+            None => Client::new(Arc::clone(store)).store_time().await?,
+        };
+        let wait_marks = Arc::new(WaitMarks::new(idle_seen_at, options.retention.failed));
+        let api = ClientApi::new(Arc::clone(store), send.clone(), launcher_status, fixed_status, wait_marks);
         let listeners = listeners.into_iter().map(Listener::Tcp);
         let accept_loops = listeners.chain(local_listener.map(Listener::Local)).map(|listener| {
             let (acceptor, api, send) = (acceptor.clone(), api.clone(), send.clone());
@@ -241,6 +248,7 @@ impl Server {
             if !report.session_lost {
                 state.sessions.clear();
                 state.workers.clear();
+                state.set_idle_seen_at(api.idle_seen_at());
                 let _ = state.save(&options.state);
             }
             report
@@ -308,6 +316,7 @@ async fn scale_loop(
             changed = state.set_jobs(launcher.jobs());
         }
         changed |= state.set_workers(view.workers);
+        changed |= state.set_idle_seen_at(api.idle_seen_at());
         if changed && let Err(error) = state.save(folder) {
             tracing::warn!(%error, "saving the workers and their jobs failed");
         }

@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::script::{RunReport, Script};
 
-/// The protocol version of this program, and the only one so far.
-pub const PROTOCOL_VERSION: u16 = 1;
+/// The only protocol version that this program speaks. Raise it with every change of a message: messages
+/// in postcard have no field names, so a peer of another version would misread them.
+pub const PROTOCOL_VERSION: u16 = 2;
 
 /// Maximum frame size before the peer has presented the secret.
 pub const MAX_UNAUTHENTICATED_FRAME: usize = 4 * 1024;
@@ -66,11 +67,14 @@ pub fn negotiate_version(oldest: u16, newest: u16) -> Result<u16, String> {
     if oldest <= PROTOCOL_VERSION && PROTOCOL_VERSION <= newest {
         return Ok(PROTOCOL_VERSION);
     }
-    Err(format!("the server speaks version {PROTOCOL_VERSION}, the peer speaks {oldest} to {newest}"))
+    Err(format!(
+        "the server speaks protocol version {PROTOCOL_VERSION}, the peer speaks {oldest} to {newest}; run the \
+         same version of Longshore on both sides"
+    ))
 }
 
 /// A worker's registration, sent first on each new connection.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Register {
     /// Identity, new at each start of the process.
     pub uid: String,

@@ -277,14 +277,14 @@ impl Worker {
         }
     }
 
-    /// Accepts no more tasks. Scripts that run longer than `limit` are interrupted; the limit of a
-    /// later call replaces an earlier one.
+    /// Accepts no more tasks. Scripts that run longer than `limit`, or until the worker's lifetime ends,
+    /// are interrupted; the limit of a later call replaces an earlier one.
     fn drain(&mut self, limit: Duration) {
         if self.phase == Phase::Leaving {
             return;
         }
-        let far = Instant::now() + MAX_DRAIN;
-        self.phase = Phase::Draining(Instant::now().checked_add(limit).unwrap_or(far));
+        let until = Instant::now() + limit.min(MAX_DRAIN);
+        self.phase = Phase::Draining(self.interrupts_at().map_or(until, |end| until.min(end)));
         self.events.extend(self.tasks.return_queued(None));
     }
 

@@ -197,6 +197,10 @@ pub struct DispatchScaleArgs {
 
 /// Waits for a pool.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Exit code 3 if a script has failed: since a wait last found the pool idle, or since this
+session (terminal, batch job) submitted its first script after its last wait, whichever is earlier."
+)]
 pub struct DispatchWaitArgs {
     #[command(flatten)]
     pub pool: DispatchPoolArg,

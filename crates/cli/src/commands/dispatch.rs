@@ -13,22 +13,27 @@ pub use serve::state_folder;
 pub use start::real_hooks;
 
 use std::path::Path;
+use std::time::Duration;
 
 use longshore_dispatch::access::AccessError;
 use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::connection::ConnectError;
 use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, ShutdownMode};
 use longshore_trusted_path::PathError;
+use tokio::time::Instant;
 
 use crate::args::dispatch::{
     DispatchCommand, DispatchPoolArg, DispatchScaleArgs, DispatchStopArgs, DispatchWaitArgs,
 };
 use crate::error::{WithHint, hinted, usage};
 use crate::exit::ExitCode;
+use crate::host_identity;
 use crate::settings::Settings;
 
 /// Interval between two reads of a status that is waited for.
-const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+/// For how long a server that shuts down may send no reply before that is an error.
+const UNREACHABLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Whether the command handles SIGTERM and SIGINT itself.
 pub fn handles_signals(typed: &DispatchCommand) -> bool {
@@ -50,9 +55,11 @@ pub async fn run(typed: DispatchCommand, settings: &Settings) -> anyhow::Result<
     }
 }
 
-/// Connects to the pool's server.
+/// Connects to the pool's server, as this process's session.
 pub async fn connect(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<DispatchClient> {
-    connect_in(&settings.dispatch.folder(pool.dir.as_deref())).await
+    let mut client = connect_in(&settings.dispatch.folder(pool.dir.as_deref())).await?;
+    client.request(&ClientRequest::Identify(session())).await?;
+    Ok(client)
 }
 
 pub async fn connect_in(folder: &Path) -> anyhow::Result<DispatchClient> {
@@ -80,9 +87,20 @@ fn connection_hint(error: &ClientError, folder: &Path) -> Option<String> {
              folder"
                 .to_owned(),
         ),
+        ConnectError::Refused(_) => Some(
+            "another version of Longshore started this pool: use that version, or stop the pool with it and start \
+             it again"
+                .to_owned(),
+        ),
         ConnectError::Access(_) | ConnectError::Unreachable { .. } => Some(start()),
         _ => None,
     }
+}
+
+/// `user@host` and the process session: every command of a shell or of a script has the same.
+fn session() -> String {
+    let session = rustix::process::getsid(None).map_or(0, |pid| pid.as_raw_nonzero().get());
+    format!("{}:{session}", host_identity::initiator())
 }
 
 async fn ask_status(client: &mut DispatchClient) -> anyhow::Result<PoolStatus> {
@@ -124,25 +142,30 @@ async fn wait(typed: DispatchWaitArgs, settings: &Settings) -> anyhow::Result<Ex
     }
     let idle = async {
         loop {
-            let status = ask_status(&mut client).await?;
-            if status.ready + status.not_ready + status.claimed == 0 {
-                return anyhow::Ok(status);
+            match client.request(&ClientRequest::Idle).await? {
+                ServerReply::Idle(Some(report)) => {
+                    return anyhow::Ok((report, ask_status(&mut client).await?));
+                }
+                ServerReply::Idle(None) => tokio::time::sleep(POLL_INTERVAL).await,
+                other => return Err(unexpected_reply(&other)),
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
         }
     };
-    let status = match typed.wait_limit {
+    let (report, status) = match typed.wait_limit {
         None => idle.await?,
         Some(limit) => tokio::time::timeout(limit.0, idle).await.hint("the pool continues")??,
     };
-    // What ended before does not concern the caller. Pruning may have made the counts smaller.
+    // Pruning may have made the counts smaller; the server counts failures one by one.
     let since = |now: u64, before: u64| now.saturating_sub(before);
-    let (done, failed) = (since(status.done, before.done), since(status.failed, before.failed));
-    let cancelled = since(status.cancelled, before.cancelled);
+    let (done, cancelled) = (since(status.done, before.done), since(status.cancelled, before.cancelled));
+    let failed = report.failed.max(since(status.failed, before.failed));
+    if failed == 0 && !report.is_complete {
+        let words = "failed scripts may have been removed since this session submitted its first";
+        return Err(anyhow::anyhow!("whether a script failed is unknown: {words}"))
+            .hint("keep failed units for longer: `[keep] failed`");
+    }
     let result = serde_json::json!({ "done": done, "failed": failed, "cancelled": cancelled });
-    settings
-        .output
-        .answer(&result, || format!("{done} done, {failed} failed, {cancelled} cancelled meanwhile"))?;
+    settings.output.answer(&result, || format!("{done} done, {failed} failed, {cancelled} cancelled"))?;
     Ok(if failed > 0 { ExitCode::Failures } else { ExitCode::Good })
 }
 
@@ -153,15 +176,53 @@ fn own_process(status: &PoolStatus) -> Option<u32> {
 
 /// Waits until a server that shuts down has ended. It keeps its connections until its workers, their
 /// jobs and its files are gone.
-async fn wait_for_end(client: &mut DispatchClient, pid: Option<u32>) {
-    let pid = pid.filter(|_| client.is_local()).and_then(longshore_process::to_pid);
-    let process = pid.map(longshore_process::ExitWatcher::new);
-    let is_gone = |error: &ClientError| matches!(error, ClientError::Broken(_) | ClientError::Connect(_));
-    while !client.request(&ClientRequest::Status).await.as_ref().is_err_and(is_gone) {
-        tokio::time::sleep(POLL_INTERVAL).await;
+async fn wait_for_end(
+    client: &mut DispatchClient,
+    folder: &Path,
+    status: Option<&PoolStatus>,
+) -> anyhow::Result<()> {
+    let pid = status.and_then(own_process).filter(|_| client.is_local());
+    let process = pid.and_then(longshore_process::to_pid).map(longshore_process::ExitWatcher::new);
+    let Some(process) = process else { return wait_until_gone(client, folder).await };
+    tokio::select! {
+        biased;
+        () = process.wait() => return Ok(()),
+        gone = wait_until_gone(client, folder) => gone?,
     }
-    if let Some(process) = process {
-        process.wait().await;
+    process.wait().await;
+    Ok(())
+}
+
+/// Waits until the server has removed its access file, or another server works in its place. A broken
+/// connection says nothing about the server: the network may have failed.
+async fn wait_until_gone(client: &mut DispatchClient, folder: &Path) -> anyhow::Result<()> {
+    let mut last_reply = Instant::now();
+    loop {
+        let error = match client.request(&ClientRequest::Status).await {
+            Ok(ServerReply::Status(status)) if status.state == "working" => return Ok(()),
+            Ok(_) | Err(ClientError::Refused(_) | ClientError::Rejected(_)) => {
+                last_reply = Instant::now();
+                tokio::time::sleep(POLL_INTERVAL).await;
+                continue;
+            }
+            Err(error) => error,
+        };
+        let error = match DispatchClient::connect(folder).await {
+            Ok(connected) => {
+                *client = connected;
+                error
+            }
+            Err(ClientError::Connect(ConnectError::Access(AccessError::Missing(_)))) => return Ok(()),
+            Err(error) => error,
+        };
+        if last_reply.elapsed() >= UNREACHABLE_LIMIT {
+            let what = "the server cannot be reached any more; the pool may still run";
+            return Err(anyhow::Error::from(error).context(what)).hint(
+                "`longshore dispatch status` says whether it runs; if its machine or process is gone, remove \
+                 access.json and worker.json from the pool's folder",
+            );
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -170,7 +231,8 @@ async fn stop(typed: DispatchStopArgs, settings: &Settings) -> anyhow::Result<Ex
     let status = ask_status(&mut client).await?;
     let ending = if typed.now { ShutdownMode::Now } else { ShutdownMode::Drain(typed.drain_timeout.0) };
     client.request(&ClientRequest::Stop(ending)).await?;
-    wait_for_end(&mut client, own_process(&status)).await;
+    let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
+    wait_for_end(&mut client, &folder, Some(&status)).await?;
     settings.output.answer(&serde_json::json!({ "stopped": true }), || "the pool has ended".into())?;
     Ok(ExitCode::Good)
 }

@@ -47,7 +47,11 @@ fn wrong_uses_of_scripts_and_pools_say_what_was_meant() {
     dir.write("ok.sh", "exit 0");
     for (args, error, hint) in [
         (&["submit", "ok.sh"][..], "<PAYLOAD>", "longshore submit --script ok.sh"),
-        (&["unit", "cancel", "123"], "`123` is a batch's number; its tasks are `123.1` and so on", "unit cancel --help"),
+        (
+            &["unit", "cancel", "123"],
+            "`123` is a batch's number; its tasks are `123.1` and so on",
+            "unit cancel --help",
+        ),
         (&["submit", "--script", "ok.sh", "--at", "tomorrow"], "`tomorrow` is not a time", "submit --help"),
         (&["submit", "--script", "ok.sh", "--progress"], "--wait", "submit --help"),
         (&["dispatch", "start", "--workers", "-1"], "--workers is -1", "from 0 on"),

@@ -47,7 +47,10 @@ fn runs_small(job: &BatchJob, max_bytes: u64, store_bytes: impl Fn() -> u64) {
     assert_eq!(job.batch()["done"], rows);
     job.execute("DROP TABLE rows; DROP TABLE effects");
     let bytes = store_bytes() / rows;
-    eprintln!("{rows} rows in {took:.1?}, {} MB at most, {bytes} bytes of the store per row", peak / 1_000_000);
+    eprintln!(
+        "{rows} rows in {took:.1?}, {} MB at most, {bytes} bytes of the store per row",
+        peak / 1_000_000
+    );
     assert!(peak > 0 && peak < MAX_RESIDENT_BYTES, "{peak} bytes");
     assert!(bytes < max_bytes, "{bytes} bytes per row");
 }

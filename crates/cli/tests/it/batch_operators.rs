@@ -45,7 +45,10 @@ fn a_list_and_a_status_show_progress_rate_cost_and_pauses() {
     assert!(cost > 0.0 && projected > cost, "{paused}");
     let list = job.dir.run(&["batch", "list"]).ok().out;
     let heading = list.lines().next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(heading, "NUMBER BATCH TYPE STATUS % TOTAL DONE RATE PAUSED COST PROJECTED INITIATED", "{list}");
+    assert_eq!(
+        heading, "NUMBER BATCH TYPE STATUS % TOTAL DONE RATE PAUSED COST PROJECTED INITIATED",
+        "{list}"
+    );
     let status = job.dir.run(&["batch", "status", &name]).ok().out;
     for words in ["type ", "tenant ", "ended ", "ran ", "paused ", "rate ", "projected cost "] {
         assert!(status.lines().any(|line| line.starts_with(words)), "no {words}in {status}");

@@ -13,6 +13,7 @@ mod names;
 mod network;
 mod pool_lifecycle;
 mod python;
+mod remote_stop;
 mod resources;
 mod scheduling;
 mod scripts;

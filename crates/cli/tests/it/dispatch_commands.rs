@@ -1,6 +1,7 @@
 //! Further dispatch commands: streamed output, units of a pool, job files, scripts without a pool,
 //! the live view.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::support::{CliOutput, TIMEOUT, TestDir};
@@ -222,7 +223,6 @@ fn the_live_view_lists_failures_by_when_they_failed() {
     let first = pool.submit(text, &["--", "slow"]);
     let second = pool.submit(text, &["--", "quick"]);
     wait_for_failures(&pool, 1);
-    // A wait tells of what ends meanwhile, not of what ended before.
     let mut waiting = pool.dir.start(&["dispatch", "wait", "--dir", "pool"]);
     wait_until(|| pool.dir.read("stderr").contains("waiting for 1 script"));
     pool.dir.write("go", "");
@@ -232,6 +232,25 @@ fn the_live_view_lists_failures_by_when_they_failed() {
     let seen = pool.run(&["dispatch", "top", "--json"]).ok().json();
     let units = seen["failures"].as_array().unwrap().iter().map(|unit| unit["unit"].as_str());
     assert_eq!(units.flatten().collect::<Vec<_>>(), [first, second], "the last failure first");
+}
+
+#[test]
+fn a_wait_reports_a_script_that_failed_before_it_began() {
+    let pool = DetachedPool::start();
+    let other_session = || {
+        let wait = pool.dir.command(&["dispatch", "wait", "--dir", "pool"]);
+        let mut command = pool.dir.program(Path::new("setsid"), &["--wait"]);
+        CliOutput::of(command.arg(wait.get_program()).args(wait.get_args()).spawn().unwrap())
+    };
+    other_session().ok();
+    pool.submit("exit 1", &[]);
+    wait_for_failures(&pool, 1);
+    // The wait of another session takes no failure away from the session that submitted the script.
+    assert!(other_session().ends(3).out.contains("1 failed"));
+    assert!(pool.run(&["dispatch", "wait"]).ends(3).out.contains("1 failed"));
+    // A failure is reported once.
+    other_session().ok();
+    pool.run(&["dispatch", "wait"]).ok();
 }
 
 #[test]

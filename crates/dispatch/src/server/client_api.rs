@@ -3,6 +3,7 @@
 
 mod admin;
 mod explain;
+mod idle;
 mod submit;
 
 use std::io;
@@ -17,6 +18,7 @@ use tokio::time::Instant;
 
 use super::core::{Event, LauncherView};
 use super::handshake::AuthenticatedPeer;
+use super::wait_marks::WaitMarks;
 use crate::launch::LauncherStatus;
 use crate::request::{ArrayView, ClientRequest, PoolStatus, ScriptView, ServerReply, UnfitScripts};
 use crate::wire::frame::{decode_json, encode_json};
@@ -32,6 +34,7 @@ pub(super) struct ClientApi {
     launcher: Option<Arc<LauncherStatus>>,
     /// What status says of ready scripts that no worker can run, and when that was found.
     unfit: Arc<Mutex<Option<(Instant, Vec<UnfitScripts>)>>>,
+    wait_marks: Arc<WaitMarks>,
 }
 
 impl ClientApi {
@@ -40,8 +43,10 @@ impl ClientApi {
         core: mpsc::Sender<Event>,
         launcher: Option<Arc<LauncherStatus>>,
         fixed_status: PoolStatus,
+        wait_marks: Arc<WaitMarks>,
     ) -> Self {
-        Self { client: Client::new(store), core, fixed_status, launcher, unfit: Arc::default() }
+        let client = Client::new(store);
+        Self { client, core, fixed_status, launcher, unfit: Arc::default(), wait_marks }
     }
 
     /// Number of scripts that are ready in the store.
@@ -59,10 +64,16 @@ impl ClientApi {
 
     async fn serve_requests(self, peer: AuthenticatedPeer) -> io::Result<()> {
         let AuthenticatedPeer { mut reader, mut writer, .. } = peer;
-        let mut bytes = Vec::new();
+        let (mut bytes, mut submitter) = (Vec::new(), None);
         while let Some(frame) = reader.next().await? {
             let reply = match decode_json(&frame) {
-                Ok(request) => self.answer(request).await.unwrap_or_else(ServerReply::Error),
+                Ok(ClientRequest::Identify(name)) => {
+                    submitter = Some(name);
+                    ServerReply::Yes
+                }
+                Ok(request) => {
+                    self.answer(request, submitter.as_deref()).await.unwrap_or_else(ServerReply::Error)
+                }
                 Err(error) => ServerReply::Error(format!("invalid request: {error}")),
             };
             bytes.clear();
@@ -73,9 +84,15 @@ impl ClientApi {
         Ok(())
     }
 
-    async fn answer(&self, request: ClientRequest) -> Result<ServerReply, String> {
+    async fn answer(&self, request: ClientRequest, submitter: Option<&str>) -> Result<ServerReply, String> {
         match request {
-            ClientRequest::Submit(submission) => self.submit(*submission).await,
+            ClientRequest::Submit(submission) => {
+                // A client that waits for its submission learns of its failure itself.
+                if let Some(submitter) = submitter.filter(|_| !submission.awaited) {
+                    self.mark_submission(submitter).await?;
+                }
+                self.submit(*submission).await
+            }
             ClientRequest::Status => self.status().await.map(|status| ServerReply::Status(Box::new(status))),
             ClientRequest::Unit(id, wait) => {
                 self.unit(id, wait).await.map(|unit| ServerReply::Unit(Box::new(unit)))
@@ -123,6 +140,8 @@ impl ClientApi {
                 let sent = self.core.send(Event::Shutdown(ending)).await;
                 sent.map(|()| ServerReply::Yes).map_err(|_| "the server has shut down".to_owned())
             }
+            ClientRequest::Identify(_) => Ok(ServerReply::Yes),
+            ClientRequest::Idle => self.idle_report(submitter).await.map(ServerReply::Idle),
         }
     }
 

@@ -4,15 +4,15 @@
 //! while are recorded, with the worker's number of threads. So if a worker is missing after a restart, it
 //! is known how many scripts it may have started besides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
 use longshore::worker_session::Lease;
-use longshore::{SessionId, UnitId};
+use longshore::{SessionId, Timestamp, UnitId};
 use longshore_trusted_path::write_private;
 use secrecy::{ExposeSecret, SecretSlice};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::access::remove_partial_writes;
 use crate::launch::SubmittedJob;
@@ -36,8 +36,11 @@ pub(super) struct ServerState {
     #[serde(default)]
     pub(super) jobs: BTreeMap<u64, SubmittedJob>,
     /// The last known workers, by uid.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "read_workers")]
     pub(super) workers: BTreeMap<String, WorkerRecord>,
+    /// When a client that waited for the pool last found it idle.
+    #[serde(default)]
+    pub(super) idle_seen_at: Option<Timestamp>,
     /// Adopted leases with the fences that workers know, which may be older than the store's.
     #[serde(default, rename = "told")]
     adopted: BTreeMap<UnitId, AdoptedLease>,
@@ -59,7 +62,7 @@ impl ServerState {
     pub(super) fn load(folder: &Path) -> io::Result<Self> {
         remove_partial_writes(&folder.join(FILE));
         match std::fs::read(folder.join(FILE)) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::other),
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| unreadable(folder, &error)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Self::create(),
             Err(error) => Err(error),
         }
@@ -77,6 +80,7 @@ impl ServerState {
             sessions: Vec::new(),
             jobs: BTreeMap::new(),
             workers: BTreeMap::new(),
+            idle_seen_at: None,
             adopted: BTreeMap::new(),
         })
     }
@@ -116,6 +120,11 @@ impl ServerState {
             .collect()
     }
 
+    /// Updates when a waiting client last found the pool idle. Returns whether it changed.
+    pub(super) fn set_idle_seen_at(&mut self, at: Timestamp) -> bool {
+        self.idle_seen_at.replace(at) != Some(at)
+    }
+
     pub(super) fn save(&self, folder: &Path) -> io::Result<()> {
         let bytes = serde_json::to_vec(self).map_err(io::Error::other)?;
         write_private(&folder.join(FILE), &bytes)
@@ -131,6 +140,31 @@ impl ServerState {
     }
 }
 
+/// Earlier servers recorded only the workers' uids. These workers end by themselves: they speak an older
+/// protocol. Their scripts run again and do not count as lost.
+fn read_workers<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, WorkerRecord>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum RecordedWorkers {
+        Records(BTreeMap<String, WorkerRecord>),
+        Uids(BTreeSet<String>),
+    }
+    Ok(match RecordedWorkers::deserialize(from)? {
+        RecordedWorkers::Records(workers) => workers,
+        RecordedWorkers::Uids(uids) => uids.into_iter().map(|uid| (uid, WorkerRecord::default())).collect(),
+    })
+}
+
+fn unreadable(folder: &Path, error: &serde_json::Error) -> io::Error {
+    let file = folder.join(FILE);
+    io::Error::other(format!(
+        "the server's state file {} cannot be read: {error}. It is damaged, or another version of Longshore \
+         wrote it: start the pool with that version, or move the file away (workers and jobs of the last \
+         server are then not found again; the units are in the store)",
+        file.display()
+    ))
+}
+
 /// Compares two secrets in constant time.
 pub(super) fn secrets_match(expected: &SecretSlice<u8>, presented: &[u8]) -> bool {
     use subtle::ConstantTimeEq;
@@ -140,6 +174,22 @@ pub(super) fn secrets_match(expected: &SecretSlice<u8>, presented: &[u8]) -> boo
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_workers_of_the_last_version_are_read_and_an_unreadable_file_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        ServerState::create().unwrap().save(folder.path()).unwrap();
+        let file = folder.path().join(FILE);
+        let mut old: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        old["workers"] = serde_json::json!(["w1", "w2"]);
+        write_private(&file, old.to_string().as_bytes()).unwrap();
+        let workers = ServerState::load(folder.path()).unwrap().workers;
+        assert_eq!(workers.keys().collect::<Vec<_>>(), ["w1", "w2"]);
+        old["workers"] = serde_json::json!(7);
+        write_private(&file, old.to_string().as_bytes()).unwrap();
+        let error = ServerState::load(folder.path()).err().unwrap().to_string();
+        assert!(error.contains("server.json") && error.contains("another version"), "{error}");
+    }
 
     #[test]
     fn a_claim_is_remembered_as_its_worker_knows_it_over_many_lives() {

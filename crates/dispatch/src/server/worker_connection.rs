@@ -12,7 +12,7 @@ use crate::wire::{FromWorker, ToWorker};
 
 /// Identifies one connection of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct ConnectionId(u64);
+pub(super) struct ConnectionId(pub(super) u64);
 
 /// Messages to a worker. The number of assigned tasks bounds them, not the channel.
 pub(super) type WorkerSender = mpsc::UnboundedSender<ToWorker>;

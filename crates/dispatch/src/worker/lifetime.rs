@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Phase, ProgramCommand, Worker};
+use super::{MAX_DRAIN, Phase, ProgramCommand, Worker};
 
 /// Maximum time between the last moment at which scripts are interrupted and the end of the lifetime;
 /// at most a fortieth of the lifetime. In it the worker reports what it interrupted, before the base
@@ -33,6 +33,12 @@ impl Worker {
         Some(self.started + last_drain(lifetime, self.options.drain).start)
     }
 
+    /// When scripts that still run are interrupted because the lifetime ends.
+    pub(super) fn interrupts_at(&self) -> Option<Instant> {
+        let lifetime = self.options.lifetime?;
+        Some(self.started + last_drain(lifetime, self.options.drain).end)
+    }
+
     pub(super) fn check_deadlines(&mut self) {
         let now = Instant::now();
         self.context.with_subreaper(|subreaper| subreaper.reap(now));
@@ -46,9 +52,7 @@ impl Worker {
         }
         if self.drain_at().is_some_and(|at| now >= at) {
             "its lifetime is nearly over".clone_into(&mut self.summary.end_reason);
-            let lifetime = self.options.lifetime.unwrap_or_default();
-            let until = self.started + last_drain(lifetime, self.options.drain).end;
-            self.drain(until.saturating_duration_since(now));
+            self.drain(MAX_DRAIN);
         }
         let idle = self.options.idle.filter(|_| self.phase == Phase::Working && self.tasks.is_idle());
         if idle.is_some_and(|idle| now >= self.idle_since + idle) {

@@ -156,6 +156,4 @@ pub(super) struct FinishedOutput {
     pub(super) location: Option<OutputLocation>,
     /// Why not all of it was stored.
     pub(super) problem: Option<String>,
-    /// The files were deleted while the script ran.
-    pub(super) is_deleted: bool,
 }

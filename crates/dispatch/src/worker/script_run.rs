@@ -303,10 +303,10 @@ impl ScriptRun<'_> {
             },
             (None, None) => RunEnd::NotStarted("its exit status is unknown".into()),
         };
-        let FinishedOutput { tail, location, problem, is_deleted } =
+        let FinishedOutput { tail, location, problem } =
             capture.map(OutputCapture::finish).unwrap_or_default();
         let end = match (end, &problem) {
-            (RunEnd::Exited(0), Some(problem)) if is_deleted => RunEnd::Unrecorded(problem.clone()),
+            (RunEnd::Exited(0), Some(problem)) => RunEnd::Unrecorded(problem.clone()),
             (end, _) => end,
         };
         remarks.extend(problem);

@@ -55,8 +55,7 @@ impl OutputStreams {
         Ok(stream)
     }
 
-    /// A sink for the output of one run. If the disk is full, the script runs and its output is
-    /// dropped.
+    /// A sink for the output of one run. Without its files the script is not started.
     pub(super) fn sink(
         &self,
         folder: &Path,
@@ -64,15 +63,8 @@ impl OutputStreams {
         batch: Option<&str>,
         boundary: &Boundary,
     ) -> Result<StreamSink, String> {
-        let stream = match self.stream(folder, boundary) {
-            Ok(stream) => Ok(stream),
-            Err(error) if is_full(&error) => Err(error.to_string()),
-            Err(error) => return Err(format!("{}: {error}", folder.display())),
-        };
-        let (stream, problem) = match stream {
-            Ok(stream) => (Some(stream), None),
-            Err(problem) => (None, Some(problem)),
-        };
+        let stream = self.stream(folder, boundary);
+        let stream = stream.map_err(|error| format!("{}: {error}", folder.display()))?;
         let entry_template = IndexEntry {
             lease: order.lease,
             attempt: order.attempt,
@@ -95,13 +87,9 @@ impl OutputStreams {
             first: None,
             written: 0,
             dropped: 0,
-            problem,
+            problem: None,
         })
     }
-}
-
-fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// The data file and the index in one folder.
@@ -181,7 +169,7 @@ impl AppendPosition {
 /// Stores the output of one run.
 #[derive(Debug)]
 pub(super) struct StreamSink {
-    stream: Option<Arc<StreamFiles>>,
+    stream: Arc<StreamFiles>,
     /// What all entries of the run share.
     entry_template: IndexEntry,
     /// Bytes that are not written yet, and the channel and length of each part.
@@ -197,7 +185,7 @@ pub(super) struct StreamSink {
 impl StreamSink {
     /// Takes output of the script.
     pub(super) fn take(&mut self, channel: OutputChannel, bytes: &[u8]) {
-        if self.stream.is_none() || self.problem.is_some() {
+        if self.problem.is_some() {
             self.dropped += bytes.len() as u64;
             return;
         }
@@ -215,7 +203,6 @@ impl StreamSink {
     }
 
     fn write(&mut self, last: bool) {
-        let Some(stream) = &self.stream else { return };
         let mut rest = self.bytes.as_slice();
         let mut entries = Vec::with_capacity(self.channels.len().max(1));
         for (channel, length) in self.channels.drain(..) {
@@ -232,7 +219,7 @@ impl StreamSink {
             }
         }
         let length = self.bytes.len() as u64;
-        match stream.position().write(&self.bytes, entries) {
+        match self.stream.position().write(&self.bytes, entries) {
             Ok(first) => {
                 self.first.get_or_insert(first);
                 self.written += length;
@@ -250,16 +237,19 @@ impl StreamSink {
         if self.problem.is_none() {
             self.write(true);
         }
-        let dropped = self.dropped;
-        let mut problem = self.problem.map(|why| format!("{dropped} bytes of output were dropped: {why}"));
-        let is_deleted = self.stream.as_ref().is_some_and(|stream| stream.is_deleted());
-        let path = self.stream.map(|stream| stream.path.clone());
-        if let (true, Some(path)) = (is_deleted, &path) {
-            problem = Some(format!("its output {} was deleted while it ran", path.display()));
-        }
-        let location = path.zip(self.first).filter(|_| !is_deleted);
-        let location = location.map(|(file, entry)| OutputLocation { file, entry, bytes: self.written });
-        FinishedOutput { tail: String::new(), location, problem, is_deleted }
+        let (dropped, file) = (self.dropped, self.stream.path.display());
+        let is_deleted = self.stream.is_deleted();
+        let problem = match self.problem {
+            _ if is_deleted => Some(format!("its output {file} was deleted while it ran")),
+            Some(why) => Some(format!("{dropped} bytes of output were not stored in {file}: {why}")),
+            None => None,
+        };
+        let location = self.first.filter(|_| !is_deleted).map(|entry| OutputLocation {
+            file: self.stream.path.clone(),
+            entry,
+            bytes: self.written,
+        });
+        FinishedOutput { tail: String::new(), location, problem }
     }
 }
 
@@ -292,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_full_disk_the_rest_is_dropped_and_told() {
+    fn on_a_full_disk_the_rest_is_dropped_and_reported() {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/dev/full", folder.path().join("w.out")).unwrap();
         let streams = OutputStreams::new("w".into());
@@ -304,7 +294,7 @@ mod tests {
         let FinishedOutput { location, problem, .. } = sink.finish();
         assert_eq!(location, None);
         let problem = problem.unwrap();
-        let wanted = format!("{} bytes of output were dropped: ", 3 * WRITE_SIZE);
+        let wanted = format!("{} bytes of output were not stored in ", 3 * WRITE_SIZE);
         assert!(problem.starts_with(&wanted) && problem.contains("No space"), "{problem}");
     }
 
@@ -325,7 +315,7 @@ mod tests {
         let running = begin();
         std::fs::remove_dir_all(&folder).unwrap();
         let lost = end(running, "lost");
-        assert!(lost.is_deleted && lost.location.is_none(), "{lost:?}");
+        assert!(lost.location.is_none(), "{lost:?}");
         assert!(lost.problem.unwrap().contains("was deleted while it ran"));
         assert!(end(begin(), "third").location.is_some());
         assert_eq!(std::fs::read_to_string(folder.join("w.out")).unwrap(), "third");

@@ -1,10 +1,13 @@
 //! Scripts through a whole pool.
 
-use longshore::UnitState;
-use longshore_dispatch::script::{RunEnd, RunReport, ScriptOutput};
-use longshore_dispatch::worker::ProgramCommand;
+use std::time::Duration;
 
-use crate::pool_fixture::{Pool, array, eventually, once};
+use longshore::UnitState;
+use longshore_dispatch::request::ShutdownMode;
+use longshore_dispatch::script::{RunEnd, RunReport, ScriptOutput};
+use longshore_dispatch::worker::{ProgramCommand, WorkerOptions};
+
+use crate::pool_fixture::{LONG, Pool, array, eventually, once, worker_options};
 
 #[tokio::test]
 async fn scripts_run_and_their_ends_are_recorded() {
@@ -99,6 +102,21 @@ async fn a_worker_that_drains_ends_what_runs_and_gives_back_the_rest() {
     let _second = pool.worker(2);
     let counts = pool.wait_until_idle().await;
     assert_eq!((counts.done, runs()), (3, 3), "nothing ran twice");
+}
+
+#[tokio::test]
+async fn a_drain_of_the_server_does_not_outlast_the_lifetime_of_a_worker() {
+    let pool = Pool::start().await;
+    let lifetime = Some(Duration::from_secs(8));
+    let worker = pool.worker_with(WorkerOptions { lifetime, ..worker_options(pool.folder.path(), 1) });
+    let (id, submission) = once(pool.script("job.sh", "echo x >> runs; sleep 1000"));
+    pool.submit(submission).await;
+    eventually(async || pool.path("runs").exists().then_some(())).await;
+    pool.control.shut_down(ShutdownMode::Drain(10 * LONG)).await;
+    let summary = tokio::time::timeout(LONG, worker.summary).await.expect("it ends with its lifetime");
+    assert_eq!(summary.unwrap().unwrap().interrupted, 1);
+    let unit = eventually(async || Some(pool.unit(id).await).filter(|unit| unit.state == UnitState::Ready));
+    assert_eq!(unit.await.lost, 0, "the worker has reported it");
 }
 
 #[tokio::test]

@@ -3,10 +3,12 @@
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use longshore::UnitState;
+use longshore_dispatch::request::{ClientRequest, ServerReply};
 use longshore_dispatch::script::{RunReport, Script, ScriptOutput};
 use longshore_dispatch::stream::{IndexEntry, OutputChannel, RunSelector, find};
 
-use crate::pool_fixture::{Pool, array, once};
+use crate::pool_fixture::{Pool, array, eventually, once};
 
 fn streamed(pool: &Pool, text: &str) -> Script {
     let mut script = pool.script(&format!("{}.sh", longshore::UnitId::new()), text);
@@ -103,4 +105,26 @@ async fn what_a_killed_worker_left_half_is_not_shown_and_hides_nothing() {
     let run = find(&folder, RunSelector::Array("a", None)).unwrap().runs.pop().unwrap();
     let copied = run.copy(None, &mut Vec::new()).unwrap();
     assert_eq!((copied.bytes, copied.lost), (0, 2));
+}
+
+#[tokio::test]
+async fn a_script_without_its_output_is_not_done() {
+    let pool = Pool::start().await;
+    let _worker = pool.worker(1);
+    let mut client = pool.client().await;
+    let uid = eventually(async || match client.request(&ClientRequest::Status).await.unwrap() {
+        ServerReply::Status(status) => status.workers.first().map(|worker| worker.uid.clone()),
+        other => panic!("{other:?}"),
+    });
+    let data = format!("logs/{}.out", uid.await);
+    std::fs::create_dir(pool.path("logs")).unwrap();
+    // Every write fails, as on a full disk.
+    std::os::unix::fs::symlink("/dev/full", pool.path(&data)).unwrap();
+    let (id, submission) = once(streamed(&pool, "echo hello; exit 0"));
+    pool.submit(submission).await;
+    let unit = pool.wait_for_end(id).await;
+    let failure = unit.failure.expect("it has failed");
+    assert_eq!((unit.state, failure.code.as_str()), (UnitState::Failed, "unrecorded"));
+    let words = format!("6 bytes of output were not stored in {}: No space", pool.path(&data).display());
+    assert!(failure.message.contains(&words), "{failure}");
 }

@@ -108,13 +108,18 @@ async fn a_worker_cannot_act_as_a_client() {
 async fn another_version_is_refused_with_words() {
     let pool = Pool::start().await;
     let access = access(&pool);
-    let mut stream = dial(&access).await;
-    say_hello(&mut stream, &hello(&access, (98, 99))).await;
-    let mut frames = FrameReader::new(stream, 4096);
-    let welcome: Welcome = decode_json(&frames.next().await.unwrap().unwrap()).unwrap();
-    let Welcome::Refused(reason) = welcome else { panic!("{welcome:?}") };
-    assert!(reason.contains("version 1") && reason.contains("98 to 99"), "{reason}");
-    assert!(frames.next().await.unwrap().is_none(), "and that is the end");
+    // Version 1 had other messages under the same names.
+    for versions in [(1, 1), (98, 99)] {
+        let mut stream = dial(&access).await;
+        say_hello(&mut stream, &hello(&access, versions)).await;
+        let mut frames = FrameReader::new(stream, 4096);
+        let welcome: Welcome = decode_json(&frames.next().await.unwrap().unwrap()).unwrap();
+        let Welcome::Refused(reason) = welcome else { panic!("{welcome:?}") };
+        let (server, peer) =
+            (format!("version {PROTOCOL_VERSION}"), format!("{} to {}", versions.0, versions.1));
+        assert!(reason.contains(&server) && reason.contains(&peer), "{reason}");
+        assert!(frames.next().await.unwrap().is_none(), "and that is the end");
+    }
 }
 
 #[tokio::test]

@@ -90,7 +90,8 @@ async fn candidates_without_a_key_are_named_before_a_batch_is_opened() {
     let refused = async |from: &str| {
         let candidates = "SELECT id, priority\nFROM lines\nWHERE status = 'open' AND qty > :least";
         assert!(BATCH.contains(candidates));
-        let case = Case::new(&BATCH.replace(candidates, from).replace("[candidates.params]\nleast = 0\n", ""));
+        let case =
+            Case::new(&BATCH.replace(candidates, from).replace("[candidates.params]\nleast = 0\n", ""));
         let LoadedBatchFile { definition, source_map, .. } = &case.loaded;
         candidate_keys(definition, source_map, &open(&case.database())).await.unwrap_err()
     };

@@ -16,7 +16,7 @@ use longshore_dispatch::system::{JobRole, QueueSystem};
 use longshore_dispatch::worker::Hooks;
 use tokio::time::Instant;
 
-use super::{POLL_INTERVAL, ask_status, connection_hint, own_process, wait_for_end};
+use super::{POLL_INTERVAL, ask_status, connection_hint, wait_for_end};
 use crate::args::dispatch::DispatchStartArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
@@ -90,7 +90,7 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
     let folder = settings.dispatch.folder(typed.pool.dir.as_deref());
     match DispatchClient::connect(&folder).await {
         Ok(mut client) => {
-            if let Some(status) = running_status(&mut client, &typed).await? {
+            if let Some(status) = running_status(&mut client, &folder, &typed).await? {
                 check_compatible(&status, &wanted)?;
                 return print_pool(&folder, &status, "reused", settings);
             }
@@ -144,24 +144,26 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
 /// The status of a server that works. One that shuts down is waited for: `None`.
 async fn running_status(
     client: &mut DispatchClient,
+    folder: &Path,
     typed: &DispatchStartArgs,
 ) -> anyhow::Result<Option<PoolStatus>> {
-    let pid = match ask_status(client).await {
+    let status = match ask_status(client).await {
         Ok(status) if status.state == "working" => return Ok(Some(status)),
-        Ok(status) => own_process(&status),
-        // It has ended meanwhile, or is about to.
-        Err(_) => None,
+        // Without a status it has ended meanwhile, or is about to.
+        status => status.ok(),
     };
-    let ended = tokio::time::timeout(typed.wait_limit.0, wait_for_end(client, pid)).await;
+    let ended = wait_for_end(client, folder, status.as_ref());
+    let ended = tokio::time::timeout(typed.wait_limit.0, ended).await;
     ended
         .map_err(|_| anyhow::anyhow!("the pool in this folder shuts down since {:?}", typed.wait_limit.0))
-        .hint("its running scripts may end first; `longshore dispatch stop --now` interrupts them")?;
+        .hint("its running scripts may end first; `longshore dispatch stop --now` interrupts them")??;
     Ok(None)
 }
 
-/// Whether other users can read or replace the access file.
+/// Whether other users can read or replace the access file, or a server of another version runs.
 fn is_foreign(error: &ClientError) -> bool {
-    matches!(error, ClientError::Connect(ConnectError::Access(AccessError::Untrusted(_))))
+    let ClientError::Connect(error) = error else { return false };
+    matches!(error, ConnectError::Access(AccessError::Untrusted(_)) | ConnectError::Refused(_))
 }
 
 fn print_pool(

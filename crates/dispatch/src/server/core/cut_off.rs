@@ -5,6 +5,9 @@
 //! simply has its tasks again. Once the loss is recorded in the store, the unit is claimed anew, under
 //! another lease. Until then the worker keeps the task, and a result that it reports is kept here.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -147,7 +150,10 @@ impl Core {
 
     /// Stops runs of units that were not claimed in time: the units were cancelled, or failed.
     pub(super) fn expire_returned(&mut self, now: Duration) {
-        let expired = self.cut_off.returned.extract_if(|_, returned| returned.deadline.is_some_and(|deadline| now >= deadline));
+        let expired = self
+            .cut_off
+            .returned
+            .extract_if(|_, returned| returned.deadline.is_some_and(|deadline| now >= deadline));
         for (unit, returned) in expired.collect::<Vec<_>>() {
             self.cut_off.lost.remove(&unit);
             let message = match returned.report {
