@@ -1,3 +1,3 @@
 """Workers in Python for Longshore's pools. Begin at :mod:`longshore.worker`."""
 
-__version__ = "0.3.0"
+__version__ = "0.2.0"
