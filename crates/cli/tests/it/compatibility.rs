@@ -150,7 +150,7 @@ fn build_baseline() -> PathBuf {
     let baseline = std::fs::read_to_string(root.join("compatibility/baseline.toml")).unwrap();
     let commit = baseline_value(&baseline, "commit");
     let then = shell(&root, &format!("git show {commit}:compatibility/baseline.toml"));
-    for key in ["version", "postgres_1", "sqlite_1"] {
+    for key in ["version", "postgres_1", "postgres_2", "sqlite_1", "sqlite_2"] {
         assert_eq!(baseline_value(&then, key), baseline_value(&baseline, key), "{key} at commit {commit}");
     }
     let source = root.join("target/baseline").join(commit);
