@@ -18,7 +18,7 @@ pub(super) struct Lane<'s> {
     streams: Vec<StreamReader<'s>>,
     /// The next unit of each stream that has one, and the stream's position.
     ranked: BinaryHeap<Reverse<(Candidate, usize)>>,
-    /// The streams whose next unit is not in `ranked` yet.
+    /// The streams with a next unit that may not be in `ranked` yet.
     unranked: Vec<usize>,
 }
 

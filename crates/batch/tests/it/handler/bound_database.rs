@@ -91,7 +91,9 @@ impl Replaceable {
     fn sqlite() -> Self {
         let (orders, other) = (Orders::new(1), Orders::new(1));
         // Each is one file then: a log beside the first would be taken for the second's.
-        [&orders, &other].map(|file| file.run("PRAGMA journal_mode = DELETE"));
+        for file in [&orders, &other] {
+            file.run("PRAGMA journal_mode = DELETE");
+        }
         Self::Sqlite { orders, other }
     }
 

@@ -97,7 +97,9 @@ async fn a_store_in_memory_has_no_rows_unless_they_are_given() {
 async fn a_file_that_replaces_an_open_one_is_neither_read_nor_written() {
     let (orders, other) = (Orders::new(3), Orders::new(5));
     // Each is one file then: a log beside the first would be taken for the second's.
-    [&orders, &other].map(|file| file.run("PRAGMA journal_mode = DELETE"));
+    for file in [&orders, &other] {
+        file.run("PRAGMA journal_mode = DELETE");
+    }
     let rows = orders.rows();
     let change = longshore::Effect {
         sql: "UPDATE line SET note = 'x' WHERE id = 1".to_owned(),
