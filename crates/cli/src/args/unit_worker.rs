@@ -105,7 +105,7 @@ impl std::str::FromStr for UnitRef {
             let is_index = index.chars().all(|c| c.is_ascii_digit());
             Some(Self::Task(BatchId::new(batch).ok()?, index.parse().ok().filter(|_| is_index)?))
         });
-        task.ok_or_else(|| match text.chars().all(|c| c.is_ascii_digit()) {
+        task.ok_or_else(|| match !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()) {
             true => format!("`{text}` is a batch's number; its tasks are `{text}.1` and so on"),
             false => format!("`{text}` is neither the id of a unit nor a task of an array, as 12.3"),
         })

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use anyhow::Context;
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, Command, CommandFactory, Parser};
+use clap::{Arg, ArgMatches, Args, Command, CommandFactory, Parser};
 
 use super::submit_script::script_path;
 use crate::args::submit::SubmitArgs;
@@ -131,8 +131,9 @@ fn merge(directives: &[String], command_line: Vec<OsString>) -> anyhow::Result<S
 
 /// The options of the directives as words, except the options that were typed.
 fn options(directives: &[String], typed: &ArgMatches) -> anyhow::Result<Vec<OsString>> {
-    // A script is required by most options.
-    let command = SubmitArgs::augment_args(Command::new(MARK).no_binary_name(true).disable_help_flag(true));
+    // Options of `submit` exclude the program's own `--store`. A script is required by most options.
+    let command = Command::new(MARK).no_binary_name(true).disable_help_flag(true);
+    let command = SubmitArgs::augment_args(command.arg(Arg::new("store").long("store")));
     let words = ["--script=-"].into_iter().chain(directives.iter().map(String::as_str));
     let given = command.clone().try_get_matches_from(words).map_err(one_line)?;
     let is_given = |matches: &ArgMatches, id: &str| {

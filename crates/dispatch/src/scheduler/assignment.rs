@@ -34,7 +34,14 @@ impl<C> TaskScheduler<C> {
         self.drop_vain_reservations(now);
         while let Some((request, unit)) = self.next_waiting(&blocked) {
             match self.best_fit(now, &request, unit) {
-                Some(worker) => assigned.push(self.assign(&request, unit, worker)),
+                Some(worker) => {
+                    let reserved = self.reserved.len();
+                    assigned.push(self.assign(&request, unit, worker));
+                    if self.reserved.len() < reserved {
+                        // Another worker was reserved for this task: it takes others again.
+                        blocked.clear();
+                    }
+                }
                 None => {
                     self.reserve_worker(now, &request, unit);
                     blocked.insert(request);
@@ -68,7 +75,7 @@ impl<C> TaskScheduler<C> {
     }
 
     /// Why each worker is not given the unit's task now, if it has this request. A worker without
-    /// obstacle gets it with the next [`schedule`](Self::schedule).
+    /// obstacle may get it with the next [`schedule`](Self::schedule).
     pub fn obstacles(
         &self,
         now: Duration,

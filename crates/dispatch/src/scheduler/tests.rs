@@ -505,15 +505,6 @@ proptest! {
             let units: BTreeSet<UnitId> = assigned.iter().map(|assigned| assigned.unit).collect();
             prop_assert_eq!(units.len(), assigned.len(), "given once");
             simulation.check();
-            // What waits is explained: the scheduler itself decides by these obstacles.
-            let scheduler = &simulation.scheduler;
-            for (request, queue) in &scheduler.waiting {
-                for (_, unit) in queue {
-                    for (worker, obstacles) in scheduler.obstacles(now, request, *unit) {
-                        prop_assert!(!obstacles.is_empty(), "{} fits {}", unit, worker);
-                    }
-                }
-            }
         }
     }
 

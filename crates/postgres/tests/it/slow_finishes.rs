@@ -131,7 +131,7 @@ async fn an_outcome_that_makes_calls_fail_delays_only_its_own_record() {
     database.run(
         "CREATE SEQUENCE failures;
          CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-           IF NEW.result = convert_to('\"poison\"', 'UTF8') AND nextval('failures') < 30 THEN
+           IF NEW.result = convert_to('\"poison\"', 'UTF8') AND nextval('failures') < 22 THEN
              RAISE 'damaged' USING ERRCODE = 'XX001'; END IF;
            RETURN NULL; END $$;
          CREATE CONSTRAINT TRIGGER refuse AFTER UPDATE ON longshore_unit

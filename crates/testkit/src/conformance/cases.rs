@@ -152,7 +152,6 @@ macro_rules! __with_cases {
                 a_blocked_unit_is_ready_when_all_it_waits_for_are_done
                 a_retry_of_a_dependency_unblocks_nothing
                 a_failed_dependency_cancels_down_the_chain
-                thousands_of_dependants_are_unblocked_in_the_end
                 dependants_that_exceed_a_transaction_follow_without_maintenance
                 a_cancelled_dependency_cancels_too
                 a_released_unit_runs_whatever_became_of_the_others

@@ -137,12 +137,12 @@ async fn unit_of_a_returned_worker(exit_reason_timeout: Duration, faults: &[(u64
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_returns_before_its_exit_reason_is_known_keeps_its_script() {
     let unit = unit_of_a_returned_worker(Duration::from_secs(30), &[]).await;
-    assert_eq!((unit.state, unit.lost), (UnitState::Done, 0));
+    assert_eq!((unit.state, unit.attempt), (UnitState::Done, 1));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_that_returns_before_its_loss_is_written_keeps_its_script() {
     let slow = [(1, Fault::Delay(ADOPTION_WAIT + Duration::from_secs(8)))];
     let unit = unit_of_a_returned_worker(Duration::ZERO, &slow).await;
-    assert_eq!((unit.state, unit.lost), (UnitState::Done, 1));
+    assert_eq!((unit.state, unit.attempt), (UnitState::Done, 2));
 }
