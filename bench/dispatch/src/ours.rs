@@ -206,6 +206,7 @@ fn script(path: &Path) -> Script {
     let dir = path.parent().unwrap_or(Path::new("/")).to_path_buf();
     Script {
         path: path.to_path_buf(),
+        text: None,
         args: Vec::new(),
         root: Some(dir.clone()),
         dir,
@@ -229,6 +230,7 @@ fn submission(path: &Path, items: Items) -> Submission {
         resources: BTreeMap::new(),
         after: Vec::new(),
         policy: Policy { retry: RetryPolicy::never(), ..Policy::default() },
+        initiated_by: String::new(),
         awaited: true,
         conditions: SubmitConditions::default(),
     }

@@ -85,7 +85,7 @@ pub(crate) async fn work(mut link: ServerConnection, threads: u32, takes: Durati
         launch: None,
         threads,
         resources: BTreeMap::new(),
-        lifetime: None,
+        interrupts_in: None,
         held_leases: Vec::new(),
     };
     let mut bytes = Vec::new();

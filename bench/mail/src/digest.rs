@@ -88,6 +88,7 @@ impl Job {
             answers: std::collections::BTreeMap::new(),
             worker: "bench",
             source: &*self.source,
+            read_until: None,
         };
         Ok(self.office.enqueue(self.prepare.message(&row).await?).await?)
     }

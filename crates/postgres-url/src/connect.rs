@@ -138,7 +138,7 @@ mod tests {
         let parts = one_per_host(&addresses);
         assert_eq!(parts.iter().map(|part| part.get_hostaddrs().len()).collect::<Vec<_>>(), [1, 1]);
         let unequal = parse("postgres://me@a,b/x?hostaddr=127.0.0.1").unwrap().config;
-        assert_eq!(one_per_host(&unequal), [unequal.clone()], "the driver says what is wrong");
+        assert_eq!(one_per_host(&unequal), std::slice::from_ref(&unequal), "the driver says what is wrong");
     }
 
     #[test]

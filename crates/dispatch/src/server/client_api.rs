@@ -23,6 +23,8 @@ use crate::launch::LauncherStatus;
 use crate::request::{ArrayView, ClientRequest, PoolStatus, ScriptView, ServerReply, UnfitScripts};
 use crate::wire::frame::{decode_json, encode_json};
 
+type FoundUnfit = Option<(Instant, Vec<UnfitScripts>)>;
+
 /// Answers clients.
 #[derive(Clone)]
 pub(super) struct ClientApi {
@@ -33,7 +35,7 @@ pub(super) struct ClientApi {
     /// A snapshot of the launcher. The launcher itself may wait long for its base system.
     launcher: Option<Arc<LauncherStatus>>,
     /// What status says of ready scripts that no worker can run, and when that was found.
-    unfit: Arc<Mutex<Option<(Instant, Vec<UnfitScripts>)>>>,
+    unfit: Arc<Mutex<FoundUnfit>>,
     wait_marks: Arc<WaitMarks>,
 }
 

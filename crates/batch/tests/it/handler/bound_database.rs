@@ -187,7 +187,7 @@ async fn a_running_worker_refuses_a_database_that_replaces_another(database: Rep
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    fixture.work_until(handler, rebound).await;
+    Box::pin(fixture.work_until(handler, rebound)).await;
     let unit = fixture.only_unit(&id).await;
     assert_eq!((unit.attempt, fixture.provider.count(), database.done().as_str()), (1, 1, "1"));
     assert_eq!(fixture.store.failures(&Scope::All, unit.id).await.unwrap(), vec![]);
@@ -195,10 +195,10 @@ async fn a_running_worker_refuses_a_database_that_replaces_another(database: Rep
 
 #[tokio::test]
 async fn a_running_worker_refuses_a_sqlite_file_that_replaces_another() {
-    a_running_worker_refuses_a_database_that_replaces_another(Replaceable::sqlite()).await;
+    Box::pin(a_running_worker_refuses_a_database_that_replaces_another(Replaceable::sqlite())).await;
 }
 
 #[tokio::test]
 async fn a_running_worker_refuses_a_postgres_database_that_replaces_another() {
-    a_running_worker_refuses_a_database_that_replaces_another(Replaceable::postgres()).await;
+    Box::pin(a_running_worker_refuses_a_database_that_replaces_another(Replaceable::postgres())).await;
 }

@@ -106,7 +106,7 @@ async fn a_file_that_replaces_an_open_one_is_neither_read_nor_written() {
         params: longshore::outcome::Params::Named(Vec::new()),
         expected_rows: Some(1),
     };
-    rows.apply(&[change.clone()]).await.unwrap();
+    rows.apply(std::slice::from_ref(&change)).await.unwrap();
     assert_eq!(rows.fetch("SELECT * FROM line", &[]).await.unwrap().len(), 3);
     std::fs::rename(other.path(), orders.path()).unwrap();
     for error in [
