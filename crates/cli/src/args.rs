@@ -14,6 +14,7 @@ pub mod chaos_bench;
 pub mod cron;
 #[cfg(feature = "standard")]
 pub mod dispatch;
+pub mod dispatch_pool;
 pub mod doctor;
 pub mod http;
 pub mod key;

@@ -8,7 +8,7 @@ use longshore::{BatchId, BatchStatus, HumanDuration, UnitState};
 use longshore_batch::definition::{MailMode, RowConcurrency};
 use longshore_batch::row_listing::KeyRange;
 
-use super::dispatch::DispatchPoolArg;
+use super::dispatch_pool::DispatchPoolArg;
 use super::unit_worker::{PageArgs, PoolTarget, UnitRef};
 
 /// Run batches of database rows; watch, pause, resume, cancel, retry and report them.

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use longshore::{BatchId, ByteSize, HumanDuration, UnitId};
 use longshore_dispatch::system::QueueSystem;
 
+use super::dispatch_pool::DispatchPoolArg;
 use super::resource::ResourceArg;
 
 /// Commands for a pool of script workers.
@@ -30,15 +31,6 @@ pub enum DispatchCommand {
     /// Run a pool's server in the foreground; `start` runs this in the background
     #[command(hide = true)]
     Serve(Box<DispatchStartArgs>),
-}
-
-/// Selects a pool.
-#[derive(Debug, Clone, Args)]
-pub struct DispatchPoolArg {
-    /// Folder of the pool, visible to all its machines [env: LONGSHORE_DISPATCH_DIR] [default:
-    /// ~/.longshore/dispatch]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
 }
 
 /// Watches a pool.

@@ -7,7 +7,7 @@ use longshore::{ByteSize, HumanDuration};
 use longshore_dispatch::request::{ArrayItems, MAX_ARRAY};
 use longshore_dispatch::system::QueueSystem;
 
-use super::dispatch::DispatchPoolArg;
+use super::dispatch_pool::DispatchPoolArg;
 
 /// Options that a job file sets itself, or that scripts of a pool do not have.
 const NOT_WITH_JOB: [&str; 17] = [

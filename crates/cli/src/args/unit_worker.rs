@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use longshore::{BatchId, HumanDuration, Kind, QueueName, SessionId, UnitId, UnitState};
 
-use super::dispatch::DispatchPoolArg;
+use super::dispatch_pool::DispatchPoolArg;
 use super::server::ServerArgs;
 
 /// Show, retry or cancel units.

@@ -22,9 +22,8 @@ use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, Shutdo
 use longshore_trusted_path::PathError;
 use tokio::time::Instant;
 
-use crate::args::dispatch::{
-    DispatchCommand, DispatchPoolArg, DispatchScaleArgs, DispatchStopArgs, DispatchWaitArgs,
-};
+use crate::args::dispatch::{DispatchCommand, DispatchScaleArgs, DispatchStopArgs, DispatchWaitArgs};
+use crate::args::dispatch_pool::DispatchPoolArg;
 use crate::error::{WithHint, hinted, usage};
 use crate::exit::ExitCode;
 use crate::host_identity;

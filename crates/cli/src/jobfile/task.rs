@@ -7,7 +7,7 @@ use std::str::FromStr;
 use longshore::{ByteSize, HumanDuration, Priority};
 use serde::{Deserialize, Deserializer};
 
-use crate::args::dispatch::DispatchPoolArg;
+use crate::args::dispatch_pool::DispatchPoolArg;
 use crate::args::script::{ArrayRange, OutputTarget, ScriptArgs, parse_rlimit};
 use crate::error::usage;
 

@@ -5,7 +5,7 @@ use longshore_dispatch::launch::{Explanation, PendingQuery};
 use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, UnfitScripts, WorkerStatus};
 
 use super::{ask_status, connect, unexpected_reply};
-use crate::args::dispatch::DispatchPoolArg;
+use crate::args::dispatch_pool::DispatchPoolArg;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, right};
 use crate::settings::Settings;
