@@ -3,7 +3,8 @@
 //! It has no timer: outcomes that arrive during one call to the store are sent together in the
 //! next. While the store is unavailable it retries. Outcomes of a call that took too long, was rejected or fails while
 //! the store records others are retried beside the others, half as many at a time, so that a slow or unrecordable one
-//! delays only itself: outcomes that are alone are retried beside each other. It drops an outcome only if the lease is lost or the store can never record it.
+//! delays only itself: outcomes that are alone are retried beside each other. It drops an outcome only if the lease is
+//! lost or the store can never record it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 //!
 //! The driver tries one host after another and limits only TCP's handshake, so a host that accepts the connection and
 //! never answers would keep it from the next one. Here the hosts share `connect_timeout`, or 5 s if that is less: a host is
-//! tried as soon as the one before has failed or has used its share. Hosts that have not answered are still awaited, because one of them may
-//! be a slow primary. The first connection that opens is used.
+//! tried as soon as the one before has failed or has used its share. Hosts that have not answered are still awaited,
+//! because one of them may be a slow primary. The first connection that opens is used.
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
