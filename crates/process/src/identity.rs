@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, getuid, test_kill_process};
 
 use crate::orphan_reaper::is_marked;
+use crate::process_stat::ProcessStat;
 use crate::signal::to_pid;
 
 /// Identifies one process. Its text form is for a store that processes of several hosts share.
@@ -44,7 +45,7 @@ impl ProcessIdentity {
     pub fn current() -> Option<Self> {
         let pid = std::process::id();
         let host = host(pid)?;
-        let start_time = ProcessStat::read(pid)?.start_time;
+        let start_time = ProcessStat::own()?.start_time;
         Some(Self { host, pid, start_time })
     }
 
@@ -65,8 +66,8 @@ impl ProcessIdentity {
     }
 
     fn may_be_orphan(&self, pid: Pid) -> bool {
-        let stat = u32::try_from(pid.as_raw_nonzero().get()).ok().and_then(ProcessStat::read);
-        stat.is_some_and(|stat| stat.may_be_orphan_of(self.start_time))
+        let stat = u32::try_from(pid.as_raw_nonzero().get()).ok().and_then(ProcessStat::of);
+        stat.is_some_and(|stat| may_be_orphan_of(&stat, self.start_time))
     }
 
     fn has_ended(&self, pid: Pid) -> bool {
@@ -74,7 +75,7 @@ impl ProcessIdentity {
             return true;
         }
         // Without a readable `stat` the process may exist: it counts as running.
-        ProcessStat::read(self.pid).is_some_and(|stat| stat.start_time != self.start_time || stat.is_zombie())
+        ProcessStat::of(self.pid).is_some_and(|stat| stat.start_time != self.start_time || stat.has_ended())
     }
 }
 
@@ -111,7 +112,7 @@ pub(crate) fn mark_prefix(pid: u32, start_time: u64) -> String {
 /// [`mark_prefix`] of this process.
 pub(crate) fn own_mark_prefix() -> String {
     let pid = std::process::id();
-    mark_prefix(pid, ProcessStat::read(pid).map_or(0, |stat| stat.start_time))
+    mark_prefix(pid, ProcessStat::of(pid).map_or(0, |stat| stat.start_time))
 }
 
 /// Everything that must be equal for two processes to see each other. `pid` is the id of this
@@ -141,38 +142,10 @@ fn shows_all(pid: u32, status: &str, mounts: &str) -> Option<bool> {
     Some(ids.trim() == pid.to_string() && !mounts.contains("hidepid="))
 }
 
-/// Fields of `/proc/PID/stat`.
-struct ProcessStat {
-    state: char,
-    parent: u32,
-    threads: u64,
-    start_time: u64,
-}
-
-impl ProcessStat {
-    fn read(pid: u32) -> Option<Self> {
-        Self::parse(&read_to_string(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    fn parse(stat: &str) -> Option<Self> {
-        // The program's name, in parentheses, may contain spaces and parentheses.
-        let (_, fields) = stat.rsplit_once(") ")?;
-        let fields: Vec<&str> = fields.split(' ').collect();
-        let number = |at: usize| fields.get(at)?.parse().ok();
-        let (state, parent) = (fields.first()?.chars().next()?, fields.get(1)?.parse().ok()?);
-        Some(Self { state, parent, threads: number(17)?, start_time: number(19)? })
-    }
-
-    /// Whether it may be a child of a process that started at `start_time` and has ended. Asked about processes of other
-    /// users: their environment cannot be read.
-    fn may_be_orphan_of(&self, start_time: u64) -> bool {
-        self.parent == 1 && self.start_time >= start_time
-    }
-
-    /// Whether all its threads have ended; only its parent has not asked for its exit status.
-    fn is_zombie(&self) -> bool {
-        matches!(self.state, 'Z' | 'X') && self.threads <= 1
-    }
+/// Whether this may be a child of a process that started at `start_time` and has ended. Asked about processes of other
+/// users: their environment cannot be read.
+fn may_be_orphan_of(stat: &ProcessStat, start_time: u64) -> bool {
+    stat.parent == 1 && stat.start_time >= start_time
 }
 
 #[cfg(test)]
@@ -183,7 +156,7 @@ mod tests {
 
     /// An identity of a child process of this one.
     fn identity_of(pid: u32) -> ProcessIdentity {
-        let start_time = ProcessStat::read(pid).unwrap().start_time;
+        let start_time = ProcessStat::of(pid).unwrap().start_time;
         ProcessIdentity { pid, start_time, ..ProcessIdentity::current().unwrap() }
     }
 
@@ -268,15 +241,5 @@ mod tests {
             process.wait().unwrap();
         }
         assert_eq!(identity.state(), ProcessState::Ended);
-    }
-
-    #[test]
-    fn names_with_parentheses_do_not_shift_the_fields() {
-        let stat = "7 (a) R (b) Z 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
-        let stat = ProcessStat::parse(stat).unwrap();
-        assert_eq!((stat.state, stat.threads, stat.start_time), ('Z', 1, 4711));
-        assert!(stat.is_zombie());
-        // As `sudo` that a command of the process started, and a service that is older than the process.
-        assert!(stat.may_be_orphan_of(4711) && !stat.may_be_orphan_of(4712));
     }
 }

@@ -36,6 +36,7 @@ mod output;
 mod privileges;
 mod proc_fs;
 mod process_group;
+mod process_stat;
 mod signal;
 #[cfg(target_os = "linux")]
 mod subreaper;
@@ -48,6 +49,7 @@ pub use output::{BoundedOutput, OUTPUT_LINGER, OutputReader};
 pub use privileges::{forbid_inspection, forbid_new_privileges};
 pub use proc_fs::{resident_memory, this_program};
 pub use process_group::{GroupCommand, ProcessGroup};
+pub use process_stat::ProcessStat;
 pub use rustix::process::{Pid, Signal};
 pub use signal::{is_alive, signal_group, signal_process, to_pid};
 #[cfg(target_os = "linux")]

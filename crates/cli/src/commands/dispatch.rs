@@ -98,7 +98,8 @@ fn connection_hint(error: &ClientError, folder: &Path) -> Option<String> {
 
 /// `user@host` and the process session: every command of a shell or of a script has the same.
 fn session() -> String {
-    let session = rustix::process::getsid(None).map_or(0, |pid| pid.as_raw_nonzero().get());
+    // Not rustix's `getsid`, which panics where the session began outside of this container.
+    let session = longshore_process::ProcessStat::own().map_or(0, |stat| stat.session);
     format!("{}:{session}", host_identity::initiator())
 }
 

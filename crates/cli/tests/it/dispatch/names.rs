@@ -1,9 +1,11 @@
 //! Arrays by number, their tasks as `12.3`, the newest as `last`; and their output.
 
+use std::process::Stdio;
+
 use serde_json::json;
 
 use super::fixture::PoolFixture;
-use crate::support::{TIMEOUT, eventually};
+use crate::support::{CliOutput, TIMEOUT, eventually};
 
 #[test]
 fn arrays_have_numbers_tasks_are_named_by_them_and_last_is_the_newest() {
@@ -51,6 +53,38 @@ fn arrays_have_numbers_tasks_are_named_by_them_and_last_is_the_newest() {
     // A number alone is no unit.
     let wrong = pool.run(&["unit", "cancel", &one.to_string()]);
     assert!(wrong.err.contains(&format!("its tasks are `{one}.1`")), "{}", wrong.err);
+    pool.stop();
+}
+
+/// Needs root: the command gets a PID namespace of its own, as in a container, in which its session has no id.
+#[test]
+fn a_command_in_a_container_whose_session_began_outside_submits_and_names_its_last() {
+    let pool = PoolFixture::start(&["--nthr", "1"]);
+    if !pool.dir.is_root() {
+        return pool.stop();
+    }
+    let inside = |args: &[&str]| {
+        let outside = pool.command(args);
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]).arg(outside.get_program());
+        command
+            .args(outside.get_args())
+            .current_dir(pool.dir.path(""))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        for (name, value) in outside.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        CliOutput::of(command.spawn().unwrap())
+    };
+    assert_eq!(
+        inside(&["submit", "--array", "1-2", "--wait", "--", "echo", "done"]).ok().out,
+        "done\ndone\n"
+    );
+    assert_eq!(inside(&["batch", "cat", "last"]).ok().out, "done\ndone\n");
     pool.stop();
 }
 

@@ -1,9 +1,8 @@
 //! Leader of a job: a process, identified by its id and start time.
 
 use std::fmt;
-use std::fs;
 
-use longshore_process::{Exit, Signal, signal_group};
+use longshore_process::{ProcessStat, Signal, signal_group};
 
 use crate::system::job_state::{JobEnd, JobState};
 
@@ -18,7 +17,7 @@ pub(super) struct Leader {
 impl Leader {
     /// The process with this id, if it exists.
     pub(super) fn of(pid: u32) -> Option<Self> {
-        Some(Self { pid, started: Stat::of(pid)?.started })
+        Some(Self { pid, started: ProcessStat::of(pid)?.start_time })
     }
 
     /// Parses the format of `Display`: `4711@123456`.
@@ -31,18 +30,18 @@ impl Leader {
     pub(super) fn state(&self) -> JobState {
         match self.stat() {
             None => JobState::Gone,
-            Some(stat) if stat.has_exited => JobState::Ended(JobEnd::exited(stat.exit)),
+            Some(stat) if stat.has_ended() => JobState::Ended(JobEnd::exited(stat.exit)),
             Some(_) => JobState::Running,
         }
     }
 
     /// Whether it has ended and was not waited for.
     pub(super) fn has_exited(&self) -> bool {
-        self.stat().is_some_and(|stat| stat.has_exited)
+        self.stat().is_some_and(|stat| stat.has_ended())
     }
 
-    fn stat(&self) -> Option<Stat> {
-        Stat::of(self.pid).filter(|stat| stat.started == self.started)
+    fn stat(&self) -> Option<ProcessStat> {
+        ProcessStat::of(self.pid).filter(|stat| stat.start_time == self.started)
     }
 
     /// Sends TERM to its group.
@@ -69,34 +68,6 @@ impl fmt::Display for Leader {
     }
 }
 
-/// Fields of `/proc/PID/stat`.
-struct Stat {
-    started: u64,
-    has_exited: bool,
-    /// Exit of an ended process.
-    exit: Exit,
-}
-
-impl Stat {
-    fn of(pid: u32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    /// The second field is a name in parentheses, which may contain parentheses itself.
-    fn parse(line: &str) -> Option<Self> {
-        let (_, rest) = line.rsplit_once(')')?;
-        let fields: Vec<&str> = rest.split_whitespace().collect();
-        // Fields are counted from 1, and the field after the name is the third.
-        let field = |number: usize| fields.get(number - 3).copied();
-        let exit = field(52).and_then(|status| status.parse().ok()).unwrap_or(0);
-        Some(Self {
-            started: field(22)?.parse().ok()?,
-            has_exited: matches!(field(3)?, "Z" | "X" | "x"),
-            exit: Exit::from_wait_status(exit),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,13 +78,5 @@ mod tests {
         assert_eq!(me.state(), JobState::Running);
         assert_eq!(Leader { started: me.started + 1, ..me }.state(), JobState::Gone);
         assert_eq!(Leader::parse(&me.to_string()), Some(me));
-    }
-
-    #[test]
-    fn a_process_may_have_any_name() {
-        let fields = "1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 \
-                      0 0 0 0 0 0 0 0 0 0 0 0 10752";
-        let stat = Stat::parse(&format!("42 (a) Z (b) Z {fields}")).unwrap();
-        assert_eq!((stat.started, stat.has_exited, stat.exit), (777, true, Exit::Code(42)));
     }
 }
