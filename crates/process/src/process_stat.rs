@@ -8,6 +8,7 @@ use crate::exit::Exit;
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessStat {
     state: char,
+    /// Its parent's id.
     pub parent: u32,
     /// Its session. 0 if that began outside of this process's PID namespace, as for a program that `unshare --pid` or
     /// `nsenter` started in a container.
