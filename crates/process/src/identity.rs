@@ -70,12 +70,11 @@ impl ProcessIdentity {
     /// cannot be read.
     fn may_be_orphan(&self, pid: Pid) -> bool {
         let pid = pid.as_raw_nonzero().get().unsigned_abs();
-        let may_hand_on_to =
-            |pid| Inherited::of(pid).is_none_or(|theirs| self.inherited.may_hand_on(&theirs));
         ProcessStat::of(pid).is_some_and(|stat| {
-            stat.start_time >= self.start_time && may_hand_on_to(pid)
-            // Left over: adopted by the first process, or by one like it that this process did not start.
-            && (stat.parent == 1 || !may_hand_on_to(stat.parent))
+            stat.start_time >= self.start_time
+                && Inherited::of(pid).is_none_or(|theirs| self.inherited.may_hand_on(&theirs))
+                // Adopted: by the first process, or by another one that this process cannot have started.
+                && (stat.parent == 1 || Inherited::of(stat.parent).is_some_and(|theirs| !self.inherited.encloses(&theirs)))
         })
     }
 
@@ -121,11 +120,16 @@ impl Inherited {
 
     /// Whether a child may have `theirs`.
     fn may_hand_on(&self, theirs: &Self) -> bool {
+        (theirs.no_new_privs || !self.no_new_privs) && self.encloses(theirs)
+    }
+
+    /// Whether `theirs` are these control groups, or groups below them.
+    fn encloses(&self, theirs: &Self) -> bool {
         let is_within = |theirs: &str, own: &str| {
             theirs.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let contains = |own: &String| theirs.control_groups.iter().any(|theirs| is_within(theirs, own));
-        (theirs.no_new_privs || !self.no_new_privs) && self.control_groups.iter().all(contains)
+        self.control_groups.iter().all(contains)
     }
 }
 

@@ -190,7 +190,8 @@ fn a_worker_of_an_ordinary_user_is_taken_over_beside_later_processes_of_other_us
     };
     let mut killed = worker();
     eventually(TIMEOUT, || (unit()["state"] == "leased").then_some(()));
-    let sleeper = Command::new("sh").args(["-c", "setsid sleep 600 > /dev/null & echo $!"]).output().unwrap();
+    let sleeper =
+        Command::new("sh").args(["-c", "setsid sleep 600 > /dev/null 2>&1 & echo $!"]).output().unwrap();
     let sleeper = String::from_utf8(sleeper.stdout).unwrap().trim().parse().unwrap();
     killed.kill();
     let _next = worker();
