@@ -198,6 +198,9 @@ pub struct Answer {
     /// The rate limits that the provider reported.
     #[serde(skip)]
     pub headroom: Headroom,
+    /// What of the request the provider was not told, as text for users.
+    #[serde(skip)]
+    pub dropped: Option<Box<str>>,
     /// The provider's response body, if the request was passed through. Boxed: few answers have it,
     /// and many are held.
     #[serde(skip)]
@@ -422,6 +425,11 @@ pub trait Provider: Send + Sync + 'static {
     /// Returns its description; [`Code::InvalidRequest`] means that the model is not there.
     async fn health(&self, _until: Instant) -> Result<String, AskError> {
         Ok("answers without network".to_owned())
+    }
+
+    /// What of a question it is not told, as text for users.
+    fn dropped(&self, _question: &Question) -> Option<Box<str>> {
+        None
     }
 
     /// Estimated tokens of a question.

@@ -18,8 +18,8 @@ use crate::sse;
 pub(super) struct Anthropic;
 
 impl ApiFormat for Anthropic {
-    fn name(&self) -> ProviderName {
-        ProviderName::Anthropic
+    fn provider(&self) -> Option<ProviderName> {
+        Some(ProviderName::Anthropic)
     }
 
     fn parse(&self, body: &RawObject) -> Result<ParsedRequest, GatewayError> {

@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 use crate::chat::AnswerPiece;
 use crate::inference::{InferenceOutcome, InferenceRequest};
 use crate::model_api::AskError;
+use crate::passthrough::OnUnsupported;
 use crate::profile::ProviderName;
 
 pub use self::auth::{AccessDenied, AuthenticatedTenant, Authenticator, PreAuthenticated, SingleTenant};
@@ -79,6 +80,8 @@ pub trait InferenceBackend: Send + Sync + 'static {
 pub struct ProfileSettings {
     /// The provider. `None` if unknown: then the provider itself rejects what it cannot do.
     pub provider: Option<ProviderName>,
+    /// What happens to what the provider's API cannot express.
+    pub on_unsupported: OnUnsupported,
     /// The model.
     pub model: String,
     /// Maximum tokens of an answer, if the question sets none.

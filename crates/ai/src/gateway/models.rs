@@ -21,8 +21,8 @@ use crate::profile::ProviderName;
 pub(super) async fn list(state: Arc<GatewayState>, head: Parts) -> Response {
     let format = format_of(&head.headers);
     let found = names(&state, &head).await.map(|names| {
-        let models = names.iter().map(|name| model(format.name(), name.as_str())).collect();
-        all(format.name(), models)
+        let models = names.iter().map(|name| model(format.provider(), name.as_str())).collect();
+        all(format.provider(), models)
     });
     answer(format, &head.headers, found)
 }
@@ -30,7 +30,7 @@ pub(super) async fn list(state: Arc<GatewayState>, head: Parts) -> Response {
 /// Shows one profile.
 pub(super) async fn show(state: Arc<GatewayState>, id: String, head: Parts) -> Response {
     let format = format_of(&head.headers);
-    let found = require_offered(&state, &id, &head).await.map(|()| model(format.name(), &id));
+    let found = require_offered(&state, &id, &head).await.map(|()| model(format.provider(), &id));
     answer(format, &head.headers, found)
 }
 
@@ -66,16 +66,16 @@ fn format_of(headers: &HeaderMap) -> &'static dyn ApiFormat {
 }
 
 /// The model's creation time is unknown: both formats use 1970 for that.
-fn model(format: ProviderName, id: &str) -> Value {
-    if format == ProviderName::Anthropic {
+fn model(format: Option<ProviderName>, id: &str) -> Value {
+    if format == Some(ProviderName::Anthropic) {
         let made = "1970-01-01T00:00:00Z";
         return json!({"type": "model", "id": id, "display_name": id, "created_at": made});
     }
     json!({"id": id, "object": "model", "created": 0, "owned_by": "longshore"})
 }
 
-fn all(format: ProviderName, models: Vec<Value>) -> Value {
-    if format == ProviderName::Anthropic {
+fn all(format: Option<ProviderName>, models: Vec<Value>) -> Value {
+    if format == Some(ProviderName::Anthropic) {
         let id = |model: Option<&Value>| model.map(|model| model["id"].clone());
         let (first, last) = (id(models.first()), id(models.last()));
         return json!({"data": models, "has_more": false, "first_id": first, "last_id": last});

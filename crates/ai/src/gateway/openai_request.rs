@@ -9,9 +9,10 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::GatewayError;
-use super::fields::{Content, Extras, Fields, StringOrList, checked_schema, short};
+use super::fields::{CacheControl, Content, Extras, Fields, StringOrList, checked_schema, effort, short};
 use super::request::{Delivery, ParsedRequest};
 use crate::chat::{Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::profile::CacheFor;
 use crate::raw_json::RawObject;
 
 /// Fields that do not change the answer and are ignored.
@@ -22,46 +23,36 @@ const IGNORED_FIELDS: &[&str] = &[
     "prompt_cache_options",
     "prompt_cache_retention",
     "safety_identifier",
-    "seed",
     "store",
     "top_logprobs",
-    "user",
 ];
 
 /// Fields that cost nothing beside the tokens that are reserved. All others are refused where a
 /// budget bounds the call or its key is lent: `web_search_options` has a price per search,
 /// `prediction` adds tokens beyond the answer's maximum, and what is not known may have any price.
 const PRICED_FIELDS: &[&str] = &[
-    "frequency_penalty",
     "function_call",
     "functions",
     "logit_bias",
     "logprobs",
     "metadata",
     "min_p",
-    "parallel_tool_calls",
-    "presence_penalty",
     "prompt_cache_key",
-    "reasoning_effort",
     "repetition_penalty",
     "safety_identifier",
-    "seed",
     "store",
-    "top_k",
     "top_logprobs",
-    "user",
     "verbosity",
 ];
 
 /// Values that ask for the default behaviour.
 const DEFAULT_VALUES: &[(&str, &[&str])] = &[
     ("logprobs", &["false"]),
-    ("frequency_penalty", &["0", "0.0"]),
-    ("presence_penalty", &["0", "0.0"]),
     ("logit_bias", &["{}"]),
+    ("metadata", &["{}"]),
     ("modalities", &[r#"["text"]"#]),
-    ("parallel_tool_calls", &["true"]),
     ("service_tier", &[r#""auto""#, r#""default""#]),
+    ("store", &["false"]),
     ("verbosity", &[r#""medium""#]),
 ];
 
@@ -91,6 +82,18 @@ struct ContentPart<'a> {
     refusal: Option<String>,
     #[serde(default)]
     image_url: Option<ImageUrl>,
+    #[serde(default)]
+    file: Option<File>,
+    #[serde(default)]
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(default)]
+    filename: Option<String>,
+    #[serde(default)]
+    file_data: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -159,7 +162,7 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
         let added = conversation.add(message);
         added.map_err(|why| GatewayError::of("messages", format!("`messages[{number}]`: {why}")))?;
     }
-    let Conversation { system, messages, mut extras } = conversation;
+    let Conversation { system, system_cache, messages, mut extras } = conversation;
     if messages.is_empty() {
         return Err(GatewayError::of("messages", "`messages` must not be empty"));
     }
@@ -170,6 +173,14 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
         tool_choice: tool_choice(fields.take("tool_choice")?, &mut extras),
         stop: fields.take::<StringOrList>("stop")?.map(Vec::from).unwrap_or_default(),
         top_p: fields.take("top_p")?,
+        top_k: fields.take("top_k")?,
+        frequency_penalty: fields.take("frequency_penalty")?,
+        presence_penalty: fields.take("presence_penalty")?,
+        seed: fields.take("seed")?,
+        effort: effort("`reasoning_effort`", fields.take("reasoning_effort")?, &mut extras),
+        one_tool_call: fields.take("parallel_tool_calls")? == Some(false),
+        user: fields.take("user")?,
+        system_cache,
     };
     extras.choices = choices(&mut fields)?;
     if extras.choices > 1 {
@@ -215,6 +226,7 @@ fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, GatewayError> {
 #[derive(Default)]
 struct Conversation {
     system: Option<String>,
+    system_cache: Option<CacheFor>,
     messages: Vec<Message>,
     extras: Extras,
 }
@@ -254,6 +266,10 @@ impl Conversation {
         for part in parts {
             match part {
                 Part::Text(text) => texts.push(text),
+                Part::CacheMark(cache) if matches!(role, "system" | "developer") => {
+                    self.system_cache = Some(cache);
+                }
+                Part::CacheMark(_) => self.extras.ignored("`cache_control`"),
                 _ => self.extras.lost_image(&format!("messages of the role `{role}`")),
             }
         }
@@ -298,7 +314,15 @@ impl Conversation {
         let Some(content) = content else { return Ok(Vec::new()) };
         match Content::<ContentPart<'_>>::parse(content).map_err(|error| format!("`content`: {error}"))? {
             Content::Text(text) => Ok(vec![Part::Text(text)]),
-            Content::Parts(parts) => parts.into_iter().filter_map(|part| self.part(part)).collect(),
+            Content::Parts(parts) => {
+                let mut all = Vec::with_capacity(parts.len());
+                for mut part in parts {
+                    let mark = part.cache_control.take();
+                    all.extend(self.part(part).transpose()?);
+                    all.extend(mark.map(|mark| Part::CacheMark(mark.cache_for())));
+                }
+                Ok(all)
+            }
         }
     }
 
@@ -312,6 +336,10 @@ impl Conversation {
                     self.extras.image_type(media_type);
                 }
                 Some(image)
+            }
+            "file" if part.file.as_ref().is_some_and(|file| file.file_data.is_some()) => {
+                self.extras.unpriced_part("documents");
+                part.file.map(document)
             }
             other => {
                 self.extras.unpriced(format!("parts of the kind `{}`", short(other)));
@@ -335,6 +363,16 @@ fn image(image: ImageUrl) -> Result<Part, String> {
         return Ok(Part::ImageUrl(url));
     }
     Err("an image's URL must be http(s):… or data:…;base64,…".to_owned())
+}
+
+/// A document: inline, as a data URL.
+fn document(file: File) -> Result<Part, String> {
+    let data = file.file_data.unwrap_or_default();
+    let (media_type, data) = data
+        .strip_prefix("data:")
+        .and_then(|rest| rest.split_once(";base64,"))
+        .ok_or("a file's `file_data` must be data:…;base64,…")?;
+    Ok(Part::Document { media_type: media_type.to_owned(), data: data.to_owned(), name: file.filename })
 }
 
 /// A tool call's arguments. Models do write invalid JSON; it is kept as a string for the next

@@ -18,8 +18,8 @@ use crate::sse;
 pub(super) struct OpenAi;
 
 impl ApiFormat for OpenAi {
-    fn name(&self) -> ProviderName {
-        ProviderName::Openai
+    fn provider(&self) -> Option<ProviderName> {
+        Some(ProviderName::Openai)
     }
 
     fn parse(&self, body: &RawObject) -> Result<ParsedRequest, GatewayError> {

@@ -103,13 +103,17 @@ async fn prepare<B: IncomingBody>(
     // A profile that cannot be used is rejected by the backend, so that the ledger has a record of
     // it.
     let settings = state.backend.profile_settings(&tenant, &profile).await.unwrap_or_default();
-    let Extras { unsupported, unpriced, choices, images } = parsed.extras;
-    let (format_name, has_system) = (format.name(), parsed.system.is_some());
-    let raw =
-        PassthroughRequest { format: format_name, body, unsupported, unpriced, choices, images, has_system };
-    if let Some(error) = settings.provider.and_then(|provider| raw.unsupported_by(provider)) {
-        return Err(error.into());
-    }
+    let Extras { unsupported, ignored, unpriced, choices, images } = parsed.extras;
+    let raw = PassthroughRequest {
+        format: format.provider(),
+        body,
+        unsupported,
+        ignored,
+        unpriced,
+        choices,
+        images,
+        has_system: parsed.system.is_some(),
+    };
     let question = Question {
         request_id: id.to_owned(),
         prompt: String::new(),
@@ -124,6 +128,10 @@ async fn prepare<B: IncomingBody>(
         sent: SentFlag::default(),
         connect_timeout: None,
     };
+    let unsupported = |provider| question.unsupported_by(provider, settings.on_unsupported);
+    if let Some(error) = settings.provider.and_then(unsupported) {
+        return Err(error.into());
+    }
     let streams = parsed.delivery != Delivery::Complete;
     let meta = ResponseMeta {
         id: id.to_owned(),

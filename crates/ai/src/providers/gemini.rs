@@ -7,7 +7,7 @@ use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling, if_readable,
     is_path_segment, token_count,
 };
-use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::chat::{AnswerPiece, Chat, ChatRole, Effort, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::model_api::{AskError, Code, FinishReason, Question};
 use crate::profile::{ApiOptions, ProviderName};
 use crate::sse::{DecodedEvent, Framing};
@@ -22,13 +22,26 @@ pub(crate) struct Gemini {
 }
 
 impl Gemini {
-    fn settings(&self, question: &Question) -> Value {
+    fn settings(&self, model: &str, question: &Question) -> Value {
         let mut settings = json!({ "maxOutputTokens": question.max_tokens });
         let names = ("topP", "stopSequences");
         add_sampling(&mut settings, question, self.wire.sampling.unwrap_or(true), names);
         if let Some(schema) = &question.schema {
             settings["responseMimeType"] = json!("application/json");
             settings["responseJsonSchema"] = (**schema).clone();
+        }
+        let Some(chat) = &question.chat else { return settings };
+        let more = [
+            ("topK", chat.top_k.map(Value::from)),
+            ("frequencyPenalty", chat.frequency_penalty.map(Value::from)),
+            ("presencePenalty", chat.presence_penalty.map(Value::from)),
+            ("seed", chat.seed.map(Value::from)),
+            ("thinkingConfig", chat.effort.map(|effort| thinking(model, effort))),
+        ];
+        for (name, value) in more {
+            if let Some(value) = value {
+                settings[name] = value;
+            }
         }
         settings
     }
@@ -58,8 +71,8 @@ impl ProviderAdapter for Gemini {
         })
     }
 
-    fn body(&self, _model: &str, question: &Question, _mode: ResponseMode) -> Value {
-        let mut body = json!({ "generationConfig": self.settings(question) });
+    fn body(&self, model: &str, question: &Question, _mode: ResponseMode) -> Value {
+        let mut body = json!({ "generationConfig": self.settings(model, question) });
         if let Some(system) = question.system.as_ref().filter(|system| !system.is_empty()) {
             body["systemInstruction"] = json!({ "parts": [{ "text": system }] });
         }
@@ -98,6 +111,21 @@ impl ProviderAdapter for Gemini {
     }
 }
 
+/// Models before version 3 are told how many tokens they may think, later ones how long.
+fn thinking(model: &str, effort: Effort) -> Value {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    if ["gemini-1", "gemini-2"].iter().any(|old| name.starts_with(old)) {
+        return json!({ "thinkingBudget": effort.token_budget() });
+    }
+    let level = match effort {
+        Effort::None | Effort::Minimal => "minimal",
+        Effort::Low => "low",
+        Effort::Medium => "medium",
+        Effort::High | Effort::Xhigh | Effort::Max => "high",
+    };
+    json!({ "thinkingLevel": level })
+}
+
 fn add_conversation(body: &mut Value, chat: &Chat) {
     body["contents"] = chat.messages.iter().map(|message| content(chat, message)).collect();
     if chat.tools.is_empty() {
@@ -116,14 +144,15 @@ fn add_conversation(body: &mut Value, chat: &Chat) {
 
 fn content(chat: &Chat, message: &Message) -> Value {
     let role = if message.role == ChatRole::User { "user" } else { "model" };
-    let parts: Vec<Value> = message.parts.iter().map(|one| part(chat, one)).collect();
+    let parts: Vec<Value> = message.parts.iter().filter_map(|one| part(chat, one)).collect();
     json!({ "role": role, "parts": parts })
 }
 
-fn part(chat: &Chat, part: &Part) -> Value {
-    match part {
+fn part(chat: &Chat, part: &Part) -> Option<Value> {
+    Some(match part {
+        Part::CacheMark(_) => return None,
         Part::Text(text) => json!({ "text": text }),
-        Part::Image { media_type, data } => {
+        Part::Image { media_type, data } | Part::Document { media_type, data, .. } => {
             json!({ "inlineData": { "mimeType": media_type, "data": data } })
         }
         Part::ImageUrl(url) => json!({ "fileData": { "fileUri": url } }),
@@ -134,7 +163,7 @@ fn part(chat: &Chat, part: &Part) -> Value {
             let response: Map<String, Value> = [(field.to_owned(), json!(text))].into_iter().collect();
             json!({ "functionResponse": { "name": name, "response": response } })
         }
-    }
+    })
 }
 
 fn function_call(call: &ToolCall) -> Value {

@@ -19,6 +19,7 @@ use super::provider_adapter::{Draft, EventError, Flow, ProviderAdapter, Response
 use crate::chat::AnswerPiece;
 use crate::http::{Http, HttpError, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, headroom};
 use crate::model_api::{Answer, AskError, BillingStatus, Code, Headroom, Provider, Question, SentFlag};
+use crate::passthrough::OnUnsupported;
 use crate::sse::{DecodedEvent, EventDecoder, Framing};
 
 /// How long to wait for the body of an error response.
@@ -41,6 +42,7 @@ pub(crate) struct HttpProvider<D> {
     pub(crate) redactor: Redactor,
     /// The profile's longest time without a byte from the provider.
     pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) on_unsupported: OnUnsupported,
 }
 
 #[async_trait]
@@ -59,10 +61,12 @@ impl<D: ProviderAdapter> Provider for HttpProvider<D> {
     ) -> Result<Answer, AskError> {
         let (began, sent) = (Instant::now(), &question.sent);
         sent.set(false);
-        let sending = pin!(self.send(question, ResponseMode::Stream));
+        let streams = self.adapter.streams(question);
+        let mode = if streams { ResponseMode::Stream } else { ResponseMode::Complete };
+        let sending = pin!(self.send(question, mode));
         let response = within(question.until, sent, sending).await?;
         let headroom = headroom(&response.headers);
-        if is_complete::<D>(&response.headers) {
+        if !streams || is_complete::<D>(&response.headers) {
             let reading = pin!(self.read_as_pieces(response, question, pieces));
             let draft = within(question.until, sent, reading).await?;
             return self.finish(question, draft, began, headroom);
@@ -84,6 +88,13 @@ impl<D: ProviderAdapter> Provider for HttpProvider<D> {
             Err(error) => error,
         };
         Err(self.with_bill(error, question, draft, began))
+    }
+
+    fn dropped(&self, question: &Question) -> Option<Box<str>> {
+        match self.adapter.raw(question) {
+            Some(_) => None,
+            None => question.translation_loss(D::NAME).dropped(),
+        }
     }
 
     fn token_bound(&self, question: &Question) -> u64 {
@@ -155,7 +166,8 @@ impl<D: ProviderAdapter> HttpProvider<D> {
     async fn read(&self, response: HttpResponse, question: &Question) -> Result<(Draft, Bytes), AskError> {
         let body = response.read_all(MAX_ANSWER_BYTES).await?;
         let context = self.errors_of(question);
-        let draft = self.adapter.parse(&body).map_err(|why| unreadable(&why, &body, context))?;
+        let mut draft = self.adapter.parse(&body).map_err(|why| unreadable(&why, &body, context))?;
+        self.adapter.complete(question, &mut draft);
         Ok((draft, body))
     }
 
@@ -268,10 +280,10 @@ impl<D: ProviderAdapter> HttpProvider<D> {
 
     /// The request body: the client's original, or a translation that loses nothing.
     fn body(&self, model: &str, question: &Question, mode: ResponseMode) -> Result<Vec<u8>, AskError> {
-        let body = match (self.adapter.raw(question), &question.raw) {
-            (Some(raw), _) => raw.with_changes(&self.adapter.changes(model, question, raw, mode)),
-            (None, raw) => match raw.as_ref().and_then(|raw| raw.translation_loss(D::NAME)) {
-                Some(loss) => return Err(loss),
+        let body = match self.adapter.raw(question) {
+            Some(raw) => raw.with_changes(&self.adapter.changes(model, question, raw, mode)),
+            None => match question.translation_loss(D::NAME).refused(D::NAME, self.on_unsupported) {
+                Some(refused) => return Err(refused),
                 None => serde_json::to_vec(&self.adapter.body(model, question, mode)),
             },
         };

@@ -71,6 +71,7 @@ impl ProviderAdapter for Openai {
         }
         if let Some(chat) = &question.chat {
             add_tools(&mut body, chat);
+            add_settings(&mut body, chat);
         }
         add_sampling(&mut body, question, self.takes_sampling(model), ("top_p", "stop"));
         if mode.is_streamed() {
@@ -143,12 +144,30 @@ fn add_tools(body: &mut Value, chat: &Chat) {
         return;
     }
     body["tools"] = chat.tools.iter().map(tool).collect();
+    if chat.one_tool_call {
+        body["parallel_tool_calls"] = json!(false);
+    }
     match &chat.tool_choice {
         ToolChoice::Auto => {}
         ToolChoice::None => body["tool_choice"] = json!("none"),
         ToolChoice::Any => body["tool_choice"] = json!("required"),
         ToolChoice::Named(name) => {
             body["tool_choice"] = json!({ "type": "function", "function": { "name": name } });
+        }
+    }
+}
+
+fn add_settings(body: &mut Value, chat: &Chat) {
+    let settings = [
+        ("frequency_penalty", chat.frequency_penalty.map(Value::from)),
+        ("presence_penalty", chat.presence_penalty.map(Value::from)),
+        ("seed", chat.seed.map(Value::from)),
+        ("reasoning_effort", chat.effort.map(|effort| effort.as_str().into())),
+        ("user", chat.user.as_deref().map(Value::from)),
+    ];
+    for (name, value) in settings {
+        if let Some(value) = value {
+            body[name] = value;
         }
     }
 }
@@ -185,11 +204,20 @@ fn messages_of(message: &Message) -> Vec<Value> {
 fn content(part: &Part) -> Option<Value> {
     let url = match part {
         Part::Text(text) => return Some(json!({ "type": "text", "text": text })),
-        Part::Image { media_type, data } => format!("data:{media_type};base64,{data}"),
+        Part::Image { media_type, data } => data_url(media_type, data),
         Part::ImageUrl(url) => url.clone(),
-        Part::ToolCall(_) | Part::ToolResult { .. } => return None,
+        Part::Document { media_type, data, name } => {
+            let name = name.as_deref().unwrap_or("document");
+            let file = json!({ "filename": name, "file_data": data_url(media_type, data) });
+            return Some(json!({ "type": "file", "file": file }));
+        }
+        Part::ToolCall(_) | Part::ToolResult { .. } | Part::CacheMark(_) => return None,
     };
     Some(json!({ "type": "image_url", "image_url": { "url": url } }))
+}
+
+fn data_url(media_type: &str, data: &str) -> String {
+    format!("data:{media_type};base64,{data}")
 }
 
 fn assistant(message: &Message) -> Value {

@@ -80,6 +80,14 @@ pub(crate) trait ProviderAdapter: Send + Sync + 'static {
     /// A parser for a streamed answer.
     fn stream_parser(&self) -> Box<dyn StreamParser>;
 
+    /// Whether an answer to this question can be streamed.
+    fn streams(&self, _question: &Question) -> bool {
+        true
+    }
+
+    /// Changes an answer into what was asked for.
+    fn complete(&self, _question: &Question, _draft: &mut Draft) {}
+
     /// Checks an answer against its question.
     fn check(&self, _question: &Question, _draft: &Draft) -> Result<(), AskError> {
         Ok(())
@@ -230,6 +238,7 @@ impl Draft {
             tool_calls: self.tool_calls,
             tier: self.tier,
             headroom,
+            dropped: None,
             raw: None,
         }
     }
