@@ -14,6 +14,7 @@
 pub mod batches;
 mod chat;
 pub mod contract;
+mod embedding;
 pub mod gateway;
 mod http;
 mod inference;
@@ -33,6 +34,7 @@ mod vault;
 pub mod worker;
 
 pub use chat::{AnswerPiece, Chat, ChatRole, Effort, Feature, Message, Part, Tool, ToolCall, ToolChoice};
+pub use embedding::EmbeddingInput;
 pub use http::{Http, HttpOptions, HttpOptionsError, http_date, retry_after, tls_error, trust_certificates};
 pub use inference::{
     BatchProfile, Deferral, HealthCheck, Inference, InferenceOutcome, InferenceRequest, ProfileDocument,

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::model_api::{AskError, Code, Question};
 use crate::profile::ProviderName;
-use crate::providers::capabilities::capabilities;
+use crate::providers::capabilities;
 use crate::raw_json::RawObject;
 
 /// A request as the client sent it.

@@ -173,6 +173,8 @@ pub(super) fn parse_for_count(body: &RawObject) -> Result<ParsedRequest, Gateway
         temperature: fields.take("temperature")?,
         schema,
         chat,
+        embeddings: None,
+        echo: Value::Null,
         delivery: if stream { Delivery::StreamWithUsage } else { Delivery::Complete },
         extras: {
             extras.remaining(&fields, IGNORED_FIELDS, PRICED_FIELDS, DEFAULT_VALUES);

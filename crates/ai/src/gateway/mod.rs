@@ -10,6 +10,8 @@
 mod anthropic_request;
 mod anthropic_response;
 mod auth;
+mod completions;
+mod embeddings;
 mod error;
 mod fields;
 pub mod local_request;
@@ -27,7 +29,7 @@ use tokio::sync::mpsc;
 
 use crate::chat::AnswerPiece;
 use crate::inference::{InferenceOutcome, InferenceRequest};
-use crate::model_api::AskError;
+use crate::model_api::{AskError, Question};
 use crate::passthrough::OnUnsupported;
 use crate::profile::ProviderName;
 
@@ -52,6 +54,14 @@ pub trait InferenceBackend: Send + Sync + 'static {
         profile: &ProfileName,
         model: &str,
     ) -> Result<(), AskError>;
+
+    /// The tokens of a question, if the provider of a tenant's profile counts them.
+    async fn count_tokens(
+        &self,
+        tenant: &TenantId,
+        profile: &ProfileName,
+        question: &Question,
+    ) -> Result<Option<u64>, AskError>;
 
     /// Asks, and sends the answer's pieces to `pieces` as they arrive. The caller drops the future
     /// to abandon the question. This method waits for journal capacity, so that [`InferenceBackend::record`]

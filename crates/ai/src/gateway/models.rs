@@ -8,18 +8,16 @@ use axum::response::Response;
 use longshore::{ProfileName, TenantId};
 use serde_json::{Value, json};
 
-use super::anthropic_response::Anthropic;
 use super::auth::authenticate;
 use super::error::{GatewayError, GatewayErrorKind};
-use super::openai_response::OpenAi;
 use super::request::{profile_and_model, request_id};
 use super::response::{ApiFormat, finish, json_response};
-use super::server::GatewayState;
+use super::server::{GatewayState, format_of};
 use crate::profile::ProviderName;
 
 /// Lists the profiles.
 pub(super) async fn list(state: Arc<GatewayState>, head: Parts) -> Response {
-    let format = format_of(&head.headers);
+    let format = format_of(&head.headers, head.uri.path());
     let found = names(&state, &head).await.map(|names| {
         let models = names.iter().map(|name| model(format.provider(), name.as_str())).collect();
         all(format.provider(), models)
@@ -29,7 +27,7 @@ pub(super) async fn list(state: Arc<GatewayState>, head: Parts) -> Response {
 
 /// Shows one profile.
 pub(super) async fn show(state: Arc<GatewayState>, id: String, head: Parts) -> Response {
-    let format = format_of(&head.headers);
+    let format = format_of(&head.headers, head.uri.path());
     let found = require_offered(&state, &id, &head).await.map(|()| model(format.provider(), &id));
     answer(format, &head.headers, found)
 }
@@ -58,11 +56,6 @@ async fn names(state: &GatewayState, head: &Parts) -> Result<Vec<ProfileName>, G
 
 fn tenant_of(state: &GatewayState, head: &Parts) -> Result<TenantId, GatewayError> {
     authenticate(&*state.authenticator, &Request::from_parts(head.clone(), ()))
-}
-
-/// Both APIs use the same path; only Anthropic's clients send a version header.
-fn format_of(headers: &HeaderMap) -> &'static dyn ApiFormat {
-    if headers.contains_key("anthropic-version") { &Anthropic } else { &OpenAi }
 }
 
 /// The model's creation time is unknown: both formats use 1970 for that.

@@ -193,7 +193,9 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
         temperature: fields.take("temperature")?,
         schema: schema(fields.take("response_format")?)?.map(Arc::new),
         chat,
+        embeddings: None,
         delivery: delivery(&mut fields)?,
+        echo: Value::Null,
         extras: {
             extras.remaining(&fields, IGNORED_FIELDS, PRICED_FIELDS, DEFAULT_VALUES);
             extras
@@ -205,14 +207,14 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
 const MAX_CHOICES: u32 = 128;
 
 /// How many answers are asked for.
-fn choices(fields: &mut Fields<'_>) -> Result<u32, GatewayError> {
+pub(super) fn choices(fields: &mut Fields<'_>) -> Result<u32, GatewayError> {
     match fields.take("n")?.unwrap_or(1) {
         choices @ 1..=MAX_CHOICES => Ok(choices),
         _ => Err(GatewayError::of("n", format!("`n` must be from 1 to {MAX_CHOICES}"))),
     }
 }
 
-fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, GatewayError> {
+pub(super) fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, GatewayError> {
     let options: Option<StreamOptions> = fields.take("stream_options")?;
     let usage = options.and_then(|options| options.include_usage) == Some(true);
     Ok(match (fields.take("stream")?, usage) {

@@ -67,6 +67,7 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str, Option<&'stat
         GatewayErrorKind::Forbidden => (StatusCode::FORBIDDEN, INVALID, Some("insufficient_permissions")),
         GatewayErrorKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, Some("request_too_large")),
         GatewayErrorKind::NotFound => (StatusCode::NOT_FOUND, INVALID, Some("model_not_found")),
+        GatewayErrorKind::UnknownPath => (StatusCode::NOT_FOUND, INVALID, Some("unknown_url")),
         GatewayErrorKind::Disabled => (StatusCode::FORBIDDEN, INVALID, Some("profile_disabled")),
         GatewayErrorKind::RateLimited => {
             (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", Some("rate_limit_exceeded"))
@@ -154,7 +155,7 @@ fn is_usage(line: &str) -> bool {
             .is_ok_and(|chunk| chunk.choices.is_empty() && chunk.usage.is_some())
 }
 
-fn finish_reason(answer: &Answer) -> &'static str {
+pub(super) fn finish_reason(answer: &Answer) -> &'static str {
     match answer.finish_reason {
         FinishReason::Length => "length",
         FinishReason::ContentFilter => "content_filter",
@@ -164,7 +165,7 @@ fn finish_reason(answer: &Answer) -> &'static str {
     }
 }
 
-fn usage(answer: &Answer) -> Usage {
+pub(super) fn usage(answer: &Answer) -> Usage {
     let cache_write_tokens = answer.tokens_cache_write + answer.tokens_cache_write_long;
     Usage {
         prompt_tokens: answer.tokens_in,
@@ -271,7 +272,7 @@ impl<'a> Call<'a> {
 }
 
 #[derive(Serialize)]
-struct Usage {
+pub(super) struct Usage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,

@@ -91,6 +91,8 @@ pub(super) struct ResponseMeta {
     pub(super) model: String,
     /// Estimated tokens of the question.
     pub(super) tokens_in: u64,
+    /// What it repeats of the request, or is written by.
+    pub(super) echo: Value,
 }
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");

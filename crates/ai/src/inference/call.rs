@@ -341,6 +341,17 @@ impl InferenceBackend for Inference {
         })
     }
 
+    async fn count_tokens(
+        &self,
+        tenant: &TenantId,
+        profile: &ProfileName,
+        question: &Question,
+    ) -> Result<Option<u64>, AskError> {
+        let entry = self.inner.profile_cache.find(tenant, Some(profile)).await?;
+        entry.require_model(question.model.as_deref())?;
+        entry.provider.count_tokens(question).await
+    }
+
     async fn require_model(
         &self,
         tenant: &TenantId,

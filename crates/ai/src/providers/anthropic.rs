@@ -176,6 +176,39 @@ impl ProviderAdapter for Anthropic {
         changes
     }
 
+    /// The question without what only an answer has.
+    fn count(&self, model: &str, question: &Question) -> Option<(String, Vec<u8>)> {
+        const OF_ANSWERS: [&str; 9] = [
+            "max_tokens",
+            "temperature",
+            "top_p",
+            "top_k",
+            "stop_sequences",
+            "stream",
+            "metadata",
+            "service_tier",
+            "inference_geo",
+        ];
+        let body = match self.raw(question) {
+            Some(raw) => {
+                let removed = OF_ANSWERS.into_iter().map(|name| (name, None));
+                raw.with_changes(&removed.chain([("model", Some(model.into()))]).collect::<Changes>())
+            }
+            None => {
+                let mut body = self.body(model, question, ResponseMode::Complete);
+                if let Some(fields) = body.as_object_mut() {
+                    fields.retain(|name, _| !OF_ANSWERS.contains(&name.as_str()));
+                }
+                serde_json::to_vec(&body)
+            }
+        };
+        Some(("/messages/count_tokens".to_owned(), body.ok()?))
+    }
+
+    fn counted(&self, response: &Value) -> Option<u64> {
+        response["input_tokens"].as_u64()
+    }
+
     fn parse(&self, body: &[u8]) -> Result<Draft, String> {
         parse_answer(body, self.wire.cache)
     }

@@ -8,6 +8,7 @@ use super::provider_adapter::{
     is_path_segment, token_count,
 };
 use crate::chat::{AnswerPiece, Chat, ChatRole, Effort, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::embedding::EmbeddingInput;
 use crate::model_api::{AskError, Code, FinishReason, Question};
 use crate::profile::{ApiOptions, ProviderName};
 use crate::sse::{DecodedEvent, Framing};
@@ -60,15 +61,32 @@ impl ProviderAdapter for Gemini {
 
     /// The model is part of the path and may come from the client: it must not change the path.
     fn path(&self, model: &str, _: &Question, mode: ResponseMode) -> Result<String, AskError> {
-        let sound = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-        if !model.chars().all(sound) || model.contains("..") || model.starts_with('/') {
-            return Err(AskError::new(Code::InvalidRequest, "the model's name is not valid for Gemini"));
-        }
-        let folder = if model.contains('/') { "" } else { "models/" };
+        let name = resource(model)
+            .ok_or_else(|| AskError::new(Code::InvalidRequest, "the model's name is not valid for Gemini"))?;
         Ok(match mode {
-            ResponseMode::Complete => format!("/{folder}{model}:generateContent"),
-            ResponseMode::Stream => format!("/{folder}{model}:streamGenerateContent?alt=sse"),
+            ResponseMode::Complete => format!("/{name}:generateContent"),
+            ResponseMode::Stream => format!("/{name}:streamGenerateContent?alt=sse"),
         })
+    }
+
+    fn embedding(&self, model: &str, input: &EmbeddingInput) -> Option<(String, Value)> {
+        let name = resource(model)?;
+        let request = |text: &String| {
+            let mut request = json!({ "model": name, "content": { "parts": [{ "text": text }] } });
+            if let Some(dimensions) = input.dimensions {
+                request["outputDimensionality"] = json!(dimensions);
+            }
+            request
+        };
+        let requests: Vec<Value> = input.texts.iter().map(request).collect();
+        Some((format!("/{name}:batchEmbedContents"), json!({ "requests": requests })))
+    }
+
+    fn parse_embeddings(&self, body: &[u8]) -> Result<Draft, String> {
+        let list: EmbeddingList = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        let vectors = list.embeddings.into_iter().map(|one| one.values).collect();
+        let input = list.usage_metadata.and_then(|counts| counts.prompt_token_count);
+        Ok(Draft::of_embeddings(vectors, None, input))
     }
 
     fn body(&self, model: &str, question: &Question, _mode: ResponseMode) -> Value {
@@ -84,6 +102,18 @@ impl ProviderAdapter for Gemini {
             Some(chat) => add_conversation(&mut body, chat),
         }
         body
+    }
+
+    fn count(&self, model: &str, question: &Question) -> Option<(String, Vec<u8>)> {
+        let name = resource(model)?;
+        let mut request = self.body(model, question, ResponseMode::Complete);
+        request["model"] = json!(name);
+        let body = serde_json::to_vec(&json!({ "generateContentRequest": request })).ok()?;
+        Some((format!("/{name}:countTokens"), body))
+    }
+
+    fn counted(&self, response: &Value) -> Option<u64> {
+        response["totalTokens"].as_u64()
     }
 
     fn parse(&self, body: &[u8]) -> Result<Draft, String> {
@@ -177,6 +207,28 @@ fn function_call(call: &ToolCall) -> Value {
 fn tool(tool: &Tool) -> Value {
     let description = tool.description.as_deref().unwrap_or_default();
     json!({ "name": tool.name, "description": description, "parametersJsonSchema": tool.input })
+}
+
+/// A model's name in a path; `None` if it would change the path.
+fn resource(model: &str) -> Option<String> {
+    let sound = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if !model.chars().all(sound) || model.contains("..") || model.starts_with('/') {
+        return None;
+    }
+    Some(if model.contains('/') { model.to_owned() } else { format!("models/{model}") })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EmbeddingList {
+    embeddings: Vec<Embedding>,
+    #[serde(default, deserialize_with = "if_readable")]
+    usage_metadata: Option<Counts>,
+}
+
+#[derive(Deserialize)]
+struct Embedding {
+    values: Vec<f32>,
 }
 
 /// An answer, or a chunk of one: both have the same form.

@@ -14,6 +14,7 @@ use super::provider_adapter::{
     token_count, tool_input,
 };
 use crate::chat::{AnswerPiece, Chat, ChatRole, Effort, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::embedding::EmbeddingInput;
 use crate::model_api::{AskError, Code, FinishReason, Question};
 use crate::profile::{ApiOptions, ProviderName};
 use crate::sse::{DecodedEvent, Framing};
@@ -125,6 +126,19 @@ impl ProviderAdapter for Ollama {
 
     fn parse(&self, body: &[u8]) -> Result<Draft, String> {
         parse_answer(body)
+    }
+
+    fn embedding(&self, model: &str, input: &EmbeddingInput) -> Option<(String, Value)> {
+        let mut body = json!({ "model": model, "input": input.texts, "truncate": false });
+        if let Some(dimensions) = input.dimensions {
+            body["dimensions"] = json!(dimensions);
+        }
+        Some(("/embed".to_owned(), body))
+    }
+
+    fn parse_embeddings(&self, body: &[u8]) -> Result<Draft, String> {
+        let list: EmbeddingList = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        Ok(Draft::of_embeddings(list.embeddings, list.model, list.prompt_eval_count))
     }
 
     fn stream_parser(&self) -> Box<dyn StreamParser> {
@@ -247,6 +261,14 @@ struct ChatResponse {
     #[serde(default, deserialize_with = "token_count")]
     eval_count: Option<u64>,
     error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct EmbeddingList {
+    embeddings: Vec<Vec<f32>>,
+    model: Option<String>,
+    #[serde(default, deserialize_with = "token_count")]
+    prompt_eval_count: Option<u64>,
 }
 
 #[derive(Deserialize)]

@@ -12,6 +12,7 @@ use super::provider_adapter::{
 };
 use super::schema_compat;
 use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::embedding::{EmbeddingInput, EncodedVector};
 use crate::model_api::{AskError, FinishReason, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::profile::{ApiOptions, ProviderName};
@@ -115,6 +116,23 @@ impl ProviderAdapter for Openai {
 
     fn parse(&self, body: &[u8]) -> Result<Draft, String> {
         parse_answer(body)
+    }
+
+    fn embedding(&self, model: &str, input: &EmbeddingInput) -> Option<(String, Value)> {
+        let mut body = json!({ "model": model, "input": input.texts });
+        if let Some(dimensions) = input.dimensions {
+            body["dimensions"] = json!(dimensions);
+        }
+        Some(("/embeddings".to_owned(), body))
+    }
+
+    fn parse_embeddings(&self, body: &[u8]) -> Result<Draft, String> {
+        let list: EmbeddingList = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        let mut data = list.data;
+        data.sort_by_key(|one| one.index);
+        let vectors = data.into_iter().map(|one| one.embedding.decode()).collect::<Result<_, _>>()?;
+        let input = list.usage.and_then(|usage| usage.prompt_tokens);
+        Ok(Draft::of_embeddings(vectors, list.model, input))
     }
 
     fn stream_parser(&self) -> Box<dyn StreamParser> {
@@ -240,6 +258,21 @@ fn assistant(message: &Message) -> Value {
 fn call(call: &ToolCall) -> Value {
     let function = json!({ "name": call.name, "arguments": call.input.to_string() });
     json!({ "id": call.id, "type": "function", "function": function })
+}
+
+#[derive(Deserialize)]
+struct EmbeddingList {
+    data: Vec<EmbeddingData>,
+    model: Option<String>,
+    #[serde(default, deserialize_with = "if_readable")]
+    usage: Option<Counts>,
+}
+
+#[derive(Deserialize)]
+struct EmbeddingData {
+    #[serde(default)]
+    index: u64,
+    embedding: EncodedVector,
 }
 
 /// A completion, or a chunk of one: only the choices differ.
@@ -379,7 +412,7 @@ fn parse_answer(body: &[u8]) -> Result<Draft, String> {
         tier: tier(completion.service_tier),
         usage: completion.usage.map(Usage::from).unwrap_or_default(),
         hidden,
-        open_input: String::new(),
+        ..Draft::default()
     })
 }
 

@@ -3,6 +3,7 @@
 mod anthropic;
 mod arbitrary_requests;
 mod connections;
+mod endpoints;
 mod errors;
 mod fake_backend;
 mod fuzz;
