@@ -1,6 +1,7 @@
 //! Servers that stop, crash, reject connections or do not answer.
 
-use longshore_batch::rows::{PostgresRows, RowSource, SourceError, open};
+use longshore_batch::rows::{DatabaseRows, RowSource, SourceError, open};
+use longshore_databases::DatabaseTarget;
 use longshore_testkit::servers::PrivatePostgres;
 
 use super::{PostgresAccess, directly, through_a_pooler};
@@ -69,7 +70,7 @@ async fn works_again(database: &PostgresAccess, rows: &dyn RowSource) {
 
 async fn a_wrong_password_is_not_repeated(server: &PrivatePostgres) {
     let url = server.url().replace("quay-side-9%25", "wrong-one");
-    let rows = PostgresRows::open(&url).unwrap();
+    let rows = DatabaseRows::server(DatabaseTarget::Postgres(url)).unwrap();
     let error = rows.describe("SELECT 1").await.unwrap_err();
     assert!(error.to_string().contains("password authentication failed"), "{error}");
     assert!(matches!(error, SourceError::Unavailable(_)));

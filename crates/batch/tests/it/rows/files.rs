@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use longshore_batch::definition::Database;
-use longshore_batch::rows::{OpenMode, RowSource, SourceError, Sources, SqliteRows, open};
+use longshore_batch::rows::{DatabaseRows, OpenMode, RowSource, SourceError, Sources, open};
 
 use crate::support::Orders;
 
@@ -20,13 +20,13 @@ fn url(path: &Path) -> String {
 fn a_file_that_is_missing_is_not_created() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("orders.db");
-    let error = SqliteRows::open(&path, OpenMode::Write).unwrap_err();
+    let error = DatabaseRows::sqlite(&path, OpenMode::Write).unwrap_err();
     assert!(
         matches!(&error, SourceError::Unavailable(words) if words.contains("there is no file")),
         "{error}"
     );
     assert!(!path.exists());
-    let error = SqliteRows::open(dir.path(), OpenMode::Write).unwrap_err().to_string();
+    let error = DatabaseRows::sqlite(dir.path(), OpenMode::Write).unwrap_err().to_string();
     assert!(error.contains("is not a file"), "{error}");
 }
 
@@ -35,7 +35,7 @@ fn a_file_that_is_no_database_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("orders.csv");
     std::fs::write(&path, "id,priority\n".repeat(100)).unwrap();
-    let error = SqliteRows::open(&path, OpenMode::Read).unwrap_err();
+    let error = DatabaseRows::sqlite(&path, OpenMode::Read).unwrap_err();
     assert!(error.to_string().contains("orders.csv is not a SQLite database"), "{error}");
     assert!(!error.is_retryable());
 }
@@ -43,7 +43,7 @@ fn a_file_that_is_no_database_is_named() {
 #[tokio::test]
 async fn a_source_for_reading_applies_nothing() {
     let orders = Orders::new(1);
-    let rows = SqliteRows::open(&orders.path(), OpenMode::Read).unwrap();
+    let rows = DatabaseRows::sqlite(&orders.path(), OpenMode::Read).unwrap();
     assert_eq!(rows.fetch("SELECT * FROM line", &[]).await.unwrap().len(), 1);
     let error = rows.apply(&[]).await.unwrap_err().to_string();
     assert!(error.contains("for reading only"), "{error}");
