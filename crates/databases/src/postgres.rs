@@ -197,7 +197,7 @@ impl Postgres {
         Ok(())
     }
 
-    /// Runs a statement whose rows are not needed, without preparing it.
+    /// Runs a statement without preparing it, and drops its rows.
     fn execute(&self, statement: &Statement, deadline: &Deadline) -> Result<StatementResult, DbError> {
         let work = async {
             let params = value::untyped(&statement.params);

@@ -2,9 +2,12 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use super::{DatabaseFingerprint, SourceError};
+
+/// A backup may be restored with the log before the file.
+const RESTORE_TIME: Duration = Duration::from_secs(1);
 
 /// An existing file.
 pub(super) struct SqliteFile {
@@ -20,12 +23,30 @@ impl SqliteFile {
         if !found.is_file() {
             return Err(SourceError::Data(format!("{} is not a file", path.display())));
         }
+        require_own_log(&found)?;
         Ok(Self { identity: identity(&found)?, path: found })
     }
 
     /// Fails if another file has the path by now, or none: what is written to the open file would be lost with it.
     pub(super) fn require_same(&self) -> Result<(), SourceError> {
         identity(&self.path)?.require(Some(&self.identity))
+    }
+}
+
+/// Fails if the write-ahead log beside a file was made before the file: SQLite would apply another file's changes to it.
+fn require_own_log(path: &Path) -> Result<(), SourceError> {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let created = |path: &Path| std::fs::metadata(path).ok().filter(|file| file.len() > 0)?.created().ok();
+    match (created(path), created(Path::new(&log))) {
+        (Some(file), Some(own)) if own + RESTORE_TIME < file => {
+            let (path, log) = (path.display(), Path::new(&log).display());
+            Err(SourceError::Unavailable(format!(
+                "{log} belongs to a file that was there before {path}: stop the programs that use it and move it \
+                 away, or copy both anew if they were restored together"
+            )))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -137,7 +137,7 @@ impl ToSql for Bound<'_> {
     to_sql_checked!();
 }
 
-/// Parameters whose types the server infers.
+/// Parameters without types: the server infers them.
 pub(super) fn untyped(params: &[Value]) -> Vec<Bound<'_>> {
     params.iter().map(Bound).collect()
 }

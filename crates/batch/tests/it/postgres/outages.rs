@@ -105,16 +105,23 @@ async fn a_call_that_is_given_up_leaves_nothing_behind() {
     let change = effect("UPDATE line SET note = 'x' WHERE id = 1", &[], None);
     let slow = effect("UPDATE line SET note = pg_sleep(3600)::text WHERE id = 2", &[], None);
     let effects = [change, slow];
+    let begun =
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'";
     {
         let mut applying = std::pin::pin!(rows.apply(&effects));
-        let begun =
-            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'";
         while database.run(begun).trim() == "0" {
             let turn = std::time::Duration::from_millis(10);
             assert!(tokio::time::timeout(turn, applying.as_mut()).await.is_err(), "it ended");
         }
     }
-    database.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(3600)%' AND pid <> pg_backend_pid()");
+    let is_stopped = async {
+        while database.run(begun).trim() != "0" {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), is_stopped)
+        .await
+        .expect("it is stopped at the server");
     several_connections(&*rows).await;
     let write = effect("UPDATE line SET note = 'mine' WHERE id = 1", &[], Some(1));
     rows.apply(&[write]).await.unwrap();

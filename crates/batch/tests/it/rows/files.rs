@@ -125,3 +125,28 @@ async fn a_file_that_replaces_an_open_one_is_neither_read_nor_written() {
         "{error:?}"
     );
 }
+
+/// SQLite would apply the log to the new file.
+#[tokio::test]
+async fn a_log_of_another_file_is_not_applied() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, new) = (dir.path().join("rows.db"), dir.path().join("new.db"));
+    let make = |path: &Path, rows: u32| {
+        let file = rusqlite::Connection::open(path).unwrap();
+        file.pragma_update(None, "journal_mode", "wal").unwrap();
+        file.execute_batch("CREATE TABLE line (id INTEGER)").unwrap();
+        (0..rows).for_each(|id| _ = file.execute("INSERT INTO line VALUES (?1)", [id]).unwrap());
+        file
+    };
+    // Its log stays, as after a crash.
+    let _open = make(&path, 1_000);
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    make(&new, 7).close().unwrap();
+    std::fs::rename(&new, &path).unwrap();
+    let error = DatabaseRows::sqlite(&path, OpenMode::Write).unwrap_err();
+    assert!(error.puts_rows_off(), "{error:?}");
+    assert!(error.to_string().contains("rows.db-wal belongs to a file that was there before"), "{error}");
+    std::fs::remove_file(dir.path().join("rows.db-wal")).unwrap();
+    let rows = DatabaseRows::sqlite(&path, OpenMode::Write).unwrap();
+    assert_eq!(rows.fetch("SELECT id FROM line", &[]).await.unwrap().len(), 7);
+}
