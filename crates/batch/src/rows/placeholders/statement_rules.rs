@@ -28,8 +28,7 @@ pub(in crate::rows) fn is_write(sql: &str) -> bool {
 
 /// The error for a statement that is no query.
 pub(in crate::rows) fn not_a_read_error() -> SourceError {
-    let message = "only a SELECT may stand here".to_owned();
-    SourceError::Statement { message, offset: None }
+    SourceError::statement("only a SELECT may stand here")
 }
 
 /// The parameters of the candidates' SQL.
@@ -52,10 +51,9 @@ pub(in crate::rows) fn column_index<'n>(
     mut names: impl Iterator<Item = &'n str>,
     name: &str,
 ) -> Result<usize, SourceError> {
-    names.position(|known| known == name).ok_or_else(|| {
-        let message = format!("the candidates have no column `{name}`");
-        SourceError::Statement { message, offset: None }
-    })
+    names
+        .position(|known| known == name)
+        .ok_or_else(|| SourceError::statement(&format!("the candidates have no column `{name}`")))
 }
 
 /// Adds the effect's SQL to its error: a row may have several effects.
