@@ -38,7 +38,7 @@ pub enum ArrayAction {
 pub struct UnitQuery {
     /// Only units in this state.
     pub state: Option<UnitState>,
-    /// Only units of this array.
+    /// Only units of this batch; a task is a batch of one.
     pub batch: Option<BatchId>,
     /// Cursor of the previous page.
     pub after: Option<String>,
@@ -66,6 +66,9 @@ pub struct UnitSummary {
     pub state: UnitState,
     /// Its array.
     pub batch: Option<BatchId>,
+    /// Its task in a job.
+    #[serde(default)]
+    pub task: Option<String>,
     /// Its index in the array.
     pub index: Option<u64>,
     /// The name or path of a script that was submitted alone.
@@ -92,6 +95,9 @@ pub struct UnitDetails {
     pub tenant: TenantId,
     /// Its array.
     pub batch: Option<BatchId>,
+    /// Its task in a job.
+    #[serde(default)]
+    pub task: Option<String>,
     /// Its index in the array.
     pub index: Option<u64>,
     /// Its priority.
