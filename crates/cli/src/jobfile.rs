@@ -150,7 +150,7 @@ mod tests {
         let task = "[[task]]\nid = 'a'\nscript = 'a.sh'\n";
         for (text, words) in [
             (format!("{task}nthrs = 2"), vec!["line 4", "unknown key `nthrs`", "`nthr`"]),
-            (format!("{task}max_fails = 1"), vec!["`max_fails`", "whole job", "above"]),
+            (format!("{task}max_fails = 1"), vec!["`max_fails`", "whole job"]),
             (format!("{task}array = '5-1'"), vec!["line 4", "not a range"]),
             (format!("{task}time = 'long'"), vec!["line 4", "not a length of time"]),
             (format!("{task}\n{task}"), vec!["line 5", "two tasks `a`"]),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longshore::store::SendRejection;
+use longshore::store::{QueueInfo, SendRejection};
 use longshore::{Batch, BatchId, Dedup, Failure, Policy, Priority, TenantId, Timestamp, UnitId, UnitState};
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +16,8 @@ use crate::scheduler::Obstacle;
 use crate::script::{RunReport, Script};
 
 pub use admin::{
-    ArrayAction, ArrayQuery, PastFailure, UnitDetails, UnitOperation, UnitOperationReport, UnitQuery,
-    UnitSummary,
+    ArrayAction, ArrayQuery, PastFailure, QueueAction, QueueSettings, UnitDetails, UnitOperation,
+    UnitOperationReport, UnitQuery, UnitSummary,
 };
 pub use explain::{
     RequestedResources, TaskPosition, UnfitScripts, UnitExplanation, WaitReason, WorkerObstacles,
@@ -50,6 +50,8 @@ pub enum ClientRequest {
     /// Pause, resume, cancel or retry a batch or a task, which is a batch of one; without an action, only
     /// return it.
     Steer(Option<TenantId>, BatchId, Option<ArrayAction>),
+    /// List the pool's queues, after a change if one is named.
+    Queues(Option<TenantId>, Option<QueueAction>),
     /// Explain why no workers are being launched.
     Explain,
     /// Explain why a unit does not run.
@@ -299,6 +301,8 @@ pub enum ServerReply {
     Units(Vec<UnitSummary>, Option<String>),
     /// The unit of a task.
     Found(UnitId),
+    /// The queues, one entry per tenant.
+    Queues(Vec<QueueInfo>),
     /// Result of cancelling or retrying units.
     Operated(UnitOperationReport),
     /// A page of batches, and the cursor of the next page.

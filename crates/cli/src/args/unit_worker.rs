@@ -85,6 +85,15 @@ pub struct PoolTarget {
     pub server: ServerArgs,
 }
 
+/// Selects a pool instead of the store.
+#[derive(Debug, Args)]
+pub struct LocalPoolTarget {
+    /// Folder of a pool (see `dispatch start`): ask its server, not the store [env:
+    /// LONGSHORE_DISPATCH_DIR, unless a store is named]
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    pub dir: Option<PathBuf>,
+}
+
 /// A unit: its id, or its place in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnitRef {

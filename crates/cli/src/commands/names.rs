@@ -138,9 +138,15 @@ impl<'a> NameLookup<'a> {
 
 /// Takes the pool from `LONGSHORE_DISPATCH_DIR`, unless a pool, a store or a server is named.
 pub fn use_environment(pool: &mut PoolTarget, settings: &Settings) {
+    pool.dir = pool_folder(pool.dir.take(), settings);
+}
+
+/// The folder of the pool that is named, or that the environment names.
+pub fn pool_folder(named: Option<PathBuf>, settings: &Settings) -> Option<PathBuf> {
     let store_named = settings.typed.store.is_some() || std::env::var_os(crate::env::STORE).is_some();
-    if pool.dir.is_none() && !store_named && settings.server.is_none() {
-        let folder = std::env::var_os(crate::env::DISPATCH_DIR).filter(|folder| !folder.is_empty());
-        pool.dir = folder.map(PathBuf::from);
+    if named.is_some() || store_named || settings.server.is_some() {
+        return named;
     }
+    let folder = std::env::var_os(crate::env::DISPATCH_DIR).filter(|folder| !folder.is_empty());
+    folder.map(PathBuf::from)
 }

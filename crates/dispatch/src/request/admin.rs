@@ -1,6 +1,7 @@
 //! Requests that list, inspect and change units and arrays.
 
-use longshore::{BatchId, BatchStatus, Failure, Priority, TenantId, Timestamp, UnitId, UnitState};
+use longshore::store::{Capacity, UnitActionResult};
+use longshore::{BatchId, BatchStatus, Failure, Priority, QueueName, TenantId, Timestamp, UnitId, UnitState};
 use serde::{Deserialize, Serialize};
 
 use super::{RequestedResources, ScriptView};
@@ -31,6 +32,30 @@ pub enum ArrayAction {
     Cancel,
     /// Run its failed units again.
     Retry,
+}
+
+/// A change of a queue of the pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueAction {
+    /// Change the settings of a queue, or of one tenant's lane of it.
+    Set(QueueName, Option<TenantId>, QueueSettings),
+    /// Cancel its units in this state.
+    Cancel(QueueName, UnitState),
+}
+
+/// Settings of a queue or a lane; `None` leaves one unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QueueSettings {
+    /// Whether claims skip it.
+    pub paused: Option<bool>,
+    /// The capacity.
+    pub capacity: Option<Capacity>,
+    /// A lane's weight.
+    pub weight: Option<u32>,
+    /// A lane's cap on running units; 0 removes it.
+    pub cap: Option<u32>,
 }
 
 /// Filter and page of a list of units, newest first.
@@ -125,6 +150,13 @@ pub struct PastFailure {
     pub at: Timestamp,
     /// The reason.
     pub failure: Failure,
+}
+
+impl From<UnitActionResult> for UnitOperationReport {
+    fn from(done: UnitActionResult) -> Self {
+        let UnitActionResult { changed, requested, skipped } = done;
+        Self { changed, requested, skipped }
+    }
 }
 
 /// Result of an action on units.

@@ -5,6 +5,7 @@ mod admin;
 mod explain;
 mod idle;
 mod job;
+mod queues;
 mod submit;
 mod target;
 
@@ -129,6 +130,7 @@ impl ClientApi {
                 let array = self.steer(&scope(tenant), &id, action).await;
                 array.map(|array| ServerReply::Steered(Box::new(array)))
             }
+            ClientRequest::Queues(tenant, action) => self.queues(&scope(tenant), action).await,
             ClientRequest::Explain => {
                 let now = self.view().await?.now;
                 Ok(ServerReply::Explained(self.launcher()?.explain(now)))

@@ -191,3 +191,39 @@ fn a_job_gives_up_after_its_failures_and_a_paused_one_starts_nothing() {
     pool.run(&["batch", "watch", "two"]).ok();
     pool.stop();
 }
+
+#[test]
+fn a_pools_queue_is_listed_paused_bounded_and_purged_through_its_server() {
+    let pool = PoolFixture::start(&["--nthr", "1"]);
+    let gate = "until [ -e go ]; do sleep 0.05; done";
+    pool.submit("gate.sh", gate, &["--array", "1-5"]);
+    pool.wait_for_status(|status| status["running"] == 1);
+    let queues = pool.run(&["queue", "list", "--json"]).ok().json();
+    assert_eq!((&queues[0]["queue"], queues.as_array().unwrap().len()), (&json!("default"), 1), "{queues}");
+    pool.run(&["queue", "pause", "default", "--dir", "pool"]).ok();
+    assert!(pool.run(&["queue", "show", "default"]).ok().out.contains("paused"));
+    let set = pool.run(&["queue", "set", "default", "--max-units", "5", "--json"]).ok().json();
+    assert_eq!(set[0]["capacity"]["units"], 5, "{set}");
+    let full = pool.run(&["submit", "--", "true"]);
+    assert_eq!(full.code, 5, "{}", full.err);
+    pool.run(&["queue", "set", "default", "--lane", "default", "--cap", "3"]).ok();
+    let lane =
+        pool.run(&["queue", "set", "default", "--lane", "default", "--cap", "none", "--json"]).ok().json();
+    assert_eq!(lane[0]["cap"], Value::Null, "{lane}");
+    assert!(pool.run(&["queue", "purge", "default", "--yes"]).ok().out.contains("units cancelled"));
+    pool.run(&["queue", "resume", "default"]).ok();
+    pool.dir.write("go", "");
+    pool.wait_until_idle();
+    // What is in a store only says so.
+    for args in
+        [&["batch", "update", "b", "b.toml"][..], &["batch", "rebind", "b"], &["batch", "compare", "a", "b"]]
+    {
+        let refused = pool.run(&[args, &["--dir", "pool"]].concat());
+        assert!(
+            refused.code == 2 && refused.err.contains("batches of rows are in a store"),
+            "{}",
+            refused.err
+        );
+    }
+    pool.stop();
+}

@@ -134,8 +134,7 @@ impl ClientApi {
         let done = done.map_err(error_text)?;
         // The core asks the store at once which running units to stop.
         self.notify_core((done.requested > 0).then_some(Event::HeartbeatNow)).await;
-        let longshore::store::UnitActionResult { changed, requested, skipped } = done;
-        Ok(UnitOperationReport { changed, requested, skipped })
+        Ok(done.into())
     }
 
     /// A page of batches: arrays, jobs and single scripts.
