@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use longshore::{BatchId, Policy, Priority, RetryPolicy, UnitId, UnitState};
+use longshore::{Batch, BatchId, Counts, HumanDuration, Policy, Priority, RetryPolicy, UnitId, UnitState};
 use longshore_dispatch::client::DispatchClient;
 use longshore_dispatch::request::{
-    ArrayItems, ArrayView, ClientRequest, Items, ScriptView, ServerReply, Submission, SubmitConditions,
-    TimePoint,
+    ArrayItems, ClientRequest, Items, ScriptView, ServerReply, Submission, SubmitConditions, TimePoint,
 };
 use longshore_dispatch::scheduler::{MEMORY, Obstacle};
 use longshore_dispatch::script::{
@@ -19,6 +18,7 @@ use longshore_dispatch::script::{
 use longshore_dispatch::system::QueueSystem;
 use serde::Serialize;
 
+use super::batch::BatchSummary;
 use super::dispatch::{connect, unexpected_reply};
 use super::wait::unit_code;
 use crate::args::resource;
@@ -55,9 +55,9 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
     }
     let mut items = submission.items.clone();
     let request = ClientRequest::Submit(Box::new(submission));
-    let (units, existing, unfit, number) = match client.request(&request).await? {
-        ServerReply::Submitted { units, existing, unfit, number } => (units, existing, unfit, number),
-        other => return Err(unexpected_reply(&other)),
+    let reply = client.request(&request).await?;
+    let ServerReply::Submitted { units, existing, unfit, number, batch: record } = reply else {
+        return Err(unexpected_reply(&reply));
     };
     warn_if_unfit(&unfit, "it", settings);
     if let Some(existing) = existing {
@@ -67,22 +67,23 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
         match &items {
             Items::Once(unit) => wait_for_unit(&mut client, *unit, settings).await,
             Items::Each { batch, .. } => {
-                wait_for_array(&mut client, batch.clone(), typed.script.progress, settings).await
+                settings.output.note(format!("array {batch}"));
+                let batch = wait_for_batch(&mut client, batch, typed.script.progress, settings).await?;
+                print_counts(&batch, settings)
             }
         }
     };
-    match (typed.wait, typed.wait_limit) {
-        (true, None) => return waiting.await,
-        (true, Some(limit)) => {
-            let ended = tokio::time::timeout(limit.0, waiting).await;
-            return ended.hint("it continues; `longshore unit show` or `batch status` shows it")?;
-        }
-        (false, _) => {}
+    if typed.wait {
+        return with_wait_limit(typed.wait_limit, waiting).await;
     }
     match &items {
         Items::Once(unit) => {
             let status = if existing.is_some() { "existing" } else { "created" };
             let mut answer = serde_json::json!({ "unit": unit, "status": status });
+            if let Some(record) = &record {
+                answer["batch"] = serde_json::to_value(record)?;
+                answer["number"] = number.into();
+            }
             if !unfit.is_empty() {
                 answer["unfit"] = serde_json::to_value(&unfit)?;
             }
@@ -361,7 +362,7 @@ fn items(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Items> {
         None => format!("array-{}", UnitId::new()),
     };
     let batch = BatchId::new(name).hint("--name also names the array")?;
-    Ok(Items::Each { batch, items, max_running, max_failures: call.max_fails, first: None })
+    Ok(Items::Each { batch, items, max_running, max_failures: call.max_fails })
 }
 
 fn lines(file: &str, dir: &Path) -> anyhow::Result<Vec<String>> {
@@ -422,36 +423,54 @@ fn print_outcome(view: &ScriptView, settings: &Settings) -> anyhow::Result<ExitC
     Ok(unit_code(view.state))
 }
 
-async fn wait_for_array(
+/// Ends a wait after the limit, if there is one.
+pub async fn with_wait_limit<T>(
+    limit: Option<HumanDuration>,
+    waiting: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let Some(limit) = limit else { return waiting.await };
+    let ended = tokio::time::timeout(limit.0, waiting).await;
+    ended.hint("it continues; `longshore batch status last` shows it")?
+}
+
+/// Waits until all scripts of a batch have ended.
+pub async fn wait_for_batch(
     client: &mut DispatchClient,
-    batch: BatchId,
+    name: &BatchId,
     progress: bool,
     settings: &Settings,
-) -> anyhow::Result<ExitCode> {
-    settings.output.note(format!("array {batch}"));
+) -> anyhow::Result<Batch> {
     let bar = progress.then(|| settings.output.bar("{bar:24.green/dim} {percent:>3} %  {msg}"));
     loop {
-        let view = match client.request(&ClientRequest::Array(batch.clone())).await? {
-            ServerReply::Array(view) => view,
-            other => return Err(unexpected_reply(&other)),
-        };
-        let ArrayView { total, done, failed, cancelled, .. } = view;
-        let words = format!("{done} done, {failed} failed, {cancelled} cancelled of {total}");
+        let request = ClientRequest::Steer(settings.tenant.clone(), name.clone(), None);
+        let reply = client.request(&request).await?;
+        let ServerReply::Steered(batch) = reply else { return Err(unexpected_reply(&reply)) };
+        let (finished, total) = (batch.counts.finished(), batch.counts.total());
         if let Some(bar) = &bar {
             bar.set_length(total);
-            bar.set_position(done + failed + cancelled);
-            bar.set_message(words.clone());
+            bar.set_position(finished);
+            bar.set_message(count_text(&batch));
         }
-        // An array that was given up still cancels the rest.
-        if !view.status.is_open() && done + failed + cancelled == total {
+        // A batch that was given up still cancels the rest.
+        if !batch.status.is_open() && finished == total {
             if let Some(bar) = &bar {
                 bar.finish_and_clear();
             }
-            settings.output.answer(&view, || words)?;
-            return Ok(if failed + cancelled > 0 { ExitCode::Failures } else { ExitCode::Good });
+            return Ok(*batch);
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
+}
+
+fn count_text(batch: &Batch) -> String {
+    let Counts { done, failed, cancelled, .. } = batch.counts;
+    format!("{done} done, {failed} failed, {cancelled} cancelled of {}", batch.counts.total())
+}
+
+fn print_counts(batch: &Batch, settings: &Settings) -> anyhow::Result<ExitCode> {
+    settings.output.answer(&BatchSummary::of(batch), || count_text(batch))?;
+    let all_done = batch.counts.failed + batch.counts.cancelled == 0;
+    Ok(if all_done { ExitCode::Good } else { ExitCode::Failures })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Pools of script workers as users see them: the binary, real processes, and their failures.
 
 mod bad_folders;
+mod batches;
 mod commands;
 mod explain;
 pub mod fixture;

@@ -134,14 +134,17 @@ impl<K> UnitRow<K> {
     /// The column `spec` after a transition, if it changes: it keeps when the unit became ready, because
     /// a claim overwrites the rank, and how often operators retried it.
     pub fn spec_after(&self, step: &Transition) -> Result<Option<String>> {
-        let ready_at = self.priority.ready_at(step.sort_key);
-        if step.state != UnitState::Ready || (ready_at == self.ready_at()? && !step.retried) {
+        let (is_ready, before) = (step.state == UnitState::Ready, self.ready_at()?);
+        let ready_at = if is_ready { self.priority.ready_at(step.sort_key) } else { before };
+        if ready_at == before && !step.retried {
             return Ok(None);
         }
         let attributes = UnitAttributes::parse(self.spec.as_deref())?;
         let next = || Some(attributes.generation.unwrap_or(1).saturating_add(1));
         let generation = if step.retried { next() } else { attributes.generation };
-        UnitAttributes { ready_at: Some(ready_at.as_micros()), generation, ..attributes }.to_column()
+        // A unit that is ready is not cancelled by a dependency any more.
+        let after = if is_ready { Vec::new() } else { attributes.after };
+        UnitAttributes { ready_at: Some(ready_at.as_micros()), generation, after, ..attributes }.to_column()
     }
 
     /// Builds the unit.

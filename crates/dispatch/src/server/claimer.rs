@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::script_cache::{ScriptCache, ScriptSource};
 use crate::scheduler::{ResourceRequest, TaskScheduler};
-use crate::script::{ArrayItem, KIND, Script};
+use crate::script::{ArrayItem, BatchDefinition, KIND, Script};
 use crate::wire::{ScriptDefinition, TaskOrder};
 
 /// Maximum threads' worth of units per claim. A larger claim would delay other transactions.
@@ -31,6 +31,7 @@ pub(super) struct TaskData {
     attempt: u32,
     queued: i64,
     item: Option<ArrayItem>,
+    pub(super) batch: Option<BatchId>,
     /// When the run must have ended.
     deadline: Option<Instant>,
 }
@@ -114,7 +115,7 @@ impl Claimer {
         // At least the widest worker: otherwise a wide unit would stay in the store and block those
         // behind it.
         let claim = self.claim(threads.max(largest.threads), largest);
-        let claim = claim_and_prepare(Arc::clone(&self.store), claim, self.wake_seq, scripts.batches());
+        let claim = claim_and_prepare(Arc::clone(&self.store), claim, self.wake_seq, scripts.arrays());
         self.in_flight = Some(Box::pin(claim));
     }
 
@@ -162,7 +163,7 @@ async fn claim_and_prepare(
     store: Arc<dyn Store>,
     claim: ClaimRequest,
     wake_seq: u64,
-    cached: HashSet<BatchId>,
+    cached: HashSet<ScriptSource>,
 ) -> ClaimResult {
     let wake_seq = store.wait_for_ready(wake_seq, Duration::ZERO).await;
     match store.claim(claim).await {
@@ -182,7 +183,7 @@ async fn claim_and_prepare(
 pub(super) async fn prepare(
     store: &Arc<dyn Store>,
     units: Vec<LeasedUnit>,
-    mut cached: HashSet<BatchId>,
+    mut cached: HashSet<ScriptSource>,
 ) -> ClaimedTasks {
     let mut claimed = ClaimedTasks::default();
     for held in units {
@@ -198,12 +199,12 @@ pub(super) async fn prepare(
                 continue;
             }
         };
-        if let ScriptSource::Batch(batch) = &task.source
-            && !cached.contains(batch)
+        if let ScriptSource::Batch(batch, _) = &task.source
+            && !cached.contains(&task.source)
         {
-            match load_definition(store, batch).await {
+            match load_definition(store, batch, task.data.item.as_ref()).await {
                 Ok(definition) => {
-                    cached.insert(batch.clone());
+                    cached.insert(task.source.clone());
                     claimed.scripts.push((task.source.clone(), definition));
                 }
                 Err(outcome) => {
@@ -218,16 +219,22 @@ pub(super) async fn prepare(
     claimed
 }
 
-async fn load_definition(store: &Arc<dyn Store>, batch: &BatchId) -> Result<ScriptDefinition, Outcome> {
+async fn load_definition(
+    store: &Arc<dyn Store>,
+    batch: &BatchId,
+    item: Option<&ArrayItem>,
+) -> Result<ScriptDefinition, Outcome> {
     let invalid = |message: String| Outcome::Fail(Failure::new("bad-input", message));
     let definition = store.definition(&Scope::All, batch).await;
     // The store is unavailable: claim the unit again later.
     let definition = definition.map_err(|_| Outcome::Snooze(STORE_RETRY_DELAY))?;
     let definition =
         definition.ok_or_else(|| invalid(format!("array `{batch}` has no script definition")))?;
-    let script = definition.parse();
-    let script = script
+    let definition: BatchDefinition = definition
+        .parse()
         .map_err(|error| invalid(format!("the definition of array `{batch}` is not a script: {error}")))?;
+    let script = item.and_then(|item| definition.script(item)).cloned();
+    let script = script.ok_or_else(|| invalid(format!("job `{batch}` has no such task")))?;
     Ok(ScriptDefinition { script, batch: Some(batch.to_string()) })
 }
 
@@ -241,7 +248,7 @@ fn prepare_task(
     let (source, item, definition) = match (&unit.batch, item) {
         (Some(batch), true) => {
             let item: ArrayItem = unit.payload.parse().map_err(describe)?;
-            (ScriptSource::Batch(batch.clone()), Some(item), None)
+            (ScriptSource::Batch(batch.clone(), item.2), Some(item), None)
         }
         _ => {
             let script: Script = unit.payload.parse().map_err(describe)?;
@@ -259,6 +266,7 @@ fn prepare_task(
         attempt: unit.attempt,
         queued: unit.created_at.as_micros(),
         item,
+        batch: unit.batch.clone(),
         deadline: time_left.and_then(|left| Instant::now().checked_add(left)),
     };
     let rank = unit.priority.rank(unit.created_at).as_micros();

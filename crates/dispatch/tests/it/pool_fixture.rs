@@ -212,7 +212,6 @@ pub(crate) fn array(script: Script, name: &str, first: u64, last: u64) -> Submis
         items: ArrayItems::Ranges(vec![(first, last)]),
         max_running: None,
         max_failures: None,
-        first: None,
     };
     Submission { items, ..once(script).1 }
 }

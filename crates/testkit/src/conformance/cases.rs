@@ -154,6 +154,8 @@ macro_rules! __with_cases {
                 a_failed_dependency_cancels_down_the_chain
                 dependants_that_exceed_a_transaction_follow_without_maintenance
                 a_cancelled_dependency_cancels_too
+                a_retried_batch_blocks_the_dependants_of_its_failures_again
+                a_retried_batch_leaves_what_an_operator_cancelled
                 a_released_unit_runs_whatever_became_of_the_others
                 what_has_ended_before_is_seen_at_once
                 an_unknown_dependency_is_refused

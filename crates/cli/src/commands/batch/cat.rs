@@ -13,7 +13,7 @@ use longshore_dispatch::request::{ClientRequest, ServerReply, UnitDetails, UnitQ
 use longshore_dispatch::script::{ScriptOutput, expand_placeholders};
 use longshore_dispatch::stream::{OutputChannel, RunOutput, RunSelector, find};
 
-use crate::args::batch::{BatchCatArgs, OutputOwner};
+use crate::args::batch::BatchCatArgs;
 use crate::commands::dispatch::{connect_in, unexpected_reply};
 use crate::commands::names::NameLookup;
 use crate::error::{WithHint, usage};
@@ -42,16 +42,7 @@ pub async fn run(typed: &BatchCatArgs, settings: &Settings) -> anyhow::Result<Ex
         batch: None,
         streams: None,
     };
-    let units = match &typed.whose {
-        OutputOwner::Unit(unit) => vec![names.unit(unit).await?],
-        OutputOwner::Batch(batch) => {
-            let batch = names.batch(batch).await?;
-            let units = cat.units_of(&batch).await?;
-            cat.batch = Some(batch);
-            units
-        }
-    };
-    let mut waiting = units;
+    let mut waiting = cat.units_of(&names.batch(&typed.whose).await?).await?;
     loop {
         waiting = cat.print(waiting).await?;
         if waiting.is_empty() || !typed.follow {
@@ -81,24 +72,30 @@ struct OutputPrinter<'a> {
     printed: BTreeMap<UnitId, PrintedBytes>,
     /// One channel was asked for, but both are kept together.
     is_mixed: bool,
-    /// The array, if all its output is printed.
+    /// The batch, if the output of many scripts is printed.
     batch: Option<BatchId>,
-    /// Output of the array in the workers' files, as found in this round.
+    /// Output of the batch in the workers' files, as found in this round.
     streams: Option<BTreeMap<UnitId, RunOutput>>,
 }
 
 impl OutputPrinter<'_> {
-    /// The units of an array, by index.
+    /// The units of a batch: of an array by index, of a job task by task.
     async fn units_of(&mut self, batch: &BatchId) -> anyhow::Result<Vec<UnitId>> {
         let tenant = &self.settings.tenant;
         let (mut units, mut after) = (Vec::new(), None);
-        // An unknown array is an error, not an empty list.
-        self.client.request(&ClientRequest::Steer(tenant.clone(), batch.clone(), None)).await?;
+        // An unknown batch is an error, not an empty list.
+        let reply = self.client.request(&ClientRequest::Steer(tenant.clone(), batch.clone(), None)).await?;
+        let ServerReply::Steered(found) = reply else { return Err(unexpected_reply(&reply)) };
+        if found.counts.total() > 1 {
+            self.batch = Some(found.id);
+        }
         loop {
             let query = UnitQuery { state: None, batch: Some(batch.clone()), after, limit: PAGE };
             match self.client.request(&ClientRequest::Units(tenant.clone(), query)).await? {
                 ServerReply::Units(page, next) => {
-                    units.extend(page.into_iter().map(|unit| (unit.index, unit.unit)));
+                    units.extend(
+                        page.into_iter().map(|unit| (unit.index.filter(|_| unit.task.is_none()), unit.unit)),
+                    );
                     after = next;
                 }
                 other => return Err(unexpected_reply(&other)),

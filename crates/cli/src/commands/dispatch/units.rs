@@ -46,8 +46,9 @@ fn record(shown: &UnitDetails) -> Table {
     table.field("directory", script.map_or(String::new(), |script| path(&script.dir)));
     table.field("name", script.and_then(|script| script.name.as_deref()).unwrap_or_default());
     table.field("tenant", &shown.tenant);
+    let task = shown.task.as_ref().map_or(String::new(), |task| format!(", task {task}"));
     let index = shown.index.map_or(String::new(), |index| format!(", number {index}"));
-    table.field("array", shown.batch.as_ref().map_or(String::new(), |id| format!("{id}{index}")));
+    table.field("batch", shown.batch.as_ref().map_or(String::new(), |id| format!("{id}{task}{index}")));
     table.field("needs", &shown.request);
     table.field("priority", shown.priority);
     table.field("attempt", view.attempt);
@@ -195,8 +196,11 @@ fn table(units: &[UnitSummary]) -> Table {
     let now = now();
     for unit in units {
         let what = match (&unit.batch, unit.index) {
-            (Some(batch), Some(index)) => format!("{batch} {index}"),
-            _ => unit.name.clone().unwrap_or_default(),
+            (Some(batch), index) => {
+                let words = [unit.task.clone(), index.map(|index| index.to_string())];
+                format!("{batch} {}", words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+            }
+            (None, _) => unit.name.clone().unwrap_or_default(),
         };
         let why = unit.failure.as_ref().map_or(String::new(), ToString::to_string);
         table.row([

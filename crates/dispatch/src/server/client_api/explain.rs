@@ -97,8 +97,10 @@ impl ClientApi {
             reasons.push(WaitReason::TenantCap { limit, running });
         }
         if let Some(cap) = &unit.cap {
-            match batch.map(|batch| batch.counts.leased) {
-                Some(running) if running >= u64::from(cap.limit) => {
+            // Of a job only the store knows how many scripts of one task run.
+            match batch.filter(|batch| cap.key == format!("array {}", batch.id)) {
+                Some(batch) if batch.counts.leased >= u64::from(cap.limit) => {
+                    let running = batch.counts.leased;
                     reasons.push(WaitReason::ArrayCap { limit: cap.limit, running });
                 }
                 Some(_) => {}
