@@ -17,7 +17,7 @@ use crate::script::{RunReport, Script};
 
 /// The only protocol version that this program speaks. Raise it with every change of a message: messages
 /// in postcard have no field names, so a peer of another version would misread them.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 /// Maximum frame size before the peer has presented the secret.
 pub const MAX_UNAUTHENTICATED_FRAME: usize = 4 * 1024;

@@ -46,7 +46,7 @@ pub struct ScriptArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = NOT_WITH_JOB)]
     pub job: Option<PathBuf>,
     /// Executor: a pool (local_worker, slurm_worker, …), or a base system itself, without a pool
-    /// (local, slurm, sge, pbs, lsf) [env: LONGSHORE_QSYS] [default: local_worker]
+    /// (local, slurm, sge, pbs, lsf, kubernetes) [env: LONGSHORE_QSYS] [default: local_worker]
     #[arg(long, value_name = "NAME", requires = "runnable")]
     pub qsys: Option<QueueSystem>,
     /// Without a pool: option for the base system, as --base-option=--partition=long (may be

@@ -11,6 +11,8 @@ use super::worker_entry::{WorkerEntry, WorkerState};
 
 /// The resource that scripts request as memory, in MiB.
 pub const MEMORY: &str = "mem";
+/// The resource that scripts request as GPUs.
+pub const GPU: &str = "gpu";
 
 /// A reason why a worker is not given a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -122,7 +122,7 @@ impl WorkerEntry {
     }
 
     /// How much of a resource its tasks occupy.
-    pub(super) fn taken(&self, resource: &str) -> u32 {
+    pub fn taken(&self, resource: &str) -> u32 {
         self.taken.get(resource).copied().unwrap_or(0)
     }
 

@@ -101,6 +101,11 @@ impl Claimer {
         self.in_flight.is_none()
     }
 
+    /// Claims again even if the store has had no units since the last claim: other workers take other units.
+    pub(super) fn retry_now(&mut self) {
+        self.wakeup = None;
+    }
+
     /// Starts a claim if the scheduler asks for tasks, the store may have some, and no claim is in
     /// flight.
     pub(super) fn claim_if_needed(&mut self, scheduler: &TaskScheduler<TaskData>, scripts: &ScriptCache) {
