@@ -12,6 +12,8 @@
 mod assignment;
 mod obstacle;
 mod prefill;
+mod resource_amount;
+mod resource_pool;
 mod resource_request;
 mod tasks;
 #[cfg(test)]
@@ -29,6 +31,8 @@ use crate::launch::Demand;
 
 pub use assignment::Assignment;
 pub use obstacle::{GPU, MEMORY, Obstacle, amount, label};
+pub use resource_amount::ResourceAmount;
+pub use resource_pool::{ResourcePool, ResourceShare};
 pub use resource_request::ResourceRequest;
 pub use worker_entry::{WorkerEntry, WorkerKey, WorkerRecord, WorkerState};
 

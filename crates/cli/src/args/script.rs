@@ -61,6 +61,10 @@ pub struct ScriptArgs {
     /// Memory that the script needs, as 4GB
     #[arg(long, value_name = "SIZE", requires = "runnable")]
     pub mem: Option<ByteSize>,
+    /// Run on processors of its own, as many as --nthr: no other script of the worker that is pinned
+    /// uses them
+    #[arg(long, requires = "runnable")]
+    pub pin: bool,
     /// Maximum run time: then TERM, and KILL five seconds later
     #[arg(long, value_name = "TIME", requires = "runnable")]
     pub time: Option<HumanDuration>,

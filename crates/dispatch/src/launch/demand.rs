@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::scheduler::{ResourceRequest, WorkerEntry};
+use crate::scheduler::{ResourceAmount, ResourcePool, ResourceRequest, WorkerEntry};
 
 /// Scripts with the same request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +33,14 @@ impl Supply {
         if request.exclusive {
             return Some(1.0);
         }
-        let of_resource = |(name, needs): (&String, &u32)| {
-            self.worker.resources.get(name).copied().unwrap_or(0) / (*needs).max(1)
+        let of_resource = |(name, needs): (&String, &ResourceAmount)| {
+            let mut pool = ResourcePool::new(name, self.worker.resources.get(name).copied().unwrap_or(0));
+            let mut scripts = 0;
+            while scripts < self.worker.threads && pool.suffices(*needs) {
+                pool.take(*needs);
+                scripts += 1;
+            }
+            scripts
         };
         let by_resources = request.resources.iter().map(of_resource);
         let by_threads = self.worker.threads / request.threads.max(1);
@@ -84,8 +90,11 @@ mod tests {
     }
 
     fn scripts(scripts: u64, threads: u32, gpus: u32) -> Demand {
-        let resources: BTreeMap<String, u32> =
-            [("gpu".to_owned(), gpus)].into_iter().filter(|(_, gpus)| *gpus > 0).collect();
+        let gpus = ResourceAmount::whole(gpus);
+        let resources: BTreeMap<String, ResourceAmount> = [("gpu".to_owned(), gpus)]
+            .into_iter()
+            .filter(|(_, gpus)| *gpus > ResourceAmount::default())
+            .collect();
         Demand { request: ResourceRequest { resources, ..ResourceRequest::threads(threads) }, scripts }
     }
 

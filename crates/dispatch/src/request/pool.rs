@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::WorkerStatus;
 use crate::launch::{Allocation, Explanation};
+use crate::scheduler::ResourceAmount;
 
 /// A change of an allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,7 +78,7 @@ pub struct WorkerDetails {
     /// Its launch number, if the pool launched it.
     pub launch: Option<u64>,
     /// Its named resources: amount, and how much no script occupies.
-    pub resources: BTreeMap<String, (u32, u32)>,
+    pub resources: BTreeMap<String, (u32, ResourceAmount)>,
     /// Available memory of its machine in MiB.
     pub available_memory: u64,
     /// Time until it interrupts its scripts because its lifetime ends.

@@ -6,7 +6,7 @@ use longshore_dispatch::launch::Allocation;
 use longshore_dispatch::request::{
     AllocationAction, AllocationChange, AllocationStatus, ClientRequest, ServerReply,
 };
-use longshore_dispatch::scheduler::{amount, label};
+use longshore_dispatch::scheduler::{ResourceAmount, amount, label};
 
 use super::serve::worker_resources;
 use super::{ask_status, connect, unexpected_reply};
@@ -127,7 +127,9 @@ fn table(all: &[AllocationStatus]) -> Table {
     for AllocationStatus { allocation, is_leaving, explanation } in all {
         let Allocation { min, max, .. } = allocation;
         let resources = allocation.resources.iter();
-        let resources = resources.map(|(name, number)| format!("{} {}", label(name), amount(name, *number)));
+        let resources = resources.map(|(name, number)| {
+            format!("{} {}", label(name), amount(name, ResourceAmount::whole(*number)))
+        });
         let life = allocation.time.map(|time| duration::format(time.0));
         table.row([
             cell(&allocation.name),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use longshore::{byte_size, duration};
 use longshore_dispatch::request::{ClientRequest, ServerReply, WorkerAction, WorkerDetails, WorkerStatus};
-use longshore_dispatch::scheduler::{amount, label};
+use longshore_dispatch::scheduler::{ResourceAmount, amount, label};
 
 use super::status::{short_uid, worker_table};
 use super::{connect, unexpected_reply};
@@ -97,7 +97,10 @@ fn record(worker: &WorkerDetails) -> Table {
         format!("{} of {} are free", status.threads.saturating_sub(status.load), status.threads),
     );
     for (name, (has, free)) in resources {
-        table.field(label(name), format!("{} of {} are free", amount(name, *free), amount(name, *has)));
+        table.field(
+            label(name),
+            format!("{} of {} are free", amount(name, *free), amount(name, ResourceAmount::whole(*has))),
+        );
     }
     table.field("load", format!("{:.2}", status.average));
     table.field("memory of its host", format!("{} are available", byte_size::format(available_memory << 20)));

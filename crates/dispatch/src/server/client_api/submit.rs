@@ -10,7 +10,7 @@ use crate::request::{
     ArrayItems, Items, MAX_ARRAY, ServerReply, Submission, SubmitConditions, TimePoint, first_unit_id,
     nth_unit_id,
 };
-use crate::scheduler::ResourceRequest;
+use crate::scheduler::{ResourceAmount, ResourceRequest};
 use crate::script::{self, ArrayItem, KIND};
 
 /// Units of an array per write.
@@ -22,7 +22,7 @@ impl ClientApi {
         let script = Payload::json(&submission.script).map_err(|error| error.to_string())?;
         let request = ResourceRequest {
             threads: submission.threads.max(1),
-            resources: submission.resources.clone(),
+            resources: ResourceAmount::of_weight(&submission.resources),
             time: submission.script.time,
             exclusive: false,
         };

@@ -59,9 +59,8 @@ impl Core {
         let (running, waiting) =
             entry.tasks().into_iter().partition(|unit| self.scheduler.has_started(*unit));
         let resources = entry
-            .resources
-            .iter()
-            .map(|(name, has)| (name.clone(), (*has, has.saturating_sub(entry.taken(name)))));
+            .free_resources()
+            .map(|(name, free)| (name.to_owned(), (entry.resources.get(name).copied().unwrap_or(0), free)));
         Some(WorkerDetails {
             status: Self::worker_status(entry, worker),
             version: worker.version.clone(),
