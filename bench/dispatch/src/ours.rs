@@ -85,6 +85,7 @@ fn options(folder: &Path, threads: u32) -> worker::WorkerOptions {
         folder: folder.to_path_buf(),
         threads,
         resources: BTreeMap::new(),
+        resource_names: BTreeMap::new(),
         launch: None,
         lifetime: None,
         idle: None,
@@ -217,6 +218,7 @@ fn script(path: &Path) -> Script {
         content: None,
         sentinels: None,
         limits: BTreeMap::new(),
+        pin: false,
     }
 }
 

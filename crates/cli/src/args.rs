@@ -120,7 +120,7 @@ pub enum CliCommand {
     /// Ask models, answer requests, serve a gateway
     #[command(subcommand)]
     Ai(DeferredArgs<ai::AiCommand>),
-    /// Run scripts on workers that Slurm, Grid Engine, PBS, LSF or this machine started
+    /// Run scripts on workers of Slurm, Grid Engine, PBS, LSF, Kubernetes or this machine
     #[command(subcommand)]
     Dispatch(DeferredArgs<dispatch::DispatchCommand>),
     /// Show and resize bounded pools, hold a permit while a command runs

@@ -1,4 +1,5 @@
-//! Runs scripts on persistent workers that Slurm, SGE, PBS, LSF or this machine started.
+//! Runs scripts on persistent workers that Slurm, SGE, PBS, LSF, Kubernetes or this
+//! machine started.
 //!
 //! A **base system** ([`system`]) starts jobs: single scripts, or the persistent workers of a pool.
 //! A **pool** ([`server`], [`worker`]) hands scripts to its connected workers over TCP.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod explain;
+mod pool;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use longshore::store::{QueueInfo, SendRejection};
 use longshore::{Batch, BatchId, Dedup, Failure, Policy, Priority, TenantId, Timestamp, UnitId, UnitState};
 use serde::{Deserialize, Serialize};
 
-use crate::launch::{Explanation, PendingQuery};
+use crate::launch::{Allocation, Explanation, PendingQuery};
 use crate::scheduler::Obstacle;
 use crate::script::{RunReport, Script};
 
@@ -22,6 +23,7 @@ pub use admin::{
 pub use explain::{
     RequestedResources, TaskPosition, UnfitScripts, UnitExplanation, WaitReason, WorkerObstacles,
 };
+pub use pool::{AllocationAction, AllocationChange, AllocationStatus, WorkerAction, WorkerDetails};
 
 /// A client's request. The server answers each with one [`ServerReply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -56,15 +58,15 @@ pub enum ClientRequest {
     Explain,
     /// Explain why a unit does not run.
     ExplainUnit(Option<TenantId>, UnitId),
-    /// Set the pool's minimum and maximum number of workers.
-    Scale {
-        /// Minimum.
-        min: u32,
-        /// Maximum.
-        max: u32,
-        /// The scripts of workers that leave may run on for this long.
-        drain: Duration,
-    },
+    /// List the pool's allocations.
+    Allocations,
+    /// Add an allocation, or only return the script of its jobs.
+    AddAllocation(Box<Allocation>, bool),
+    /// Change an allocation.
+    ChangeAllocation(AllocationChange),
+    /// Describe, drain or stop workers: by their identity, its end, or the name of their host. All, if none
+    /// is named.
+    Workers(Vec<String>, WorkerAction),
     /// Shut the server down.
     Stop(ShutdownMode),
     /// Name the session that sends the following requests of this connection: its waits report the failures
@@ -309,6 +311,12 @@ pub enum ServerReply {
     Arrays(Vec<Batch>, Option<String>),
     /// The batch after the action.
     Steered(Box<Batch>),
+    /// The allocations.
+    Allocations(Vec<AllocationStatus>),
+    /// The script of an allocation's jobs.
+    JobScript(String),
+    /// The workers that a request named.
+    Workers(Vec<WorkerDetails>),
     /// Why no workers are being launched.
     Explained(Explanation),
     /// Why a unit does not run.

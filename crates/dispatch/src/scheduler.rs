@@ -12,6 +12,8 @@
 mod assignment;
 mod obstacle;
 mod prefill;
+mod resource_amount;
+mod resource_pool;
 mod resource_request;
 mod tasks;
 #[cfg(test)]
@@ -25,8 +27,12 @@ use std::time::Duration;
 use longshore::UnitId;
 use longshore::worker_session::Lease;
 
+use crate::launch::Demand;
+
 pub use assignment::Assignment;
-pub use obstacle::{MEMORY, Obstacle, amount, label};
+pub use obstacle::{GPU, MEMORY, Obstacle, amount, label};
+pub use resource_amount::ResourceAmount;
+pub use resource_pool::{ResourcePool, ResourceShare};
 pub use resource_request::ResourceRequest;
 pub use worker_entry::{WorkerEntry, WorkerKey, WorkerRecord, WorkerState};
 
@@ -134,12 +140,14 @@ impl<C> TaskScheduler<C> {
         self.waiting.values().map(BTreeSet::len).sum()
     }
 
-    /// Threads of all tasks: queued, assigned and restored.
-    pub fn threads(&self) -> u64 {
-        let queues = self.waiting.iter();
-        let waiting = queues.map(|(request, queue)| queue.len() as u64 * u64::from(request.threads));
-        let workers = self.workers.values().map(|worker| u64::from(worker.load()));
-        waiting.chain(workers).sum::<u64>() + self.restored.len() as u64
+    /// All tasks, by request.
+    pub fn demand(&self) -> Vec<Demand> {
+        let mut counts: HashMap<&ResourceRequest, u64> = HashMap::new();
+        for task in self.tasks.values() {
+            *counts.entry(&task.request).or_default() += 1;
+        }
+        let counts = counts.into_iter();
+        counts.map(|(request, scripts)| Demand { request: request.clone(), scripts }).collect()
     }
 
     /// Number of tasks, wherever they are.

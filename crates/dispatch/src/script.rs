@@ -64,6 +64,9 @@ pub struct Script {
     /// Resource limits, as `cpu` → 60.
     #[serde(default)]
     pub limits: BTreeMap<String, u64>,
+    /// Run it on processors of its own: as many as its threads.
+    #[serde(default)]
+    pub pin: bool,
 }
 
 impl Script {

@@ -34,7 +34,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_rustls::TlsAcceptor;
 
-use self::client_api::ClientApi;
+use self::client_api::{Allocations, ClientApi};
 use self::core::{Core, Event};
 use self::handshake::{Acceptor, AuthenticatedPeer, Listener};
 pub use self::options::{LaunchOptions, ServerError, ServerOptions, Timing};
@@ -42,12 +42,10 @@ use self::restore::restore_session;
 use self::state::ServerState;
 use self::wait_marks::WaitMarks;
 use crate::access::{self, Access, remove_partial_writes};
-use crate::launch::{LaunchJournal, Launcher, RoundInput};
+use crate::launch::{AllocationTable, Launchers, SharedJournal};
 use crate::request::{PoolStatus, ShutdownMode};
-use crate::scheduler::WorkerEntry;
 use crate::script::RunEnd;
 use crate::wire::PeerRole;
-use crate::worker::interrupts_after;
 use crate::{connection, local_socket};
 
 /// Capacity of the core's event channel; senders wait when it is full.
@@ -182,32 +180,36 @@ impl Server {
         } = self;
         let launch = options.launch.take();
         let fixed_status = fixed_status(launch.as_ref());
-        let launched_worker = launch.as_ref().map(launched_worker);
-        let jobs = state.jobs.clone();
-        let journal = LaunchJournal::load(&options.state)
-            .map_err(|error| ServerError::Io(options.state.display().to_string(), error))?;
-        let mut launcher = launch.map(|LaunchOptions { system, job: recipe, size, .. }| {
-            Launcher::new(system, recipe, size, jobs).with_journal(journal)
-        });
+        let unreadable = |error| ServerError::Io(options.state.display().to_string(), error);
+        let (mut launchers, mut allocations) = (None, None);
+        if let Some(LaunchOptions { first, setup, .. }) = launch {
+            let table = Arc::new(AllocationTable::load(&options.state, first).map_err(unreadable)?);
+            let journal = SharedJournal::load(&options.state).map_err(unreadable)?;
+            let jobs = state.jobs.clone();
+            launchers = Some(Launchers::new(Arc::clone(&table), setup.clone(), jobs, journal));
+            let only_local = listeners
+                .iter()
+                .all(|listener| listener.local_addr().is_ok_and(|address| address.ip().is_loopback()));
+            allocations = Some(Allocations { table, setup, only_local });
+        }
         let ServerOptions { store, timing, .. } = &options;
         let session = SessionId::new();
         let (held, worker_leases) = restore_session(&options, &mut state, session).await?;
         let held = claimer::prepare(store, held, HashSet::new()).await;
         let core = Core::new(Arc::clone(store), session, *timing, worker_count);
-        let mut core = core.with_launched_worker(launched_worker);
-        if launcher.is_some() {
+        let mut core = core.with_allocations(allocations.as_ref().map(|all| Arc::clone(&all.table)));
+        if launchers.is_some() {
             core = core.with_exit_reason_timeout(EXIT_REASON_TIMEOUT);
         }
         core.restore(held, &worker_leases, state.workers.clone());
         let tls = TlsAcceptor::from(state.identity.server_config()?);
         let acceptor = Acceptor::new(tls, &state);
-        let launcher_status = launcher.as_ref().map(Launcher::status);
         let idle_seen_at = match state.idle_seen_at {
             Some(at) => at,
             None => Client::new(Arc::clone(store)).store_time().await?,
         };
         let wait_marks = Arc::new(WaitMarks::new(idle_seen_at, options.retention.failed));
-        let api = ClientApi::new(Arc::clone(store), send.clone(), launcher_status, fixed_status, wait_marks);
+        let api = ClientApi::new(Arc::clone(store), send.clone(), allocations, fixed_status, wait_marks);
         let listeners = listeners.into_iter().map(Listener::Tcp);
         let accept_loops = listeners.chain(local_listener.map(Listener::Local)).map(|listener| {
             let (acceptor, api, send) = (acceptor.clone(), api.clone(), send.clone());
@@ -231,8 +233,8 @@ impl Server {
         );
         let serving = async {
             let report = {
-                let launcher = launcher.as_mut();
-                let mut scaling = pin!(scale_loop(&api, launcher, &send, &mut state, &options.state));
+                let launchers = launchers.as_mut();
+                let mut scaling = pin!(scale_loop(&api, launchers, &send, &mut state, &options.state));
                 let report = tokio::select! {
                     report = core.run(events) => report,
                     () = maintenance => ServerReport::default(),
@@ -241,9 +243,9 @@ impl Server {
                 let _ = tokio::time::timeout(FINAL_ROUND_TIMEOUT, scaling).await;
                 report
             };
-            if let Some(mut launcher) = launcher {
-                launcher.cancel_all().await;
-                state.jobs.clone_from(launcher.jobs());
+            if let Some(mut launchers) = launchers {
+                launchers.cancel_all().await;
+                state.jobs = launchers.jobs();
             }
             if !report.session_lost {
                 state.sessions.clear();
@@ -272,7 +274,7 @@ fn fixed_status(launch: Option<&LaunchOptions>) -> PoolStatus {
     launch.map_or_else(
         || PoolStatus { base: "nobody".to_owned(), ..PoolStatus::default() },
         |launch| PoolStatus {
-            base: launch.system.name().to_owned(),
+            base: launch.first.base.name().to_owned(),
             roots: launch.roots.clone(),
             allowed_env: launch.allowed_env.clone(),
             ..PoolStatus::default()
@@ -280,40 +282,30 @@ fn fixed_status(launch: Option<&LaunchOptions>) -> PoolStatus {
     )
 }
 
-/// A worker as the pool launches it, at the start of its life.
-fn launched_worker(launch: &LaunchOptions) -> WorkerEntry {
-    let mut worker = WorkerEntry::new("", launch.job.threads, launch.resources.clone());
-    worker.interrupts_at = launch.job.time.map(interrupts_after);
-    worker
-}
-
 /// Starts and releases workers and saves which there are, until the core has ended.
 async fn scale_loop(
     api: &ClientApi,
-    mut launcher: Option<&mut Launcher>,
+    mut launchers: Option<&mut Launchers>,
     core: &mpsc::Sender<Event>,
     state: &mut ServerState,
     folder: &Path,
 ) {
     while let Ok(view) = api.view().await {
         let mut changed = false;
-        if let Some(launcher) = &mut launcher {
-            let input = RoundInput {
-                now: view.now,
-                threads: view.threads + api.ready().await,
-                present: &view.present,
-                lost: &view.lost,
-                shutting_down: view.shutting_down,
-            };
-            let round = launcher.run_round(input).await;
-            if !round.released.is_empty() {
-                let limit = launcher.size().drain;
-                let _ = core.send(Event::Release(round.released, limit)).await;
+        if let Some(launchers) = &mut launchers {
+            let mut demand = view.demand;
+            if launchers.is_elastic() {
+                demand.extend(api.ready_demand().await);
+            }
+            let (present, lost) = (&view.present, &view.lost);
+            let round = launchers.run_round(view.now, &demand, present, lost, view.shutting_down).await;
+            for (workers, limit) in round.released {
+                let _ = core.send(Event::Release(workers, limit)).await;
             }
             if !round.exit_reasons.is_empty() {
                 let _ = core.send(Event::ExitReasons(round.exit_reasons)).await;
             }
-            changed = state.set_jobs(launcher.jobs());
+            changed = state.set_jobs(launchers.jobs());
         }
         changed |= state.set_workers(view.workers);
         changed |= state.set_idle_seen_at(api.idle_seen_at());

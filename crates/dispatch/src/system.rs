@@ -1,7 +1,7 @@
 //! Base systems: they start jobs on this machine or on a cluster.
 //!
-//! [`System`] has one implementation each for this machine, Slurm, Grid Engine, PBS (two dialects)
-//! and LSF. The state of many jobs takes one query; a job that the system does not know any more is
+//! [`System`] has one implementation each for this machine, Slurm, Grid Engine, PBS (two dialects),
+//! LSF and Kubernetes. The state of many jobs takes one query; a job that the system does not know any more is
 //! [`JobState::Gone`], never an error. A function without I/O per system writes the job's script;
 //! `command` runs the system's commands; [`wait_for_jobs`] waits for many jobs.
 //!
@@ -15,6 +15,7 @@ mod error;
 mod job;
 mod job_script;
 mod job_state;
+mod kubernetes;
 mod local;
 mod lsf;
 mod pbs;
@@ -81,5 +82,6 @@ pub fn open_system(base: BaseSystem, site: SystemConfig) -> Box<dyn System> {
         BaseSystem::Sge => Box::new(sge::GridEngine::new(site)),
         BaseSystem::Pbs => Box::new(pbs::Pbs::new(site)),
         BaseSystem::Lsf => Box::new(lsf::Lsf::new(site)),
+        BaseSystem::Kubernetes => Box::new(kubernetes::Kubernetes::new(site)),
     }
 }

@@ -13,6 +13,7 @@ use longshore::worker_session::Lease;
 use longshore::{Rights, UnitId};
 use serde::{Deserialize, Serialize};
 
+use crate::scheduler::ResourceAmount;
 use crate::script::{RunReport, Script};
 
 /// The only protocol version that this program speaks. Raise it with every change of a message: messages
@@ -153,7 +154,7 @@ pub struct TaskOrder {
     /// Threads that it occupies.
     pub threads: u32,
     /// Named resources that it occupies.
-    pub resources: BTreeMap<String, u32>,
+    pub resources: BTreeMap<String, ResourceAmount>,
     /// Time left until the unit's deadline.
     pub time_left: Option<Duration>,
 }

@@ -6,6 +6,7 @@
 
 mod boundary;
 mod cancel;
+pub mod hardware;
 mod lifetime;
 mod options;
 mod output;
@@ -191,7 +192,12 @@ impl Worker {
         let threads = options.threads.max(1);
         let now = Instant::now();
         Ok(Self {
-            tasks: TaskTable::new(threads, options.resources.clone()),
+            tasks: TaskTable::new(
+                threads,
+                options.resources.clone(),
+                options.resource_names.clone(),
+                hardware::processors(),
+            ),
             options: WorkerOptions { threads, ..options },
             context: Arc::new(context),
             uid,

@@ -24,6 +24,12 @@ pub enum DispatchCommand {
     Output(DispatchOutputArgs),
     /// Change the number of workers
     Scale(DispatchScaleArgs),
+    /// List, add, pause and remove kinds of workers: other queues, accounts or sizes in one pool
+    #[command(subcommand)]
+    Alloc(AllocCommand),
+    /// List, drain and stop single workers
+    #[command(subcommand)]
+    Worker(PoolWorkerCommand),
     /// Wait until the pool is idle
     Wait(DispatchWaitArgs),
     /// Stop a pool after its running scripts have ended
@@ -58,8 +64,8 @@ file of its own on a local disk.")]
 pub struct DispatchStartArgs {
     #[command(flatten)]
     pub pool: DispatchPoolArg,
-    /// Launcher of the workers: local_worker, slurm_worker, sge_worker, pbs_worker or lsf_worker
-    /// [env: LONGSHORE_QSYS] [default: local_worker]
+    /// Launcher of the workers: local_worker, slurm_worker, sge_worker, pbs_worker, lsf_worker or
+    /// kubernetes_worker [env: LONGSHORE_QSYS] [default: local_worker]
     #[arg(long, value_name = "NAME")]
     pub qsys: Option<QueueSystem>,
     /// Number of workers [env: LONGSHORE_DISPATCH_WORKERS] [default: 1]
@@ -181,8 +187,145 @@ pub struct DispatchScaleArgs {
     pub workers: u32,
     /// Maximum number of workers, launched on demand [default: the minimum]
     pub max_workers: Option<u32>,
+    /// Allocation to change (see `dispatch alloc`)
+    #[arg(long, value_name = "NAME", default_value = "default")]
+    pub alloc: String,
     /// Let running scripts of workers that leave end for this long; then they are interrupted and run
     /// again
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub drain_timeout: HumanDuration,
+}
+
+/// Commands for the allocations of a pool.
+#[derive(Debug, Subcommand)]
+pub enum AllocCommand {
+    /// Add workers of another kind; they are launched when there are scripts for them
+    Add(Box<AllocAddArgs>),
+    /// List a pool's allocations; `default` is the one that it was started with
+    List(DispatchPoolArg),
+    /// Launch no more workers of an allocation; those that are there stay
+    Pause(AllocArgs),
+    /// Launch workers of a paused allocation again
+    Resume(AllocArgs),
+    /// Remove an allocation when its workers have left
+    Remove(AllocRemoveArgs),
+}
+
+/// Adds an allocation.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  longshore dispatch alloc add gpu --max-workers 4 --nthr 8 --resource gpu=2 -- --partition=gpu --gres=gpu:2
+  longshore dispatch alloc add cheap --qsys slurm --workers 2 --time 4h -- --account=spare --qos=low
+  longshore dispatch alloc add gpu --max-workers 4 --dry-run -- --partition=gpu     only print the job
+
+Scripts are given to the allocations that can run them: workers that are there before new ones, earlier
+allocations before later ones. Roots, hooks and other options are those of `dispatch start`.")]
+pub struct AllocAddArgs {
+    /// Name of the allocation
+    #[arg(value_name = "NAME", value_parser = allocation_name)]
+    pub name: String,
+    #[command(flatten)]
+    pub pool: DispatchPoolArg,
+    /// Launcher of its workers: local, slurm, sge, pbs, lsf or kubernetes [default: the pool's]
+    #[arg(long, value_name = "NAME")]
+    pub qsys: Option<QueueSystem>,
+    /// Number of workers [default: 1, with --max-workers 0]
+    #[arg(long, value_name = "N")]
+    pub workers: Option<u32>,
+    /// Maximum number of workers: those above --workers are launched on demand and released when
+    /// idle
+    #[arg(long, value_name = "N")]
+    pub max_workers: Option<u32>,
+    /// Threads per worker [default: the pool's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub nthr: Option<u32>,
+    /// Resource of each worker beside threads, as gpu=4 (may be repeated)
+    #[arg(long, value_name = "NAME=N")]
+    pub resource: Vec<ResourceArg>,
+    /// Memory of each worker, as 64GB
+    #[arg(long, value_name = "SIZE")]
+    pub mem: Option<ByteSize>,
+    /// Lifetime of each worker
+    #[arg(long, value_name = "TIME")]
+    pub time: Option<HumanDuration>,
+    /// Release a worker above --workers after this long without a script
+    #[arg(long, value_name = "TIME", default_value = "5m")]
+    pub idle: HumanDuration,
+    /// Let running scripts of workers that leave end for this long
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub drain_timeout: HumanDuration,
+    /// Only print the job that would be submitted for a worker
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Options for the base system, as --partition=gpu
+    #[arg(last = true, value_name = "BASE OPTIONS")]
+    pub options: Vec<String>,
+}
+
+fn allocation_name(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    match !text.is_empty() && text.len() <= 64 && text.chars().all(fits) {
+        true => Ok(text.to_owned()),
+        false => Err("a name has 1 to 64 letters, digits, `.`, `_` or `-`".to_owned()),
+    }
+}
+
+/// Names an allocation.
+#[derive(Debug, Args)]
+pub struct AllocArgs {
+    /// Name of the allocation
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    #[command(flatten)]
+    pub pool: DispatchPoolArg,
+}
+
+/// Removes an allocation.
+#[derive(Debug, Args)]
+pub struct AllocRemoveArgs {
+    #[command(flatten)]
+    pub allocation: AllocArgs,
+    /// Let running scripts of its workers end for this long; then they are interrupted and run again
+    #[arg(long, value_name = "TIME", default_value = "1h")]
+    pub drain_timeout: HumanDuration,
+    /// Only print how many workers would leave
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Commands for single workers.
+#[derive(Debug, Subcommand)]
+pub enum PoolWorkerCommand {
+    /// List a pool's workers
+    List(DispatchPoolArg),
+    /// Show workers: resources, scripts, version, time left
+    Info(PoolWorkerArgs),
+    /// Let workers leave when their scripts have ended, as before maintenance of a node
+    Drain(PoolWorkerDrainArgs),
+    /// Let workers leave at once; their scripts are interrupted and run again elsewhere
+    Stop(PoolWorkerArgs),
+}
+
+/// Names workers.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A worker above the pool's minimum is not replaced unless there is work for it; to keep a
+node free of new workers, tell the base system, or `dispatch scale` to fewer."
+)]
+pub struct PoolWorkerArgs {
+    /// Worker, as `dispatch worker list` shows it, or a host: all workers there
+    #[arg(value_name = "WORKER|HOST", required = true)]
+    pub workers: Vec<String>,
+    #[command(flatten)]
+    pub pool: DispatchPoolArg,
+}
+
+/// Drains workers.
+#[derive(Debug, Args)]
+pub struct PoolWorkerDrainArgs {
+    #[command(flatten)]
+    pub workers: PoolWorkerArgs,
+    /// Let running scripts end for this long; then they are interrupted and run again
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub drain_timeout: HumanDuration,
 }

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::usage;
+use longshore_dispatch::scheduler::ResourceAmount;
 
-/// An amount of a named resource.
+use crate::error::{WithHint, usage};
+
+/// An amount of a named resource, or the names of its instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceArg {
     name: String,
-    amount: u32,
+    amount: ResourceAmount,
+    instances: Option<Vec<String>>,
 }
 
 impl std::str::FromStr for ResourceArg {
@@ -21,21 +24,71 @@ impl std::str::FromStr for ResourceArg {
         if name.is_empty() || name.len() > 64 || !name.chars().all(fits) {
             return Err(bad("a name has 1 to 64 letters, digits, `.`, `_` or `-`"));
         }
-        let amount = amount.parse().ok().filter(|amount| *amount > 0);
-        let amount = amount.ok_or_else(|| bad("the amount is a whole number from 1"))?;
-        Ok(Self { name: name.to_owned(), amount })
+        let name = name.to_owned();
+        let Some(list) = amount.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) else {
+            return Ok(Self { name, amount: amount.parse().map_err(bad)?, instances: None });
+        };
+        let instances: Vec<String> = list.split(',').map(|name| name.trim().to_owned()).collect();
+        if instances.iter().any(|name| name.is_empty() || !name.chars().all(|c| fits(c) || "/:".contains(c)))
+        {
+            return Err(bad("a list of instances is as [0,2] or [GPU-a1,GPU-b2]"));
+        }
+        let amount = ResourceAmount::whole(u32::try_from(instances.len()).unwrap_or(u32::MAX));
+        Ok(Self { name, amount, instances: Some(instances) })
     }
 }
 
-/// All resources by name; a duplicate name is an error.
-pub fn collect_resources(typed: &[ResourceArg]) -> anyhow::Result<BTreeMap<String, u32>> {
+/// What a worker offers.
+pub struct OfferedResources {
+    pub amounts: BTreeMap<String, u32>,
+    /// Names of instances.
+    pub instances: BTreeMap<String, Vec<String>>,
+}
+
+fn collect<T>(
+    typed: &[ResourceArg],
+    entry: impl Fn(&ResourceArg) -> anyhow::Result<(String, T)>,
+) -> anyhow::Result<BTreeMap<String, T>> {
     let mut all = BTreeMap::new();
-    for ResourceArg { name, amount } in typed {
-        if all.insert(name.clone(), *amount).is_some() {
-            return Err(usage(format!("resource `{name}` is given twice")));
+    for one in typed {
+        let (name, value) = entry(one)?;
+        if all.insert(name, value).is_some()
+            || typed.iter().filter(|other| other.name == one.name).count() > 1
+        {
+            return Err(usage(format!("resource `{}` is given twice", one.name)));
         }
     }
     Ok(all)
+}
+
+/// All resources by name, in whole numbers; a duplicate name is an error.
+pub fn collect_resources(typed: &[ResourceArg]) -> anyhow::Result<BTreeMap<String, u32>> {
+    collect(typed, |ResourceArg { name, amount, instances }| {
+        if instances.is_some() {
+            return Err(usage(format!("`{name}` is a list of instances")))
+                .hint("`longshore worker --server` names instances");
+        }
+        let number = amount.as_whole().ok_or_else(|| usage(format!("{name}={amount} is not a whole number")));
+        Ok((name.clone(), number.hint("a script of a pool may request a fraction")?))
+    })
+}
+
+/// What a worker of a pool offers.
+pub fn collect_offered(typed: &[ResourceArg]) -> anyhow::Result<OfferedResources> {
+    let plain = typed.iter().map(|one| ResourceArg { instances: None, ..one.clone() });
+    let amounts = collect_resources(&plain.collect::<Vec<_>>())?;
+    let named = typed.iter().filter_map(|one| Some((one.name.clone(), one.instances.clone()?)));
+    Ok(OfferedResources { amounts, instances: named.collect() })
+}
+
+/// What a script requests, as its unit's weight has it: a fraction in hundredths.
+pub fn collect_requests(typed: &[ResourceArg]) -> anyhow::Result<BTreeMap<String, u32>> {
+    collect(typed, |ResourceArg { name, amount, instances }| match instances {
+        Some(_) => {
+            Err(usage(format!("a script cannot choose instances of `{name}`"))).hint("request a number")
+        }
+        None => Ok(amount.to_weight(name)),
+    })
 }
 
 #[cfg(test)]
@@ -52,15 +105,31 @@ mod tests {
     }
 
     #[test]
+    fn a_worker_names_instances_and_a_script_requests_fractions() {
+        let named: ResourceArg = "gpu=[2,GPU-a1]".parse().unwrap();
+        let offered = collect_offered(std::slice::from_ref(&named)).unwrap();
+        assert_eq!(offered.amounts, BTreeMap::from([("gpu".to_owned(), 2)]));
+        assert_eq!(offered.instances["gpu"], ["2", "GPU-a1"]);
+        let half: ResourceArg = "gpu=0.5".parse().unwrap();
+        let half = std::slice::from_ref(&half);
+        assert_eq!(collect_requests(half).unwrap(), BTreeMap::from([("gpu/100".to_owned(), 50)]));
+        let error = collect_resources(half).unwrap_err().to_string();
+        assert!(error.contains("gpu=0.5 is not a whole number"), "{error}");
+        assert!(collect_requests(&[named]).is_err());
+    }
+
+    #[test]
     fn what_is_no_resource_is_refused_with_the_reason() {
         for (text, why) in [
             ("gpu", "no `=`"),
             ("=2", "a name has"),
             ("a b=2", "a name has"),
-            ("gpu=", "whole number"),
-            ("gpu=0", "whole number"),
-            ("gpu=-1", "whole number"),
-            ("gpu=1=2", "whole number"),
+            ("gpu=", "a number above 0"),
+            ("gpu=0", "a number above 0"),
+            ("gpu=-1", "a number above 0"),
+            ("gpu=1=2", "a number above 0"),
+            ("gpu=0.125", "two decimals"),
+            ("gpu=[0,]", "a list of instances"),
         ] {
             let error = text.parse::<ResourceArg>().unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
@@ -73,8 +142,8 @@ mod tests {
             match text.parse::<ResourceArg>() {
                 Ok(read) => {
                     let number = text.rsplit('=').next().unwrap();
-                    proptest::prop_assert!(text.starts_with(&read.name) && read.amount > 0);
-                    proptest::prop_assert_eq!(number.parse::<u32>().unwrap(), read.amount);
+                    proptest::prop_assert!(text.starts_with(&read.name));
+                    proptest::prop_assert_eq!(number.parse::<f64>().unwrap().to_string(), read.amount.to_string());
                 }
                 Err(error) => proptest::prop_assert!(error.contains(&text)),
             }

@@ -47,7 +47,7 @@ pub struct ScriptArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = NOT_WITH_JOB)]
     pub job: Option<PathBuf>,
     /// Executor: a pool (local_worker, slurm_worker, …), or a base system itself, without a pool
-    /// (local, slurm, sge, pbs, lsf) [env: LONGSHORE_QSYS] [default: local_worker]
+    /// (local, slurm, sge, pbs, lsf, kubernetes) [env: LONGSHORE_QSYS] [default: local_worker]
     #[arg(long, value_name = "NAME", requires = "runnable")]
     pub qsys: Option<QueueSystem>,
     /// Without a pool: option for the base system, as --base-option=--partition=long (may be
@@ -62,6 +62,10 @@ pub struct ScriptArgs {
     /// Memory that the script needs, as 4GB
     #[arg(long, value_name = "SIZE", requires = "runnable")]
     pub mem: Option<ByteSize>,
+    /// Run on processors of its own, as many as --nthr: no other script of the worker that is pinned
+    /// uses them
+    #[arg(long, requires = "runnable")]
+    pub pin: bool,
     /// Maximum run time: then TERM, and KILL five seconds later
     #[arg(long, value_name = "TIME", requires = "runnable")]
     pub time: Option<HumanDuration>,

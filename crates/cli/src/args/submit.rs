@@ -81,7 +81,8 @@ pub struct SubmitArgs {
     /// Slots that the unit needs
     #[arg(long, default_value_t = 1, value_name = "SLOTS", value_parser = clap::value_parser!(u32).range(1..))]
     pub weight: u32,
-    /// Resource that the unit needs, as gpu=1 (may be repeated)
+    /// Resource that the unit needs, as gpu=1; of a pool's worker also a fraction, as gpu=0.5 (may be
+    /// repeated)
     #[arg(long, value_name = "NAME=N")]
     pub resource: Vec<ResourceArg>,
     /// Concurrency key: units with the same key share --cap-limit

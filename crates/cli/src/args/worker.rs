@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use longshore::{BatchId, HumanDuration, Kind, QueueName};
+use longshore::{BatchId, ByteSize, HumanDuration, Kind, QueueName};
 
 use super::resource::ResourceArg;
 
@@ -21,7 +21,8 @@ pub struct WorkerArgs {
     /// Units to run concurrently [env: LONGSHORE_SLOTS] [default: one per core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub slots: Option<u32>,
-    /// Resource that the worker offers to units, as gpu=2 (may be repeated)
+    /// Resource that the worker offers to units, as gpu=2; with --server also as gpu=[1,3], by names of
+    /// instances (may be repeated)
     #[arg(long, value_name = "NAME=N")]
     pub resource: Vec<ResourceArg>,
     /// Claim from this queue (may be repeated) [env: LONGSHORE_QUEUES] [default: all]
@@ -69,6 +70,13 @@ pub struct RemoteWorkerArgs {
     /// Threads for its scripts together; below 1 becomes 1 [default: one per core]
     #[arg(long, value_name = "N", requires = "server", allow_negative_numbers = true)]
     pub nthr: Option<i64>,
+    /// Memory for its scripts together, as 64GB [default: that of this machine or control group]
+    #[arg(long, value_name = "SIZE", requires = "server")]
+    pub mem: Option<ByteSize>,
+    /// Offer only the memory and GPUs that --mem and --resource name. Otherwise memory and NVIDIA GPUs
+    /// are detected, unless they are named
+    #[arg(long, requires = "server")]
+    pub no_detect: bool,
     /// Lifetime: it takes no new script that could not end in time
     #[arg(long, value_name = "TIME", requires = "server")]
     pub lifetime: Option<HumanDuration>,

@@ -1,5 +1,6 @@
 //! `dispatch`: pools of script workers.
 
+mod alloc;
 pub mod arrays;
 pub mod embedded_server;
 mod output;
@@ -8,6 +9,7 @@ mod start;
 mod status;
 mod top;
 pub mod units;
+mod workers;
 
 pub use serve::state_folder;
 pub use start::real_hooks;
@@ -18,7 +20,9 @@ use std::time::Duration;
 use longshore_dispatch::access::AccessError;
 use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::connection::ConnectError;
-use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, ShutdownMode};
+use longshore_dispatch::request::{
+    AllocationAction, AllocationChange, ClientRequest, PoolStatus, ServerReply, ShutdownMode,
+};
 use longshore_trusted_path::PathError;
 use tokio::time::Instant;
 
@@ -49,6 +53,8 @@ pub async fn run(typed: DispatchCommand, settings: &Settings) -> anyhow::Result<
         DispatchCommand::Explain(pool) => status::explain(&pool, settings).await,
         DispatchCommand::Output(typed) => output::run(&typed, settings),
         DispatchCommand::Scale(typed) => scale(typed, settings).await,
+        DispatchCommand::Alloc(typed) => alloc::run(typed, settings).await,
+        DispatchCommand::Worker(typed) => workers::run(typed, settings).await,
         DispatchCommand::Wait(typed) => wait(typed, settings).await,
         DispatchCommand::Stop(typed) => stop(typed, settings).await,
     }
@@ -123,7 +129,8 @@ async fn scale(typed: DispatchScaleArgs, settings: &Settings) -> anyhow::Result<
     }
     let drain = typed.drain_timeout.0;
     let mut client = connect(&typed.pool, settings).await?;
-    client.request(&ClientRequest::Scale { min, max, drain }).await?;
+    let change = AllocationChange { name: typed.alloc, action: AllocationAction::Resize { min, max, drain } };
+    client.request(&ClientRequest::ChangeAllocation(change)).await?;
     let words = || match min == max {
         true => format!("{min} workers are wanted"),
         false => format!("{min} to {max} workers are wanted"),

@@ -16,7 +16,7 @@ use crate::error::{WithHint, usage};
 const MARK: &str = "#LONGSHORE";
 
 /// Options that a directive may set.
-const ALLOWED: [&str; 22] = [
+const ALLOWED: [&str; 23] = [
     "nthr",
     "mem",
     "time",
@@ -33,6 +33,7 @@ const ALLOWED: [&str; 22] = [
     "limit",
     "cwd",
     "snapshot",
+    "pin",
     "resource",
     "priority",
     "delay",

@@ -57,6 +57,7 @@ fn check(typed: &SubmitArgs, base: BaseSystem) -> anyhow::Result<()> {
         ("--retries", call.retries > 0),
         ("--sentinels", call.sentinels.is_some()),
         ("--limit", !call.limit.is_empty()),
+        ("--pin", call.pin),
         ("--resource", !typed.resource.is_empty()),
         ("--priority", typed.priority != Priority::NORMAL),
         ("--output stream:DIR", matches!(call.output, OutputTarget::Stream(_))),

@@ -43,7 +43,7 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
         dir: &dir,
         priority: typed.priority,
         slots: typed.weight,
-        resources: resource::collect_resources(&typed.resource)?,
+        resources: resource::collect_requests(&typed.resource)?,
         after: typed.after.clone(),
         awaited: typed.wait,
         conditions: conditions(&typed),
@@ -306,6 +306,7 @@ fn script(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Script> {
         time: call.time.map(|span| span.0),
         sentinels,
         limits: call.limit.iter().cloned().collect(),
+        pin: call.pin,
         dir: working_directory(call, dir)?,
     })
 }

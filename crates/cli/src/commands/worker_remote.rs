@@ -2,12 +2,13 @@
 
 use std::ffi::OsString;
 
-use longshore_dispatch::worker::{self, ProgramCommand, WorkerSummary};
+use longshore_dispatch::scheduler::{GPU, MEMORY};
+use longshore_dispatch::worker::{self, ProgramCommand, WorkerSummary, hardware};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use crate::args::resource;
-use crate::args::worker::WorkerArgs;
+use crate::args::resource::{self, OfferedResources, ResourceArg};
+use crate::args::worker::{RemoteWorkerArgs, WorkerArgs};
 use crate::commands::dispatch::real_hooks;
 use crate::env;
 use crate::exit::ExitCode;
@@ -15,13 +16,14 @@ use crate::settings::Settings;
 
 /// Runs the command.
 pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let resources = resource::collect_resources(&typed.resource)?;
     let remote = typed.remote;
+    let OfferedResources { amounts, instances } = offered(&typed.resource, &remote)?;
     let threads = remote.nthr.map(|typed| u32::try_from(typed.max(1)).unwrap_or(u32::MAX));
     let options = worker::WorkerOptions {
         folder: remote.server.unwrap_or_default(),
         threads: threads.unwrap_or(settings.dispatch.threads),
-        resources,
+        resources: amounts,
+        resource_names: instances,
         launch: remote.launch,
         lifetime: remote.lifetime.map(|span| span.0),
         idle: remote.idle.map(|span| span.0),
@@ -41,6 +43,29 @@ pub async fn run(typed: WorkerArgs, settings: &Settings) -> anyhow::Result<ExitC
     };
     self::tell(&life, settings)?;
     Ok(if life.interrupted > 0 { ExitCode::Interrupted } else { ExitCode::Good })
+}
+
+/// What the worker offers beside threads: as typed, or as this machine has it. The server of a pool says
+/// everything of the workers that it launches.
+fn offered(typed: &[ResourceArg], remote: &RemoteWorkerArgs) -> anyhow::Result<OfferedResources> {
+    let mut offered = resource::collect_offered(typed)?;
+    let OfferedResources { amounts, instances } = &mut offered;
+    let visible = std::env::var(hardware::VISIBLE_GPUS).ok();
+    let detects = remote.launch.is_none() && !remote.no_detect;
+    let gpus = if detects || visible.is_some() { hardware::gpus(visible.as_deref()) } else { Vec::new() };
+    if detects && !gpus.is_empty() {
+        amounts.entry(GPU.to_owned()).or_insert(u32::try_from(gpus.len()).unwrap_or(u32::MAX));
+    }
+    // A base system that gave its job some GPUs of the machine has named them.
+    if amounts.get(GPU).is_some_and(|count| gpus.len() >= *count as usize) {
+        instances.entry(GPU.to_owned()).or_insert(gpus);
+    }
+    let memory = remote.mem.map(|size| u32::try_from(size.0 >> 20).unwrap_or(u32::MAX));
+    let memory = memory.or_else(|| detects.then(hardware::memory).flatten());
+    if let Some(memory) = memory {
+        amounts.entry(MEMORY.to_owned()).or_insert(memory);
+    }
+    Ok(offered)
 }
 
 /// The first signal drains, the second stops. SIGUSR1 and SIGUSR2 are how Grid Engine announces the

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use longshore::{ByteSize, HumanDuration, Priority};
+use longshore_dispatch::scheduler::ResourceAmount;
 use serde::{Deserialize, Deserializer};
 
 use crate::args::dispatch_pool::DispatchPoolArg;
@@ -24,6 +25,7 @@ pub(super) struct TaskSpec {
     each_line: Option<String>,
     max_fails: Option<u64>,
     nthr: Option<u32>,
+    pin: Option<bool>,
     mem: Option<ByteSize>,
     time: Option<HumanDuration>,
     priority: Option<String>,
@@ -35,7 +37,7 @@ pub(super) struct TaskSpec {
     #[serde(default)]
     env: BTreeMap<String, String>,
     #[serde(default)]
-    resources: BTreeMap<String, u32>,
+    resources: BTreeMap<String, ResourceAmount>,
     #[serde(default)]
     limits: BTreeMap<String, u64>,
     sentinels: Option<PathBuf>,
@@ -71,14 +73,12 @@ impl TaskSpec {
         let both = |own: BTreeMap<String, String>, more: &BTreeMap<String, String>| {
             more.clone().into_iter().chain(own).collect()
         };
-        let pick = |own: BTreeMap<String, u32>, more: &BTreeMap<String, u32>| {
-            more.clone().into_iter().chain(own).collect()
-        };
         let defaults = defaults.clone();
         Ok(Self {
             args: self.args.or(defaults.args),
             max_fails: self.max_fails.or(defaults.max_fails),
             nthr: self.nthr.or(defaults.nthr),
+            pin: self.pin.or(defaults.pin),
             mem: self.mem.or(defaults.mem),
             time: self.time.or(defaults.time),
             priority: self.priority.or(defaults.priority),
@@ -87,7 +87,7 @@ impl TaskSpec {
             output: self.output.or(defaults.output),
             stderr: self.stderr.or(defaults.stderr),
             env: both(self.env, &defaults.env),
-            resources: pick(self.resources, &defaults.resources),
+            resources: defaults.resources.into_iter().chain(self.resources).collect(),
             limits: defaults.limits.into_iter().chain(self.limits).collect(),
             sentinels: self.sentinels.or(defaults.sentinels),
             root: self.root.or(defaults.root),
@@ -157,6 +157,7 @@ impl JobTask {
             sentinels: written.sentinels,
             root: written.root,
             limit: written.limits.into_iter().collect(),
+            pin: written.pin.unwrap_or(false),
             snapshot: false,
             cwd: None,
             progress: false,
@@ -164,6 +165,7 @@ impl JobTask {
             stdin_text: None,
         };
         let after = written.after.unwrap_or_default();
-        Ok(Self { id, after, priority, resources: written.resources, call })
+        let resources = written.resources.iter().map(|(name, amount)| amount.to_weight(name)).collect();
+        Ok(Self { id, after, priority, resources, call })
     }
 }

@@ -100,6 +100,54 @@ fn systemd_takes_the_units_and_finds_them_closed() {
     }
 }
 
+/// The documents of `deploy/kubernetes.yaml`, read by a standard parser.
+fn kubernetes_objects() -> Vec<Value> {
+    let read = "import json, sys, yaml; json.dump(list(yaml.safe_load_all(open(sys.argv[1]))), sys.stdout)";
+    let mut python = Command::new("/usr/bin/python3");
+    let read = python.args(["-c", read]).arg(folder().join("kubernetes.yaml")).output().unwrap();
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let objects: Vec<Value> = serde_json::from_slice(&read.stdout).unwrap();
+    objects.into_iter().filter(|object| !object.is_null()).collect()
+}
+
+#[test]
+fn the_manifests_for_kubernetes_have_commands_volumes_and_a_metric_that_there_are() {
+    let dir = TestDir::new();
+    let objects = kubernetes_objects();
+    let mut commands = 0;
+    for object in &objects {
+        let pod = &object["spec"]["template"]["spec"];
+        let Some(containers) = pod["containers"].as_array() else { continue };
+        let claims = object["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten();
+        let claims = claims.map(|claim| &claim["metadata"]["name"]);
+        let volumes = pod["volumes"].as_array().unwrap().iter().map(|volume| &volume["name"]);
+        let volumes: Vec<&Value> = volumes.chain(claims).collect();
+        for container in containers.iter().chain(pod["initContainers"].as_array().into_iter().flatten()) {
+            for mount in container["volumeMounts"].as_array().unwrap() {
+                assert!(volumes.contains(&&mount["name"]), "{mount}");
+            }
+        }
+        for container in containers {
+            let words = container["args"].as_array().unwrap().iter();
+            let words: Vec<&str> = words.map(|word| word.as_str().unwrap()).collect();
+            let words: Vec<&str> =
+                words.iter().map(|word| if *word == "$(POD_IP)" { "10.0.0.5" } else { word }).collect();
+            // The parser rejects unknown words before it prints help.
+            let (ours, base) =
+                words.split_at(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
+            dir.run(&[ours, &["--help"], base].concat()).ok();
+            dir.run(&[ours, &["--no-such-option", "--help"], base].concat()).ends(2);
+            commands += 1;
+        }
+    }
+    assert_eq!(commands, 3);
+    let scaled = objects.iter().find(|object| object["kind"] == "ScaledObject").unwrap();
+    let query = scaled["spec"]["triggers"][0]["metadata"]["query"].as_str().unwrap();
+    let (response, docs) = (fetch_metrics(), include_str!("../../../../docs/kubernetes.md"));
+    assert!(docs.contains(query), "{query}");
+    assert!(response.contains("longshore_units{queue=\"default\",state=\"ready\"}"), "{response}");
+}
+
 #[test]
 fn the_commands_of_the_units_are_ours() {
     let dir = TestDir::new();

@@ -1,5 +1,6 @@
 //! Pools of script workers as users see them: the binary, real processes, and their failures.
 
+mod allocations;
 mod bad_folders;
 mod batches;
 mod commands;
@@ -20,3 +21,4 @@ mod scheduling;
 mod scripts;
 mod sentinels;
 mod storm;
+mod workers;

@@ -9,15 +9,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::allocation::DEFAULT_ALLOCATION;
 use super::exit_reasons::ExitReasons;
 use super::instrumented::Instrumented;
-use super::launch_journal::LaunchJournal;
+use super::launch_journal::SharedJournal;
 use super::scaler::{LaunchState, PoolSize, PresentWorker, ScaleAction, Scaler};
 use super::status_snapshot::{Explanation, LauncherStatus};
 use crate::scheduler::WorkerKey;
 use crate::system::{Job, JobAttributes, JobEndCause, JobId, JobProgram, JobState, System, SystemError};
 
-/// Poll interval while workers have not registered yet.
+/// Poll interval while there are jobs without a registered worker: it has not come yet, or has left.
 const POLL_PENDING: Duration = Duration::from_secs(2);
 /// Poll interval while workers are lost.
 const POLL_LOST: Duration = Duration::from_secs(1);
@@ -54,41 +55,70 @@ pub struct JobTemplate {
     pub options: Vec<String>,
 }
 
+impl JobTemplate {
+    /// The job of a launch.
+    pub(super) fn job(&self, name: String, number: u64) -> Job {
+        let Self { command, folder, threads, time, memory, terms, options } = self;
+        let arguments = command.iter().map(|argument| argument.replace("%n", &number.to_string())).collect();
+        let log = folder.join(format!("{number:04}.log"));
+        Job {
+            threads: NonZeroU32::new(*threads).unwrap_or(NonZeroU32::MIN),
+            memory: *memory,
+            time: *time,
+            stdout: Some(log.clone()),
+            stderr: Some(log),
+            attributes: terms.clone(),
+            options: options.clone(),
+            ..Job::new(name, JobProgram::Command(arguments), folder)
+        }
+    }
+}
+
 /// A submitted job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubmittedJob {
+    /// The allocation that it belongs to.
+    #[serde(default = "default_allocation")]
+    pub allocation: String,
     /// Its id in the base system.
     pub job: JobId,
     /// Its worker has registered.
     pub arrived: bool,
 }
 
+fn default_allocation() -> String {
+    DEFAULT_ALLOCATION.to_owned()
+}
+
 /// Input of a launcher round.
 #[derive(Debug)]
-pub struct RoundInput<'a> {
+pub(super) struct RoundInput<'a> {
     /// Uptime of the server.
-    pub now: Duration,
-    /// Threads of all scripts, waiting and running.
-    pub threads: u64,
+    pub(super) now: Duration,
+    /// Workers that the scripts need.
+    pub(super) workers: u32,
     /// Registered workers.
-    pub present: &'a [PresentWorker],
+    pub(super) present: &'a [PresentWorker],
     /// Launch numbers of lost workers. The exit reasons of their jobs are needed.
-    pub lost: &'a [u64],
+    pub(super) lost: &'a [u64],
+    /// Launch no workers.
+    pub(super) paused: bool,
     /// The pool shuts down: launch no workers, and cancel jobs without a registered worker.
-    pub shutting_down: bool,
+    pub(super) shutting_down: bool,
 }
 
 /// Result of a launcher round.
 #[derive(Debug, Default)]
-pub struct RoundReport {
+pub(super) struct RoundReport {
     /// Workers to release.
-    pub released: Vec<WorkerKey>,
+    pub(super) released: Vec<WorkerKey>,
     /// Known exit reasons of lost workers' jobs.
-    pub exit_reasons: Vec<(u64, JobEndCause)>,
+    pub(super) exit_reasons: Vec<(u64, JobEndCause)>,
 }
 
-/// The launcher of a pool.
-pub struct Launcher {
+/// The launcher of an allocation.
+pub(super) struct Launcher {
+    allocation: String,
     system: Box<dyn System>,
     recipe: JobTemplate,
     scaler: Scaler,
@@ -98,7 +128,7 @@ pub struct Launcher {
     returning: BTreeSet<u64>,
     pending_reasons: BTreeMap<u64, String>,
     exit_reasons: ExitReasons,
-    journal: LaunchJournal,
+    journal: SharedJournal,
     /// Launches that may or may not have become jobs.
     unconfirmed: BTreeSet<u64>,
     last_poll: Option<Instant>,
@@ -110,22 +140,22 @@ pub struct Launcher {
 
 impl Launcher {
     /// A launcher that continues with the jobs of an earlier server process.
-    pub fn new(
+    pub(super) fn new(
         system: Box<dyn System>,
         recipe: JobTemplate,
-        size: PoolSize,
+        status: Arc<LauncherStatus>,
         jobs: BTreeMap<u64, SubmittedJob>,
     ) -> Self {
-        let mut journal = LaunchJournal::in_memory();
+        let journal = SharedJournal::in_memory();
         journal.skip_to(jobs.keys().max().copied().unwrap_or(0));
-        let status = LauncherStatus::new(size);
         let system = Box::new(Instrumented { system, status: Arc::clone(&status) });
         let arrived = jobs.iter().filter(|(_, job)| job.arrived);
         Self {
+            allocation: DEFAULT_ALLOCATION.to_owned(),
             returning: arrived.map(|(number, _)| *number).collect(),
             system,
             recipe,
-            scaler: Scaler::new(size),
+            scaler: Scaler::new(status.size()),
             jobs,
             pending_reasons: BTreeMap::new(),
             exit_reasons: ExitReasons::default(),
@@ -139,37 +169,33 @@ impl Launcher {
         }
     }
 
-    /// Uses this journal. Jobs that were journalled and are not known are looked for by name.
+    /// Uses this journal, in the name of the allocation. Jobs that were journalled and are not known are
+    /// looked for by name.
     #[must_use]
-    pub fn with_journal(mut self, mut journal: LaunchJournal) -> Self {
+    pub(super) fn with_journal(mut self, allocation: &str, journal: SharedJournal) -> Self {
         let is_known = |number: &u64| self.jobs.contains_key(number);
-        self.unconfirmed = journal.last_numbers().filter(|number| !is_known(number)).collect();
-        journal.skip_to(self.jobs.keys().max().copied().unwrap_or(0));
-        Self { journal, ..self }
+        let last = journal.lock().last_numbers(allocation);
+        self.unconfirmed = last.filter(|number| !is_known(number)).collect();
+        Self { journal, allocation: allocation.to_owned(), ..self }
     }
 
-    /// The pool's wanted size, as of the last round.
-    pub fn size(&self) -> PoolSize {
+    /// The wanted size, as of the last round.
+    pub(super) fn size(&self) -> PoolSize {
         self.scaler.size
     }
 
     /// Name of the base system.
-    pub fn base(&self) -> &'static str {
+    fn base(&self) -> &'static str {
         self.system.name()
     }
 
     /// The submitted jobs, by launch number.
-    pub fn jobs(&self) -> &BTreeMap<u64, SubmittedJob> {
+    pub(super) fn jobs(&self) -> &BTreeMap<u64, SubmittedJob> {
         &self.jobs
     }
 
-    /// The published status, which also sets the pool's size.
-    pub fn status(&self) -> Arc<LauncherStatus> {
-        Arc::clone(&self.status)
-    }
-
     /// Polls the base system, scales the pool and publishes the status.
-    pub async fn run_round(&mut self, input: RoundInput<'_>) -> RoundReport {
+    pub(super) async fn run_round(&mut self, input: RoundInput<'_>) -> RoundReport {
         let now = input.now;
         self.scaler.size = self.status.size();
         let round = self.reconcile(input).await;
@@ -178,13 +204,13 @@ impl Launcher {
     }
 
     async fn reconcile(&mut self, input: RoundInput<'_>) -> RoundReport {
-        let RoundInput { now, threads, present, lost, shutting_down } = input;
+        let RoundInput { now, workers, present, lost, paused, shutting_down } = input;
         self.record_arrivals(present);
+        self.present_count = u32::try_from(present.len()).unwrap_or(u32::MAX);
         self.find_unconfirmed(now).await;
         self.poll_system(now, lost).await;
         let mut round =
             RoundReport { exit_reasons: self.exit_reasons_of(lost).await, ..RoundReport::default() };
-        self.present_count = u32::try_from(present.len()).unwrap_or(u32::MAX);
         if shutting_down {
             self.cancel_pending().await;
             return round;
@@ -192,11 +218,12 @@ impl Launcher {
         if now >= RECONNECT_WAIT {
             self.returning.clear();
         }
-        self.wanted = self.scaler.wanted(threads);
+        self.wanted = self.scaler.wanted(workers);
         self.publish_status(now);
         let mut surplus = Vec::new();
-        for action in self.scaler.decide(now, threads, present, &self.launches()) {
+        for action in self.scaler.decide(now, workers, present, &self.launches()) {
             match action {
+                ScaleAction::Launch(_) if paused => {}
                 ScaleAction::Launch(count) => self.launch(now, count).await,
                 ScaleAction::Release(worker) => round.released.push(worker),
                 ScaleAction::CancelPending(number) => surplus.push(number),
@@ -252,7 +279,8 @@ impl Launcher {
     /// lasted long enough; the next round continues.
     async fn launch(&mut self, now: Duration, count: u32) {
         let began = Instant::now();
-        let numbers = match self.journal.reserve(count.min(MAX_LAUNCHES)) {
+        let reserved = self.journal.lock().reserve(&self.allocation, count.min(MAX_LAUNCHES));
+        let numbers = match reserved {
             Ok(numbers) => numbers,
             Err(error) => {
                 return self.record_failure(now, format!("cannot write the launch journal: {error}"));
@@ -262,10 +290,11 @@ impl Launcher {
             if self.status.size() != self.scaler.size || began.elapsed() >= MAX_LAUNCH_TIME {
                 return;
             }
-            match self.system.submit(&self.job(number)).await {
+            let name = self.journal.lock().job_name(number);
+            match self.system.submit(&self.recipe.job(name, number)).await {
                 Ok(job) => {
                     tracing::info!(%job, system = self.base(), number, "submitted a worker's job");
-                    self.jobs.insert(number, SubmittedJob { job, arrived: false });
+                    self.insert_job(number, job);
                 }
                 Err(error) => {
                     if let SystemError::NoAnswer { .. } = error {
@@ -288,7 +317,7 @@ impl Launcher {
         if self.unconfirmed.is_empty() || self.scaler.backoff(now).is_some() {
             return;
         }
-        let names = self.unconfirmed.iter().map(|number| (self.journal.job_name(*number), *number));
+        let names = self.unconfirmed.iter().map(|number| (self.journal.lock().job_name(*number), *number));
         let numbers: BTreeMap<String, u64> = names.collect();
         let names: Vec<String> = numbers.keys().cloned().collect();
         let found = match self.system.find(&names).await {
@@ -299,29 +328,18 @@ impl Launcher {
         for (name, job) in found {
             let Some(number) = numbers.get(&name) else { continue };
             tracing::info!(%job, number, "found a job by its name; its id had not been received");
-            self.jobs.insert(*number, SubmittedJob { job, arrived: false });
+            self.insert_job(*number, job);
         }
     }
 
-    fn job(&self, number: u64) -> Job {
-        let JobTemplate { command, folder, threads, time, memory, terms, options } = &self.recipe;
-        let arguments = command.iter().map(|argument| argument.replace("%n", &number.to_string())).collect();
-        let log = folder.join(format!("{number:04}.log"));
-        Job {
-            threads: NonZeroU32::new(*threads).unwrap_or(NonZeroU32::MIN),
-            memory: *memory,
-            time: *time,
-            stdout: Some(log.clone()),
-            stderr: Some(log),
-            attributes: terms.clone(),
-            options: options.clone(),
-            ..Job::new(self.journal.job_name(number), JobProgram::Command(arguments), folder)
-        }
+    fn insert_job(&mut self, number: u64, job: JobId) {
+        let allocation = self.allocation.clone();
+        self.jobs.insert(number, SubmittedJob { allocation, job, arrived: false });
     }
 
     /// Polls the state of all jobs in one query, if the interval has passed.
     async fn poll_system(&mut self, now: Duration, lost: &[u64]) {
-        let waiting = self.jobs.values().any(|job| !job.arrived);
+        let waiting = self.jobs.len() > self.present_count as usize;
         let wanted = lost.iter().any(|number| self.jobs.contains_key(number));
         let interval = match (wanted, waiting) {
             (true, _) => POLL_LOST,
@@ -385,7 +403,7 @@ impl Launcher {
 
     /// Cancels all jobs. Call this after the workers were told to leave. Jobs that could not be
     /// cancelled stay in [`jobs`](Self::jobs).
-    pub async fn cancel_all(&mut self) {
+    pub(super) async fn cancel_all(&mut self) {
         let all: Vec<u64> = self.jobs.keys().copied().collect();
         for pause in FINAL_CANCEL_DELAYS {
             if self.jobs.is_empty() {
@@ -443,7 +461,9 @@ mod tests {
             let mut submitted = self.submitted.lock().unwrap();
             submitted.push(JobId::new(job.name.as_str()));
             if submitted.len() == 10 {
-                self.status.lock().unwrap().as_ref().unwrap().set_size(2, 2, Duration::ZERO);
+                let status = self.status.lock().unwrap();
+                let status = status.as_ref().unwrap();
+                status.set_size(PoolSize { min: 2, max: 2, ..status.size() });
             }
             Ok(JobId::new(job.name.as_str()))
         }
@@ -476,12 +496,14 @@ mod tests {
             options: Vec::new(),
         };
         let hour = Duration::from_secs(3600);
-        let size = PoolSize { min: 10_000, max: 10_000, threads: 1, idle: hour, drain: hour };
-        let mut launcher = Launcher::new(Box::new(system), template, size, BTreeMap::new());
-        *status.lock().unwrap() = Some(launcher.status());
+        let size = PoolSize { min: 10_000, max: 10_000, idle: hour, drain: hour };
+        let published = LauncherStatus::new(size);
+        *status.lock().unwrap() = Some(Arc::clone(&published));
+        let mut launcher = Launcher::new(Box::new(system), template, published, BTreeMap::new());
         for round in 1..4 {
             let now = Duration::from_secs(round);
-            let input = RoundInput { now, threads: 0, present: &[], lost: &[], shutting_down: false };
+            let (paused, shutting_down) = (false, false);
+            let input = RoundInput { now, workers: 0, present: &[], lost: &[], paused, shutting_down };
             launcher.run_round(input).await;
         }
         let submitted: usize = Mutex::lock(&submitted).unwrap().len();

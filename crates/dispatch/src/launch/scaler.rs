@@ -17,8 +17,6 @@ pub struct PoolSize {
     pub min: u32,
     /// Maximum number of workers.
     pub max: u32,
-    /// Threads per worker.
-    pub threads: u32,
     /// A worker above `min` is released after this long without a script.
     pub idle: Duration,
     /// The scripts of a released worker may run on for this long.
@@ -80,10 +78,8 @@ impl Scaler {
         Self { size, failures: 0, next_try: Duration::ZERO }
     }
 
-    /// How many workers are needed for this many threads of scripts, waiting and running.
-    pub fn wanted(&self, threads: u64) -> u32 {
-        let needed = threads.div_ceil(u64::from(self.size.threads.max(1)));
-        let needed = u32::try_from(needed).unwrap_or(u32::MAX);
+    /// How many workers there should be if the scripts need this many.
+    pub fn wanted(&self, needed: u32) -> u32 {
         needed.clamp(self.size.min, self.size.max.max(self.size.min))
     }
 
@@ -105,15 +101,15 @@ impl Scaler {
         (!left.is_zero()).then_some((left, self.failures))
     }
 
-    /// The actions for this many threads of scripts, waiting and running.
+    /// The actions if the scripts need this many workers.
     pub fn decide(
         &self,
         now: Duration,
-        threads: u64,
+        needed: u32,
         present: &[PresentWorker],
         launches: &BTreeMap<u64, LaunchState>,
     ) -> Vec<ScaleAction> {
-        let wanted = self.wanted(threads);
+        let wanted = self.wanted(needed);
         // Workers that were started by other means come in addition: they push out no launched one.
         let working = present.iter().filter(|worker| worker.working && worker.launch.is_some()).count();
         let pending: Vec<u64> = launches
@@ -169,7 +165,7 @@ mod tests {
     const NOW: Duration = Duration::from_secs(1000);
 
     fn scaler(min: u32, max: u32) -> Scaler {
-        Scaler::new(PoolSize { min, max, threads: 1, idle: Duration::from_secs(60), drain: Duration::ZERO })
+        Scaler::new(PoolSize { min, max, idle: Duration::from_secs(60), drain: Duration::ZERO })
     }
 
     /// Workers launched by the pool, busy or idle for this many seconds.

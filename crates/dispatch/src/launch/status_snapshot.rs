@@ -53,7 +53,7 @@ struct Snapshot {
 
 impl LauncherStatus {
     /// The status before the first round.
-    pub(super) fn new(size: PoolSize) -> Arc<Self> {
+    pub(crate) fn new(size: PoolSize) -> Arc<Self> {
         let (explanation, next_try) = (Explanation::default(), Duration::ZERO);
         Arc::new(Self(Mutex::new(Snapshot { size, explanation, next_try, asking: None })))
     }
@@ -68,9 +68,8 @@ impl LauncherStatus {
     }
 
     /// Changes the wanted size from the next round on.
-    pub fn set_size(&self, min: u32, max: u32, drain: Duration) {
-        let mut snapshot = self.snapshot();
-        snapshot.size = PoolSize { min, max: max.max(min), drain, ..snapshot.size };
+    pub fn set_size(&self, size: PoolSize) {
+        self.snapshot().size = size;
     }
 
     /// The base system's pending query.
@@ -116,7 +115,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_question_is_seen_until_it_is_answered_or_nobody_waits_for_it() {
         let idle = Duration::from_secs(60);
-        let status = LauncherStatus::new(PoolSize { min: 1, max: 1, threads: 1, idle, drain: idle });
+        let status = LauncherStatus::new(PoolSize { min: 1, max: 1, idle, drain: idle });
         assert_eq!(status.pending_query(), None);
         let query = status.begin_query("for a worker");
         tokio::time::sleep(Duration::from_secs(7)).await;
@@ -129,8 +128,7 @@ mod tests {
     #[test]
     fn the_next_try_comes_nearer_without_another_round() {
         let second = Duration::from_secs(1);
-        let status =
-            LauncherStatus::new(PoolSize { min: 1, max: 1, threads: 1, idle: second, drain: second });
+        let status = LauncherStatus::new(PoolSize { min: 1, max: 1, idle: second, drain: second });
         status.update(Explanation { wanted: 1, ..Explanation::default() }, 10 * second);
         assert_eq!(status.explain(4 * second).next_try, Some(6));
         assert_eq!(status.explain(11 * second).next_try, None);

@@ -6,7 +6,7 @@ use std::fmt;
 use longshore::{BatchId, HumanDuration, TenantId, Timestamp, UnitId, UnitState, duration};
 use serde::{Deserialize, Serialize};
 
-use crate::scheduler::{Obstacle, ResourceRequest, amount, label};
+use crate::scheduler::{Obstacle, ResourceAmount, ResourceRequest, amount, label};
 
 /// What a script needs of its worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ pub struct RequestedResources {
     /// Threads.
     pub threads: u32,
     /// Named resources; `mem` is memory in MiB.
-    pub resources: BTreeMap<String, u32>,
+    pub resources: BTreeMap<String, ResourceAmount>,
     /// Its time limit: a worker with less lifetime left does not start it.
     pub time: Option<HumanDuration>,
 }

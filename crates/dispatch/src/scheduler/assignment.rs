@@ -6,6 +6,7 @@ use std::time::Duration;
 use longshore::UnitId;
 
 use super::obstacle::Obstacle;
+use super::resource_amount::ResourceAmount;
 use super::resource_request::ResourceRequest;
 use super::worker_entry::{WorkerEntry, WorkerKey};
 use super::{Location, Stage, TaskScheduler};
@@ -201,7 +202,7 @@ impl<C> TaskScheduler<C> {
             largest.threads = largest.threads.max(worker.threads);
             for (name, amount) in &worker.resources {
                 let most = largest.resources.entry(name.clone()).or_default();
-                *most = (*most).max(*amount);
+                *most = (*most).max(ResourceAmount::whole(*amount));
             }
         }
         largest

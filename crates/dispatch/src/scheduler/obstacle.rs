@@ -6,11 +6,14 @@ use std::time::Duration;
 use longshore::{HumanDuration, byte_size, duration};
 use serde::{Deserialize, Serialize};
 
+use super::resource_amount::ResourceAmount;
 use super::resource_request::ResourceRequest;
 use super::worker_entry::{WorkerEntry, WorkerState};
 
 /// The resource that scripts request as memory, in MiB.
 pub const MEMORY: &str = "mem";
+/// The resource that scripts request as GPUs.
+pub const GPU: &str = "gpu";
 
 /// A reason why a worker is not given a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,11 +37,11 @@ pub enum Obstacle {
         /// The resource; `mem` is memory in MiB.
         name: String,
         /// Amount that the task needs.
-        needs: u32,
+        needs: ResourceAmount,
         /// Amount of the worker.
-        has: u32,
-        /// Amount that no other task occupies.
-        free: u32,
+        has: ResourceAmount,
+        /// Amount that the task could get now.
+        free: ResourceAmount,
     },
     /// The worker interrupts its tasks before the task's time limit would be over.
     TimeLeft {
@@ -60,7 +63,8 @@ impl Obstacle {
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Draining | Self::TimeLeft { .. } => true,
-            Self::Threads { needs, has, .. } | Self::Resource { needs, has, .. } => needs > has,
+            Self::Threads { needs, has, .. } => needs > has,
+            Self::Resource { needs, has, .. } => needs > has,
             Self::Disconnected | Self::MustRunAlone | Self::Occupied | Self::Reserved => false,
         }
     }
@@ -103,8 +107,11 @@ pub fn label(resource: &str) -> &str {
 }
 
 /// An amount of a resource, for people.
-pub fn amount(resource: &str, number: u32) -> String {
-    if resource == MEMORY { byte_size::format(u64::from(number) << 20) } else { number.to_string() }
+pub fn amount(resource: &str, number: ResourceAmount) -> String {
+    match number.as_whole() {
+        Some(mebibytes) if resource == MEMORY => byte_size::format(u64::from(mebibytes) << 20),
+        _ => number.to_string(),
+    }
 }
 
 impl WorkerEntry {
@@ -125,8 +132,8 @@ impl WorkerEntry {
         let lacks_threads = needs > has || (occupied.is_none() && needs > free);
         let threads = lacks_threads.then_some(Obstacle::Threads { needs, has, free });
         let resources = request.resources.iter().filter_map(|(name, needs)| {
-            let has = self.resources.get(name).copied().unwrap_or(0);
-            let free = has.saturating_sub(self.taken(name));
+            let has = ResourceAmount::whole(self.resources.get(name).copied().unwrap_or(0));
+            let free = self.available(name, *needs);
             (*needs > free).then(|| Obstacle::Resource { name: name.clone(), needs: *needs, has, free })
         });
         let left = self.interrupts_at.map(|at| at.saturating_sub(now));
@@ -167,7 +174,9 @@ mod tests {
     }
 
     fn request(threads: u32, resources: &[(&str, u32)]) -> ResourceRequest {
-        let resources = resources.iter().map(|(name, amount)| ((*name).to_owned(), *amount)).collect();
+        let resources = resources.iter();
+        let resources = resources.map(|(name, amount)| ((*name).to_owned(), ResourceAmount::whole(*amount)));
+        let resources = resources.collect();
         ResourceRequest { resources, ..ResourceRequest::threads(threads) }
     }
 

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use longshore::Unit;
 
+use super::resource_amount::ResourceAmount;
+
 /// Resources that a task occupies while it runs. Tasks with equal requests share a queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ResourceRequest {
     /// Threads of the worker.
     pub threads: u32,
-    /// Named resources, as `gpu` → 2.
-    pub resources: BTreeMap<String, u32>,
+    /// Named resources, as `gpu` → 0.5.
+    pub resources: BTreeMap<String, ResourceAmount>,
     /// The task runs alone on its worker, because workers died each time it ran.
     pub exclusive: bool,
     /// Its time limit: a worker with less lifetime left does not start it.
@@ -26,7 +28,7 @@ impl ResourceRequest {
 
     /// The request of a unit: its weight. The time limit is its script's.
     pub fn of_unit(unit: &Unit) -> Self {
-        let (threads, resources) = (unit.weight.slots, unit.weight.resources.clone());
+        let (threads, resources) = (unit.weight.slots, ResourceAmount::of_weight(&unit.weight.resources));
         Self { threads, resources, ..Self::default() }
     }
 

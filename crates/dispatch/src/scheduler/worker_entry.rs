@@ -1,12 +1,14 @@
 //! A worker's resources and the tasks that occupy them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
 use longshore::UnitId;
 use serde::{Deserialize, Serialize};
 
 use super::prefill::PrefillEstimator;
+use super::resource_amount::ResourceAmount;
+use super::resource_pool::{ResourcePool, ResourceShare};
 use super::resource_request::ResourceRequest;
 
 /// Identifies a worker for as long as the server knows it.
@@ -58,7 +60,9 @@ pub struct WorkerEntry {
     pub(super) prefill: PrefillEstimator,
     /// Threads of all assigned tasks, running or waiting at the worker.
     load: u32,
-    taken: BTreeMap<String, u32>,
+    pools: BTreeMap<String, ResourcePool>,
+    /// What each assigned task has of the named resources.
+    shares: HashMap<UnitId, Vec<(String, ResourceShare)>>,
     /// Its task must run alone.
     exclusive: bool,
     /// In the order of assignment.
@@ -82,6 +86,10 @@ impl WorkerEntry {
         Self {
             uid: uid.into(),
             threads: threads.max(1),
+            pools: resources
+                .iter()
+                .map(|(name, has)| (name.clone(), ResourcePool::new(name, *has)))
+                .collect(),
             resources,
             state: WorkerState::Working,
             last_seen: Duration::ZERO,
@@ -89,7 +97,7 @@ impl WorkerEntry {
             interrupts_at: None,
             prefill: PrefillEstimator::default(),
             load: 0,
-            taken: BTreeMap::new(),
+            shares: HashMap::new(),
             exclusive: false,
             tasks: VecDeque::new(),
             indexed_free: None,
@@ -121,9 +129,14 @@ impl WorkerEntry {
         self.exclusive
     }
 
-    /// How much of a resource its tasks occupy.
-    pub(super) fn taken(&self, resource: &str) -> u32 {
-        self.taken.get(resource).copied().unwrap_or(0)
+    /// How much of a resource a task that needs this much could get now.
+    pub fn available(&self, resource: &str, needs: ResourceAmount) -> ResourceAmount {
+        self.pools.get(resource).map_or_else(ResourceAmount::default, |pool| pool.available(needs))
+    }
+
+    /// The resources that no task occupies.
+    pub fn free_resources(&self) -> impl Iterator<Item = (&str, ResourceAmount)> {
+        self.pools.iter().map(|(name, pool)| (name.as_str(), pool.free()))
     }
 
     /// Threads' worth of tasks that are missing to a full prefill.
@@ -144,8 +157,14 @@ impl WorkerEntry {
     pub(super) fn assign(&mut self, unit: UnitId, request: &ResourceRequest) {
         self.load += request.threads;
         self.exclusive |= request.exclusive;
-        for (name, amount) in &request.resources {
-            *self.taken.entry(name.clone()).or_default() += amount;
+        let mut shares = Vec::new();
+        for (name, needs) in &request.resources {
+            if let Some(pool) = self.pools.get_mut(name) {
+                shares.push((name.clone(), pool.take(*needs)));
+            }
+        }
+        if !shares.is_empty() {
+            self.shares.insert(unit, shares);
         }
         self.tasks.push_back(unit);
     }
@@ -156,16 +175,17 @@ impl WorkerEntry {
         self.tasks.remove(at);
         self.load = self.load.saturating_sub(request.threads);
         self.exclusive &= !request.exclusive;
-        for (name, amount) in &request.resources {
-            if let Some(taken) = self.taken.get_mut(name) {
-                *taken = taken.saturating_sub(*amount);
+        for (name, share) in self.shares.remove(&unit).unwrap_or_default() {
+            if let Some(pool) = self.pools.get_mut(&name) {
+                pool.give_back(&share);
             }
         }
     }
 
     /// Takes over tasks and statistics from this worker's entry before it reconnected.
     pub(super) fn restore_from(&mut self, previous: Self) {
-        (self.load, self.taken, self.tasks) = (previous.load, previous.taken, previous.tasks);
+        (self.load, self.tasks) = (previous.load, previous.tasks);
+        (self.pools, self.shares) = (previous.pools, previous.shares);
         self.exclusive = previous.exclusive;
         (self.prefill, self.indexed_free, self.idle_since) =
             (previous.prefill, previous.indexed_free, previous.idle_since);

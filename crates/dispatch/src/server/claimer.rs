@@ -1,7 +1,7 @@
 //! Claims units from the store: one call at a time, concurrent with the core, as many as the
 //! scheduler asks for.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use longshore::{BatchId, Failure, Kind, Outcome, Rights, Scope, SessionId, Store
 use tokio::time::Instant;
 
 use super::script_cache::{ScriptCache, ScriptSource};
-use crate::scheduler::{ResourceRequest, TaskScheduler};
+use crate::scheduler::{ResourceAmount, ResourceRequest, TaskScheduler};
 use crate::script::{ArrayItem, BatchDefinition, KIND, Script};
 use crate::wire::{ScriptDefinition, TaskOrder};
 
@@ -102,6 +102,11 @@ impl Claimer {
         self.in_flight.is_none()
     }
 
+    /// Claims again even if the store has had no units since the last claim: other workers take other units.
+    pub(super) fn retry_now(&mut self) {
+        self.wakeup = None;
+    }
+
     /// Starts a claim if the scheduler asks for tasks, the store may have some, and no claim is in
     /// flight.
     pub(super) fn claim_if_needed(&mut self, scheduler: &TaskScheduler<TaskData>, scripts: &ScriptCache) {
@@ -120,11 +125,15 @@ impl Claimer {
     }
 
     fn claim(&self, threads: u32, largest: ResourceRequest) -> ClaimRequest {
-        let unlimited = largest.resources.keys().map(|name| (name.clone(), u32::MAX)).collect();
+        let total = largest.resources.iter();
+        let total =
+            total.flat_map(|(name, most)| ResourceAmount::claimed(name, most.as_whole().unwrap_or(0)));
+        let total: BTreeMap<String, u32> = total.collect();
+        let unlimited = total.keys().map(|name| (name.clone(), u32::MAX)).collect();
         ClaimRequest {
             free_slots: threads.min(MAX_CLAIM),
             resources: unlimited,
-            total_resources: largest.resources,
+            total_resources: total,
             // The scheduler itself runs exclusive tasks alone.
             holds_nothing: true,
             ..ClaimRequest::new(self.session, Kind::new(KIND).into_iter().collect(), largest.threads)

@@ -2,6 +2,7 @@
 //! core.
 
 mod admin;
+mod allocations;
 mod explain;
 mod idle;
 mod job;
@@ -21,10 +22,11 @@ use tokio::time::Instant;
 
 use admin::scope;
 
+pub(super) use self::allocations::Allocations;
 use super::core::{Event, LauncherView};
 use super::handshake::AuthenticatedPeer;
 use super::wait_marks::WaitMarks;
-use crate::launch::LauncherStatus;
+use crate::launch::Allocation;
 use crate::request::{ClientRequest, PoolStatus, ScriptView, ServerReply, UnfitScripts};
 use crate::wire::frame::{decode_json, encode_json};
 
@@ -37,8 +39,8 @@ pub(super) struct ClientApi {
     core: mpsc::Sender<Event>,
     /// The part of the status that does not change.
     fixed_status: PoolStatus,
-    /// A snapshot of the launcher. The launcher itself may wait long for its base system.
-    launcher: Option<Arc<LauncherStatus>>,
+    /// Snapshots of the launchers. The launchers themselves may wait long for their base systems.
+    allocations: Option<Allocations>,
     /// What status says of ready scripts that no worker can run, and when that was found.
     unfit: Arc<Mutex<FoundUnfit>>,
     wait_marks: Arc<WaitMarks>,
@@ -48,16 +50,16 @@ impl ClientApi {
     pub(super) fn new(
         store: Arc<dyn Store>,
         core: mpsc::Sender<Event>,
-        launcher: Option<Arc<LauncherStatus>>,
+        allocations: Option<Allocations>,
         fixed_status: PoolStatus,
         wait_marks: Arc<WaitMarks>,
     ) -> Self {
         let client = Client::new(store);
-        Self { client, core, fixed_status, launcher, unfit: Arc::default(), wait_marks }
+        Self { client, core, fixed_status, allocations, unfit: Arc::default(), wait_marks }
     }
 
-    /// Number of scripts that are ready in the store.
-    pub(super) async fn ready(&self) -> u64 {
+    /// Number of units that are ready in the store.
+    async fn ready(&self) -> u64 {
         let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
         totals.map_or(0, |totals| totals.counts.ready)
     }
@@ -131,17 +133,21 @@ impl ClientApi {
                 array.map(|array| ServerReply::Steered(Box::new(array)))
             }
             ClientRequest::Queues(tenant, action) => self.queues(&scope(tenant), action).await,
-            ClientRequest::Explain => {
-                let now = self.view().await?.now;
-                Ok(ServerReply::Explained(self.launcher()?.explain(now)))
-            }
+            ClientRequest::Explain => self.explain_launches().await.map(ServerReply::Explained),
             ClientRequest::ExplainUnit(tenant, id) => {
                 let explained = self.explain_unit(tenant, id).await;
                 explained.map(|explained| ServerReply::UnitExplained(Box::new(explained)))
             }
-            ClientRequest::Scale { min, max, drain } => {
-                self.launcher()?.set_size(min, max, drain);
-                Ok(ServerReply::Yes)
+            ClientRequest::Allocations => self.list_allocations().await.map(ServerReply::Allocations),
+            ClientRequest::AddAllocation(allocation, dry_run) => {
+                self.add_allocation(*allocation, dry_run).map(ServerReply::JobScript)
+            }
+            ClientRequest::ChangeAllocation(change) => {
+                self.change_allocation(change).map(|()| ServerReply::Yes)
+            }
+            ClientRequest::Workers(selection, action) => {
+                let changed = self.query_core(|answer| Event::Workers(selection, action, answer)).await?;
+                changed.map(ServerReply::Workers)
             }
             ClientRequest::Stop(ending) => {
                 let sent = self.core.send(Event::Shutdown(ending)).await;
@@ -150,11 +156,6 @@ impl ClientApi {
             ClientRequest::Identify(_) => Ok(ServerReply::Yes),
             ClientRequest::Idle => self.idle_report(submitter).await.map(ServerReply::Idle),
         }
-    }
-
-    fn launcher(&self) -> Result<&LauncherStatus, String> {
-        let launcher = self.launcher.as_deref();
-        launcher.ok_or_else(|| "this server does not launch workers".to_owned())
     }
 
     /// The launcher's view of the core.
@@ -182,7 +183,10 @@ impl ClientApi {
 
     async fn status(&self) -> Result<PoolStatus, String> {
         let status = self.query_core(Event::Status).await?;
-        let size = self.launcher.as_ref().map(|launcher| launcher.size());
+        let entries = self.allocations.as_ref().map(|all| all.table.entries()).unwrap_or_default();
+        let sum = |number: fn(&Allocation) -> u32| {
+            entries.iter().fold(0, |sum: u32, entry| sum.saturating_add(number(&entry.allocation)))
+        };
         let totals = self.client.store().totals(&Scope::All, &Queues::All).await;
         let counts = totals.map_err(|error| error.to_string())?.counts;
         let PoolStatus { base, roots, allowed_env, .. } = self.fixed_status.clone();
@@ -190,8 +194,8 @@ impl ClientApi {
             base,
             roots,
             allowed_env,
-            size: size.map_or((0, 0), |size| (size.min, size.max)),
-            threads: size.map_or(0, |size| size.threads),
+            size: (sum(|allocation| allocation.min), sum(|allocation| allocation.max)),
+            threads: entries.first().map_or(0, |entry| entry.allocation.threads),
             ready: counts.ready,
             // As the store counts it: a unit stays leased until its result is written.
             claimed: counts.leased,
@@ -200,7 +204,7 @@ impl ClientApi {
             failed: counts.failed,
             cancelled: counts.cancelled,
             unfit: [status.unfit, self.unfit_ready(counts.ready).await].concat(),
-            pending_query: self.launcher.as_ref().and_then(|launcher| launcher.pending_query()),
+            pending_query: entries.iter().find_map(|entry| entry.status.pending_query()),
             ..status
         })
     }

@@ -12,6 +12,7 @@ mod pause;
 mod shutdown;
 mod status;
 mod worker_messages;
+mod workers;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -35,8 +36,9 @@ use super::unresolved_losses::UnresolvedLosses;
 use super::worker_connection::{ConnectionId, WorkerSender};
 use super::{ServerReport, Timing};
 use crate::launch::scaler::PresentWorker;
-use crate::request::{PoolStatus, ShutdownMode};
-use crate::scheduler::{Obstacle, ResourceRequest, TaskScheduler, WorkerEntry, WorkerKey, WorkerRecord};
+use crate::launch::{AllocationTable, Demand};
+use crate::request::{PoolStatus, ShutdownMode, WorkerAction, WorkerDetails};
+use crate::scheduler::{Obstacle, ResourceRequest, TaskScheduler, WorkerKey, WorkerRecord};
 use crate::script;
 use crate::system::JobEndCause;
 use crate::wire::{FromWorker, Register, TaskOrder, ToWorker, WorkerLoad};
@@ -67,6 +69,8 @@ pub(super) enum Event {
     FindUnfit(Vec<ResourceRequest>, oneshot::Sender<Vec<Vec<Obstacle>>>),
     /// Tell these workers to leave; their scripts may run on for this long.
     Release(Vec<WorkerKey>, Duration),
+    /// Describe, drain or stop these workers.
+    Workers(Vec<String>, WorkerAction, oneshot::Sender<Result<Vec<WorkerDetails>, String>>),
     /// A unit was cancelled: ask the store which.
     HeartbeatNow,
     /// An array was paused: return its units that have not started.
@@ -79,8 +83,8 @@ pub(super) enum Event {
 /// What the launcher needs to know.
 pub(super) struct LauncherView {
     pub(super) now: Duration,
-    /// Threads of all claimed tasks.
-    pub(super) threads: u64,
+    /// All claimed tasks.
+    pub(super) demand: Vec<Demand>,
     pub(super) present: Vec<PresentWorker>,
     /// Launch numbers of lost workers without a known exit reason of their job.
     pub(super) lost: Vec<u64>,
@@ -97,6 +101,7 @@ struct ConnectedWorker {
     sender: WorkerSender,
     host: String,
     pid: u32,
+    version: String,
     load: WorkerLoad,
     /// It was told to leave, by this server or by the system that it runs on.
     released: bool,
@@ -118,8 +123,8 @@ pub(super) struct Core {
     cut_off: CutOffTasks,
     /// How long to wait for a job's exit reason; zero if there is no launcher to ask.
     exit_reason_timeout: Duration,
-    /// A worker as the pool launches it, at the start of its life.
-    launched_worker: Option<WorkerEntry>,
+    /// The workers that the pool launches.
+    allocations: Option<Arc<AllocationTable>>,
     heartbeat: Option<BoxFuture<'static, longshore::Result<HeartbeatReply>>>,
     next_heartbeat: Instant,
     next_eviction: Instant,
@@ -158,7 +163,7 @@ impl Core {
             unresolved: UnresolvedLosses::default(),
             cut_off: CutOffTasks::default(),
             exit_reason_timeout: Duration::ZERO,
-            launched_worker: None,
+            allocations: None,
             heartbeat: None,
             next_heartbeat: now,
             next_eviction: now,
@@ -182,9 +187,9 @@ impl Core {
         self
     }
 
-    /// The pool launches workers like this one.
-    pub(super) fn with_launched_worker(mut self, worker: Option<WorkerEntry>) -> Self {
-        self.launched_worker = worker;
+    /// The pool launches workers of these allocations.
+    pub(super) fn with_allocations(mut self, allocations: Option<Arc<AllocationTable>>) -> Self {
+        self.allocations = allocations;
         self
     }
 
@@ -257,6 +262,9 @@ impl Core {
             }
             Event::Release(workers, limit) => {
                 workers.into_iter().for_each(|id| self.release_worker(id, limit));
+            }
+            Event::Workers(names, action, answer) => {
+                let _ = answer.send(self.act_on_workers(&names, action));
             }
             Event::HeartbeatNow => {
                 self.next_heartbeat = Instant::now();

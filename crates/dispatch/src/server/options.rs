@@ -1,6 +1,5 @@
 //! Configuration of a server, and its errors.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,9 +11,7 @@ use longshore::{Error, Store};
 use longshore_trusted_path::PathError;
 
 use crate::access::AccessError;
-use crate::launch::JobTemplate;
-use crate::launch::scaler::PoolSize;
-use crate::system::System;
+use crate::launch::{Allocation, LaunchSetup};
 
 /// Timeouts and intervals.
 #[derive(Debug, Clone, Copy)]
@@ -80,14 +77,10 @@ pub struct ServerOptions {
 
 /// How a server launches its workers.
 pub struct LaunchOptions {
-    /// The base system.
-    pub system: Box<dyn System>,
-    /// Description of the job.
-    pub job: JobTemplate,
-    /// Named resources of each worker, as the job's command says them.
-    pub resources: BTreeMap<String, u32>,
-    /// Number of workers.
-    pub size: PoolSize,
+    /// The allocation that the pool is started with.
+    pub first: Allocation,
+    /// How workers are launched.
+    pub setup: LaunchSetup,
     /// The roots in the job's command, for the pool's status.
     pub roots: Vec<PathBuf>,
     /// The variables that the job's command allows, for the pool's status.

@@ -86,12 +86,10 @@ impl ServerState {
     }
 
     /// Updates the jobs. Returns whether they changed.
-    pub(super) fn set_jobs(&mut self, jobs: &BTreeMap<u64, SubmittedJob>) -> bool {
-        if self.jobs == *jobs {
-            return false;
-        }
-        self.jobs.clone_from(jobs);
-        true
+    pub(super) fn set_jobs(&mut self, jobs: BTreeMap<u64, SubmittedJob>) -> bool {
+        let changed = self.jobs != jobs;
+        self.jobs = jobs;
+        changed
     }
 
     /// Updates the workers. Returns whether they changed.

@@ -3,13 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Suffix of the names of queue systems with persistent workers.
 const WORKER_SUFFIX: &str = "_worker";
 
 /// A system that starts jobs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum BaseSystem {
     /// Processes on this machine.
     Local,
@@ -21,11 +23,13 @@ pub enum BaseSystem {
     Pbs,
     /// IBM Spectrum LSF.
     Lsf,
+    /// Kubernetes, through `kubectl`.
+    Kubernetes,
 }
 
 impl BaseSystem {
     /// All base systems.
-    pub const ALL: [Self; 5] = [Self::Local, Self::Slurm, Self::Sge, Self::Pbs, Self::Lsf];
+    pub const ALL: [Self; 6] = [Self::Local, Self::Slurm, Self::Sge, Self::Pbs, Self::Lsf, Self::Kubernetes];
 
     /// Its name, as users write it.
     pub fn name(self) -> &'static str {
@@ -35,6 +39,7 @@ impl BaseSystem {
             Self::Sge => "sge",
             Self::Pbs => "pbs",
             Self::Lsf => "lsf",
+            Self::Kubernetes => "kubernetes",
         }
     }
 }
@@ -138,7 +143,7 @@ mod tests {
         for name in ["slrum", "worker", "_worker", "", "slurm_workers", "local_worker_worker"] {
             let message = QueueSystem::parse(name).unwrap_err().to_string();
             assert!(message.starts_with(&format!("there is no queue system `{name}`")), "{message}");
-            assert!(message.contains("local, slurm, sge, pbs, lsf, local_worker"), "{message}");
+            assert!(message.contains("local, slurm, sge, pbs, lsf, kubernetes, local_worker"), "{message}");
         }
     }
 }

@@ -19,6 +19,8 @@ pub struct WorkerOptions {
     pub threads: u32,
     /// Named resources.
     pub resources: BTreeMap<String, u32>,
+    /// Names of a resource's instances, as `gpu` → the names in `CUDA_VISIBLE_DEVICES`.
+    pub resource_names: BTreeMap<String, Vec<String>>,
     /// Launch number, if the pool launched it.
     pub launch: Option<u64>,
     /// Lifetime. The worker drains early enough to end within it.

@@ -22,15 +22,29 @@ use wait4::{ResUse, Wait4};
 
 use super::boundary::Boundary;
 use super::cancel::{CancelSignal, StopReason};
+use super::hardware;
 use super::output::{Destination, FinishedOutput, OutputCapture};
 use super::sentinel_files::SentinelFiles;
 use super::stream_writer::OutputStreams;
 use super::task_table::TaskStart;
+use crate::scheduler::GPU;
 use crate::script::{OutputLocation, RunEnd, RunReport, Script};
 use crate::wire::{ScriptDefinition, TaskOrder};
 
 /// The variable that contains the id of a script's unit.
 pub(super) const UNIT_VARIABLE: &str = "LONGSHORE_UNIT_ID";
+
+/// Variables that say how many threads a library uses.
+const THREAD_VARIABLES: [&str; 8] = [
+    "BLIS_NUM_THREADS",
+    "JULIA_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+];
 
 /// How long the result of a script check is valid.
 const CHECK_TTL: Duration = Duration::from_secs(1);
@@ -192,9 +206,18 @@ impl ScriptRun<'_> {
             Ok(destination) => destination,
             Err(problem) => return RunResult::new(RunEnd::NotStarted(problem)),
         };
+        let (pin, cpus) = (self.script().pin, &self.start.cpus);
+        if pin && cpus.is_empty() {
+            let threads = self.start.order.threads;
+            return RunResult::new(RunEnd::Refused(format!(
+                "its {threads} threads cannot have processors of their own: the worker has more threads than processors"
+            )));
+        }
         let child = self.command(path).and_then(|mut command| {
             let capture = destination.connect(&mut command, &self.context.dev_null)?;
-            Ok((ProcessGroup::spawn(&mut command)?, capture))
+            let mut spawn = || ProcessGroup::spawn(&mut command);
+            let spawned = if pin { hardware::with_processors(cpus, spawn) } else { spawn() };
+            Ok((spawned?, capture))
         });
         let ((child, group), capture) = match child {
             Ok(started) => started,
@@ -214,9 +237,26 @@ impl ScriptRun<'_> {
             command.arg("-c").arg(text);
         }
         command.arg(path).args(&script.args).current_dir(&script.dir);
-        command.env_clear().envs(self.context.env.iter().map(|(name, value)| (name, value)));
+        command.env_clear().envs(self.default_env());
+        command.envs(self.context.env.iter().map(|(name, value)| (name, value)));
         command.envs(&script.env).envs(self.script_env()).stdin(self.context.dev_null.try_clone()?);
         Ok(command)
+    }
+
+    /// Environment variables for libraries that would otherwise use every processor of the machine.
+    /// The submitter and the worker may set them to other values.
+    fn default_env(&self) -> Vec<(&'static str, String)> {
+        let threads = self.start.order.threads.to_string();
+        let mut env: Vec<_> = THREAD_VARIABLES.iter().map(|name| (*name, threads.clone())).collect();
+        if self.script().pin {
+            let places: Vec<String> = self.start.cpus.iter().map(|cpu| format!("{{{cpu}}}")).collect();
+            env.extend([("OMP_PROC_BIND", "close".to_owned()), ("OMP_PLACES", places.join(","))]);
+        }
+        // Otherwise CUDA numbers GPUs by speed, and other tools by their slot.
+        if self.start.ids.contains_key(GPU) {
+            env.push(("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()));
+        }
+        env
     }
 
     /// Environment variables that describe the task.
@@ -237,12 +277,13 @@ impl ScriptRun<'_> {
         set("LONGSHORE_LINE", order.line.clone());
         set("LONGSHORE_BATCH", self.script.definition.batch.clone());
         set("LONGSHORE_NAME", self.script().name.clone());
+        let cpus: Vec<String> = self.start.cpus.iter().map(ToString::to_string).collect();
+        set("LONGSHORE_CPUS", self.script().pin.then(|| cpus.join(",")));
         for (name, ids) in ids {
             let name: String = name.chars().map(to_env_char).collect();
-            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
             set(&format!("LONGSHORE_RESOURCE_{name}"), Some(ids.join(",")));
             if name == "GPU" {
-                set("CUDA_VISIBLE_DEVICES", Some(ids.join(",")));
+                set(hardware::VISIBLE_GPUS, Some(ids.join(",")));
             }
         }
         script_env

@@ -1,11 +1,12 @@
 //! Tasks of a worker: queued, running, and ended without acknowledgement. No I/O.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use longshore::UnitId;
 use longshore::worker_session::Lease;
 use tokio::time::Instant;
 
+use crate::scheduler::{MEMORY, ResourceAmount, ResourcePool, ResourceShare};
 use crate::script::RunReport;
 use crate::wire::{TaskEvent, TaskOrder};
 
@@ -15,8 +16,11 @@ pub(super) struct TaskTable {
     threads: u32,
     free: u32,
     resources: BTreeMap<String, u32>,
-    /// Free instances of each resource.
-    free_ids: BTreeMap<String, Vec<u32>>,
+    pools: BTreeMap<String, ResourcePool>,
+    /// Names of a resource's instances, if they have other names than their numbers.
+    names: BTreeMap<String, Vec<String>>,
+    /// Processors that no task has.
+    free_cpus: BTreeSet<usize>,
     queued: VecDeque<QueuedTask>,
     running: HashMap<UnitId, RunningTask>,
     unacknowledged: HashMap<Lease, (u64, Box<RunReport>)>,
@@ -34,25 +38,35 @@ struct QueuedTask {
 struct RunningTask {
     lease: Lease,
     threads: u32,
-    ids: BTreeMap<String, Vec<u32>>,
+    shares: Vec<(String, ResourceShare)>,
+    cpus: Vec<usize>,
 }
 
 /// A task to start, with the resource instances assigned to it.
 #[derive(Debug)]
 pub(super) struct TaskStart {
     pub(super) order: TaskOrder,
-    pub(super) ids: BTreeMap<String, Vec<u32>>,
+    pub(super) ids: BTreeMap<String, Vec<String>>,
+    /// As many processors as it has threads, which no other task has; none, if the worker has fewer.
+    pub(super) cpus: Vec<usize>,
     /// When the run must have ended.
     pub(super) deadline: Option<Instant>,
 }
 
 impl TaskTable {
-    pub(super) fn new(threads: u32, resources: BTreeMap<String, u32>) -> Self {
-        let ids = resources.iter().map(|(name, count)| (name.clone(), (0..*count).rev().collect()));
+    pub(super) fn new(
+        threads: u32,
+        resources: BTreeMap<String, u32>,
+        names: BTreeMap<String, Vec<String>>,
+        cpus: BTreeSet<usize>,
+    ) -> Self {
+        let pools = resources.iter().map(|(name, count)| (name.clone(), ResourcePool::new(name, *count)));
         Self {
             threads,
             free: threads,
-            free_ids: ids.collect(),
+            pools: pools.collect(),
+            names,
+            free_cpus: cpus,
             resources,
             queued: VecDeque::new(),
             running: HashMap::new(),
@@ -72,24 +86,38 @@ impl TaskTable {
         let order = &self.queued.front()?.order;
         // The server does not send tasks that never fit. If it does, they run with less.
         let threads = order.threads.min(self.threads);
-        let needs = |(name, count): (&String, &u32)| {
-            let most = self.resources.get(name).copied().unwrap_or(0);
-            self.free_ids.get(name).map_or(0, Vec::len) >= (*count).min(most) as usize
+        let suffices = |(name, needs): (&String, &ResourceAmount)| {
+            let most = ResourceAmount::whole(self.resources.get(name).copied().unwrap_or(0));
+            self.pools.get(name).is_none_or(|pool| pool.suffices((*needs).min(most)))
         };
-        if threads > self.free || !order.resources.iter().all(needs) {
+        if threads > self.free || !order.resources.iter().all(suffices) {
             return None;
         }
         let QueuedTask { order, deadline } = self.queued.pop_front()?;
         self.free -= threads;
-        let mut ids = BTreeMap::new();
-        for (name, count) in &order.resources {
-            let free = self.free_ids.entry(name.clone()).or_default();
-            let from = free.len().saturating_sub(*count as usize);
-            ids.insert(name.clone(), free.split_off(from));
+        let (mut shares, mut ids) = (Vec::new(), BTreeMap::new());
+        for (name, needs) in &order.resources {
+            let Some(pool) = self.pools.get_mut(name) else { continue };
+            let share = pool.take(*needs);
+            ids.insert(name.clone(), self.instance_names(name, *needs, &share));
+            shares.push((name.clone(), share));
         }
-        let running_task = RunningTask { lease: order.lease, threads, ids: ids.clone() };
+        let count = if threads as usize <= self.free_cpus.len() { threads as usize } else { 0 };
+        let cpus: Vec<usize> = self.free_cpus.iter().copied().take(count).collect();
+        self.free_cpus.retain(|cpu| !cpus.contains(cpu));
+        let running_task = RunningTask { lease: order.lease, threads, shares, cpus: cpus.clone() };
         self.running.insert(order.lease.unit, running_task);
-        Some(TaskStart { order, ids, deadline })
+        Some(TaskStart { order, ids, cpus, deadline })
+    }
+
+    /// What a script is told of its share: the instances, or how much memory.
+    fn instance_names(&self, name: &str, needs: ResourceAmount, share: &ResourceShare) -> Vec<String> {
+        if name == MEMORY {
+            return vec![needs.to_string()];
+        }
+        let names = self.names.get(name);
+        let named = |instance: usize| names.and_then(|names| names.get(instance)).cloned();
+        share.instances().map(|instance| named(instance).unwrap_or_else(|| instance.to_string())).collect()
     }
 
     /// A script has ended. Its report is kept until the server acknowledges it.
@@ -101,9 +129,12 @@ impl TaskTable {
     fn free_slot(&mut self, unit: UnitId) -> Option<Lease> {
         let running_task = self.running.remove(&unit)?;
         self.free += running_task.threads;
-        for (name, ids) in running_task.ids {
-            self.free_ids.entry(name).or_default().extend(ids);
+        for (name, share) in running_task.shares {
+            if let Some(pool) = self.pools.get_mut(&name) {
+                pool.give_back(&share);
+            }
         }
+        self.free_cpus.extend(running_task.cpus);
         Some(running_task.lease)
     }
 

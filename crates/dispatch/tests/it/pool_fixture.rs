@@ -156,6 +156,7 @@ pub(crate) fn worker_options(folder: &Path, threads: u32) -> worker::WorkerOptio
         folder: folder.to_path_buf(),
         threads,
         resources: BTreeMap::new(),
+        resource_names: BTreeMap::new(),
         launch: None,
         lifetime: None,
         idle: None,
@@ -183,6 +184,7 @@ pub(crate) fn script(path: &Path, dir: &Path) -> Script {
         content: None,
         sentinels: None,
         limits: BTreeMap::new(),
+        pin: false,
     }
 }
 

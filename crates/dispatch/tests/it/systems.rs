@@ -2,6 +2,7 @@
 
 mod cases;
 mod fixture;
+mod kubernetes;
 mod local;
 mod lsf;
 mod pbs;

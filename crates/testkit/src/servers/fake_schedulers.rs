@@ -13,8 +13,8 @@ const PYTHON: &str = "/usr/bin/python3";
 /// The script behind all commands; it chooses the command by its own file name.
 const COMMAND_SCRIPT: &str = include_str!("fake_schedulers/batch.py");
 
-/// A fake OpenPBS (`qsub`, `qstat`, `qdel`) and LSF (`bsub`, `bjobs`, `bkill`) for one test. Dropping it
-/// kills its jobs.
+/// A fake OpenPBS (`qsub`, `qstat`, `qdel`), LSF (`bsub`, `bjobs`, `bkill`) and Kubernetes (`kubectl`) for one
+/// test. Dropping it kills its jobs.
 #[derive(Debug)]
 pub struct FakeBatchSystem {
     guard: ProcessGuard,
@@ -30,7 +30,7 @@ impl FakeBatchSystem {
         let (bin, jobs) = (folder.path().join("bin"), folder.path().join("jobs"));
         fs::create_dir(&bin)?;
         fs::create_dir(&jobs)?;
-        for name in ["qsub", "qstat", "qdel", "bsub", "bjobs", "bkill"] {
+        for name in ["qsub", "qstat", "qdel", "bsub", "bjobs", "bkill", "kubectl"] {
             let path = bin.join(name);
             fs::write(&path, format!("#!{PYTHON} -SE\n{COMMAND_SCRIPT}"))?;
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
@@ -64,7 +64,7 @@ impl FakeBatchSystem {
         if is_set { fs::write(path, "") } else { fs::remove_file(path) }
     }
 
-    /// The submitted script of a job.
+    /// The submitted script or manifest of a job.
     pub fn script(&self, number: u32) -> io::Result<String> {
         fs::read_to_string(self.job_folder(number).join("script"))
     }

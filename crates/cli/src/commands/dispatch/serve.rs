@@ -6,23 +6,26 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore::Store;
-use longshore_dispatch::launch::JobTemplate;
-use longshore_dispatch::launch::scaler::{DEFAULT_DRAIN, PoolSize};
+use longshore::{ByteSize, HumanDuration, Store};
+use longshore_dispatch::launch::scaler::DEFAULT_DRAIN;
+use longshore_dispatch::launch::{Allocation, DEFAULT_ALLOCATION, JobFactory, JobTemplate, LaunchSetup};
 use longshore_dispatch::request::ShutdownMode;
-use longshore_dispatch::scheduler::MEMORY;
+use longshore_dispatch::scheduler::{GPU, MEMORY};
 use longshore_dispatch::server::{
     LaunchOptions, Server, ServerControl, ServerError, ServerOptions, Timing, prepare_folder, prepare_state,
 };
-use longshore_dispatch::system::{BaseSystem, JobAttributes, RetryBackoff, SystemConfig, open_system};
+use longshore_dispatch::system::{BaseSystem, JobAttributes, RetryBackoff, SystemConfig};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::start::PoolSizeArg;
 use crate::args::dispatch::DispatchStartArgs;
-use crate::args::resource;
+use crate::args::resource::{self, ResourceArg};
 use crate::exit::ExitCode;
 use crate::settings::Settings;
 use crate::store::{self, StoreUrl};
+
+/// How long a worker may take to end after its drain before the base system kills it.
+const KILL_MARGIN: Duration = Duration::from_secs(30);
 
 /// Timeout of a command of the base system.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,30 +42,30 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
     let state = state_folder(typed.state.as_deref(), &folder);
     prepare_state(&state).map_err(ServerError::State)?;
     let store = open_store(settings, &state).await?;
-    let size = PoolSize {
+    let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
+    let first = Allocation {
+        name: DEFAULT_ALLOCATION.to_owned(),
+        base: wanted.qsys.base,
         min: wanted.workers,
         max: wanted.max_workers,
         threads: wanted.threads,
-        idle: typed.idle.0,
-        drain: typed.drain_timeout.map_or(DEFAULT_DRAIN, |span| span.0),
-    };
-    let drain = typed.drain_timeout.map_or(settings.worker.drain_timeout, |span| span.0);
-    let mut resources = resource::collect_resources(&typed.resource)?;
-    if let Some(size) = typed.mem {
-        resources.insert(MEMORY.to_owned(), u32::try_from(size.0 >> 20).unwrap_or(u32::MAX));
-    }
-    let recipe = recipe(&typed, &folder, &wanted, &resources)?;
-    let launch = LaunchOptions {
-        system: open_system(wanted.qsys.base, site_config()),
-        job: recipe,
-        resources,
-        size,
-        roots: wanted.roots,
-        allowed_env: wanted.allowed_env,
+        resources: worker_resources(&typed.resource, typed.mem)?,
+        time: typed.time,
+        idle: typed.idle,
+        drain: HumanDuration(typed.drain_timeout.map_or(DEFAULT_DRAIN, |span| span.0)),
+        options: typed.options.clone(),
+        paused: false,
     };
     let listen = match typed.listen.is_empty() {
         false => typed.listen.clone(),
         true => addresses(wanted.qsys.base),
+    };
+    let (ttl, owner) = (typed.ttl.0, typed.owner);
+    let launch = LaunchOptions {
+        first,
+        roots: wanted.roots.clone(),
+        allowed_env: wanted.allowed_env.clone(),
+        setup: LaunchSetup { job: job_factory(typed, folder.clone(), wanted)?, site: site_config() },
     };
     let server = Server::bind(ServerOptions {
         folder: folder.clone(),
@@ -70,7 +73,7 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
         store,
         listen,
         launch: Some(launch),
-        timing: Timing::with_ttl(typed.ttl.0),
+        timing: Timing::with_ttl(ttl),
         retention: settings.retention,
     })
     .await?;
@@ -78,7 +81,7 @@ pub async fn run(typed: DispatchStartArgs, settings: &Settings) -> anyhow::Resul
     let control = server.control();
     let report = tokio::select! {
         report = server.run() => report?,
-        never = stop_on_signal(control, typed.owner, drain) => never?,
+        never = stop_on_signal(control, owner, drain) => never?,
     };
     tracing::info!(done = report.done, failed = report.failed, "the pool has ended");
     Ok(ExitCode::Good)
@@ -138,22 +141,40 @@ async fn open_store(settings: &Settings, state: &Path) -> anyhow::Result<Arc<dyn
     store::open_at(url, settings).await
 }
 
-fn recipe(
+/// The named resources of a worker, with its memory.
+pub fn worker_resources(
+    named: &[ResourceArg],
+    memory: Option<ByteSize>,
+) -> anyhow::Result<BTreeMap<String, u32>> {
+    let mut resources = resource::collect_resources(named)?;
+    if let Some(size) = memory {
+        resources.insert(MEMORY.to_owned(), u32::try_from(size.0 >> 20).unwrap_or(u32::MAX));
+    }
+    Ok(resources)
+}
+
+fn job_factory(typed: DispatchStartArgs, folder: PathBuf, wanted: PoolSizeArg) -> anyhow::Result<JobFactory> {
+    let program = std::env::current_exe()?;
+    Ok(Arc::new(move |allocation| job_template(&program, &typed, &folder, &wanted, allocation)))
+}
+
+fn job_template(
+    program: &Path,
     typed: &DispatchStartArgs,
     folder: &Path,
     wanted: &PoolSizeArg,
-    resources: &BTreeMap<String, u32>,
-) -> anyhow::Result<JobTemplate> {
+    allocation: &Allocation,
+) -> JobTemplate {
     let text = |path: &Path| path.display().to_string();
-    let mut command = vec![text(&std::env::current_exe()?), "worker".to_owned()];
+    let mut command = vec![text(program), "worker".to_owned()];
     let mut add = |name: &str, value: String| command.extend([name.to_owned(), value]);
     add("--server", text(folder));
-    add("--nthr", wanted.threads.to_string());
+    add("--nthr", allocation.threads.to_string());
     add("--launch", "%n".to_owned());
-    for (name, amount) in resources {
+    for (name, amount) in &allocation.resources {
         add("--resource", format!("{name}={amount}"));
     }
-    if let Some(time) = typed.time {
+    if let Some(time) = allocation.time {
         add("--lifetime", format!("{}s", time.0.as_secs()));
     }
     if let Some(drain) = typed.drain_timeout {
@@ -170,15 +191,15 @@ fn recipe(
             add(name, text(hook));
         }
     }
-    Ok(JobTemplate {
+    JobTemplate {
         command,
         folder: folder.join("workers"),
-        threads: wanted.threads,
-        time: typed.time.map(|span| span.0),
-        memory: typed.mem.map(|size| size.0 >> 20),
+        threads: allocation.threads,
+        time: allocation.time.map(|span| span.0),
+        memory: allocation.resources.get(MEMORY).copied().map(u64::from),
         terms: JobAttributes::default(),
-        options: options(typed, wanted.qsys.base),
-    })
+        options: options(typed, allocation),
+    }
 }
 
 /// The launcher retries itself and reports the error meanwhile, so a command is tried once.
@@ -192,9 +213,17 @@ fn site_config() -> SystemConfig {
 }
 
 /// The base system's options, with our additions.
-fn options(typed: &DispatchStartArgs, base: BaseSystem) -> Vec<String> {
-    let mut options = typed.options.clone();
-    if base == BaseSystem::Sge && !options.iter().any(|option| option.contains("-notify")) {
+fn options(typed: &DispatchStartArgs, allocation: &Allocation) -> Vec<String> {
+    let Allocation { base, resources, .. } = allocation;
+    let mut options = allocation.options.clone();
+    if *base == BaseSystem::Kubernetes {
+        let grace = typed.drain_timeout.map(|drain| drain.0 + KILL_MARGIN);
+        let grace = grace.map(|grace| format!("--grace-period={}", grace.as_secs()));
+        let gpus = resources.get(GPU).map(|count| format!("--gpus={count}"));
+        // In front: a later option of the user replaces them.
+        options.splice(0..0, grace.into_iter().chain(gpus));
+    }
+    if *base == BaseSystem::Sge && !options.iter().any(|option| option.contains("-notify")) {
         // Without it Grid Engine kills without a warning signal, and its accounting does not tell
         // that from a crash.
         options.insert(0, "-notify".to_owned());

@@ -20,7 +20,7 @@ pub async fn run(pool: &DispatchPoolArg, settings: &Settings) -> anyhow::Result<
     settings.output.record(&status, || record(&status))?;
     if !status.workers.is_empty() {
         settings.output.line("")?;
-        settings.output.list(&status.workers, || workers(&status.workers))?;
+        settings.output.list(&status.workers, || worker_table(&status.workers))?;
     }
     Ok(ExitCode::Good)
 }
@@ -65,7 +65,12 @@ fn pending_request(asking: &PendingQuery) -> Option<String> {
     })
 }
 
-fn workers(workers: &[WorkerStatus]) -> Table {
+/// The end of a worker's identity, which is random. The beginning is the time of its start.
+pub(super) fn short_uid(uid: &str) -> &str {
+    uid.get(uid.len().saturating_sub(8)..).unwrap_or(uid)
+}
+
+pub(super) fn worker_table<'a>(workers: impl IntoIterator<Item = &'a WorkerStatus>) -> Table {
     let heading = [
         cell("worker"),
         cell("host"),
@@ -78,9 +83,8 @@ fn workers(workers: &[WorkerStatus]) -> Table {
     ];
     let mut table = Table::new(heading, "no workers");
     for worker in workers {
-        let start = worker.uid.get(..8).unwrap_or(&worker.uid);
         table.row([
-            cell(start),
+            cell(short_uid(&worker.uid)),
             cell(&worker.host),
             right(worker.pid),
             cell(&worker.mood),

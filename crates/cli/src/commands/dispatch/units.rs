@@ -11,6 +11,7 @@ use longshore_dispatch::request::{
 };
 use longshore_dispatch::script::{RunEnd, RunReport, Script};
 
+use super::status::short_uid;
 use super::{connect_in, unexpected_reply};
 use crate::args::unit_worker::UnitListArgs;
 use crate::commands::{now, submit_script};
@@ -115,7 +116,7 @@ fn obstacles(workers: &[WorkerObstacles]) -> Table {
     for worker in workers {
         let why: Vec<String> = worker.obstacles.iter().map(ToString::to_string).collect();
         table.row([
-            cell(worker.uid.get(..8).unwrap_or(&worker.uid)),
+            cell(short_uid(&worker.uid)),
             cell(&worker.host),
             right(worker.pid),
             cell(if why.is_empty() { "it fits".to_owned() } else { why.join("; ") }),

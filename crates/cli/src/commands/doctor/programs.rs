@@ -42,6 +42,7 @@ fn commands(system: BaseSystem) -> &'static [&'static str] {
         BaseSystem::Slurm => &["sbatch", "squeue", "scancel"],
         BaseSystem::Sge | BaseSystem::Pbs => &["qsub", "qstat", "qdel"],
         BaseSystem::Lsf => &["bsub", "bjobs", "bkill"],
+        BaseSystem::Kubernetes => &["kubectl"],
     }
 }
 
@@ -53,6 +54,7 @@ fn marker_command(system: BaseSystem) -> Option<&'static str> {
         BaseSystem::Sge => Some("qconf"),
         BaseSystem::Pbs => Some("pbsnodes"),
         BaseSystem::Lsf => Some("bsub"),
+        BaseSystem::Kubernetes => Some("kubectl"),
     }
 }
 

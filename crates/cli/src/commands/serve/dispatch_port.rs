@@ -8,8 +8,11 @@ use async_trait::async_trait;
 use longshore_dispatch::access::AccessError;
 use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::connection::ConnectError;
+use longshore_dispatch::launch::DEFAULT_ALLOCATION;
 use longshore_dispatch::launch::scaler::DEFAULT_DRAIN;
-use longshore_dispatch::request::{ClientRequest, PoolStatus, ServerReply, WorkerStatus};
+use longshore_dispatch::request::{
+    AllocationAction, AllocationChange, ClientRequest, PoolStatus, ServerReply, WorkerStatus,
+};
 use longshore_web::{ScriptNode, ScriptPool, ScriptPoolStatus, ScriptPools};
 
 /// Timeout of a query, after which the page shows an error.
@@ -49,7 +52,9 @@ impl ScriptPools for DispatchFolder {
     }
 
     async fn scale(&self, _: &str, min: u32, max: u32) -> Result<(), String> {
-        let scaled = self.ask(&ClientRequest::Scale { min, max, drain: DEFAULT_DRAIN }).await;
+        let action = AllocationAction::Resize { min, max, drain: DEFAULT_DRAIN };
+        let change = AllocationChange { name: DEFAULT_ALLOCATION.to_owned(), action };
+        let scaled = self.ask(&ClientRequest::ChangeAllocation(change)).await;
         scaled.map(drop).map_err(|error| error.to_string())
     }
 }

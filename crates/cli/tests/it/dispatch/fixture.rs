@@ -150,9 +150,9 @@ impl PoolFixture {
         eventually(TIMEOUT, || self.processes().is_empty().then_some(()));
         let files = files(&self.dir.path("pool"));
         let odd = |file: &&String| {
-            let state = ["server.json", "launches.json", ".log"];
+            let state = ["server.json", "launches.json", "allocations.json", ".log"];
             let store = ["units.db", "units.db-wal", "units.db-shm"];
-            let known = [state, store].concat();
+            let known = [&state[..], &store].concat();
             !known.iter().any(|end| file.ends_with(end))
         };
         assert_eq!(files.iter().filter(odd).collect::<Vec<_>>(), Vec::<&String>::new());

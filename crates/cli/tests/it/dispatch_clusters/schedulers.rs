@@ -165,12 +165,12 @@ impl Cluster for GridEngineCluster {
     }
 }
 
-/// A fake OpenPBS or LSF.
+/// A fake OpenPBS, LSF or Kubernetes.
 pub struct FakeScheduler {
     pub batch: FakeBatchSystem,
     pub qsys: &'static str,
     /// The command that cancels a job.
-    pub kill: &'static str,
+    pub kill: &'static [&'static str],
 }
 
 impl TestLauncher for FakeScheduler {
@@ -183,7 +183,7 @@ impl TestLauncher for FakeScheduler {
     }
 
     fn cancel(&self, job: &str) {
-        let mut command = std::process::Command::new(self.batch.bin().join(self.kill));
-        assert!(command.arg(job).envs([self.batch.env()]).status().unwrap().success());
+        let mut command = std::process::Command::new(self.batch.bin().join(self.kill[0]));
+        assert!(command.args(&self.kill[1..]).arg(job).envs([self.batch.env()]).status().unwrap().success());
     }
 }

@@ -82,7 +82,7 @@ impl SlowScheduler {
             );
             std::fs::set_permissions(bin.write(name, script), PermissionsExt::from_mode(0o755)).unwrap();
         }
-        Self { inner: FakeScheduler { batch, qsys: "pbs_worker", kill: "qdel" }, bin }
+        Self { inner: FakeScheduler { batch, qsys: "pbs_worker", kill: &["qdel"] }, bin }
     }
 
     fn inject(&self, fault: Fault) {

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::admin::{error_text, requested, scope};
 use super::{ClientApi, Event};
+use crate::launch::Demand;
 use crate::request::{TaskPosition, UnfitScripts, UnitExplanation, WaitReason};
 use crate::scheduler::{Obstacle, ResourceRequest};
 use crate::script::KIND;
@@ -132,6 +133,15 @@ impl ClientApi {
     }
 
     async fn search_unfit(&self) -> Vec<UnfitScripts> {
+        let requests = self.ready_requests().await;
+        let unfit = self.find_unfit(requests.keys().cloned().collect()).await;
+        let found = requests.into_values().zip(unfit);
+        let found = found.map(|((scripts, unit), obstacles)| UnfitScripts { scripts, unit, obstacles });
+        found.filter(|scripts| !scripts.obstacles.is_empty()).collect()
+    }
+
+    /// What the newest ready scripts request, each with their number and one of them.
+    async fn ready_requests(&self) -> BTreeMap<ResourceRequest, (u64, UnitId)> {
         let filter =
             UnitFilter { state: Some(UnitState::Ready), kind: Kind::new(KIND).ok(), ..UnitFilter::default() };
         let page = self.client.store().units(&Scope::All, &filter, None, MAX_LISTED).await;
@@ -142,9 +152,22 @@ impl ClientApi {
             let request = ResourceRequest::of_unit(&unit);
             requests.entry(request).or_insert((0, unit.id)).0 += 1;
         }
-        let unfit = self.find_unfit(requests.keys().cloned().collect()).await;
-        let found = requests.into_values().zip(unfit);
-        let found = found.map(|((scripts, unit), obstacles)| UnfitScripts { scripts, unit, obstacles });
-        found.filter(|scripts| !scripts.obstacles.is_empty()).collect()
+        requests
+    }
+
+    /// The scripts that are ready in the store. If there are many, those that were not read are assumed to
+    /// request the same.
+    pub(in crate::server) async fn ready_demand(&self) -> Vec<Demand> {
+        let ready = self.ready().await;
+        if ready == 0 {
+            return Vec::new();
+        }
+        let requests = self.ready_requests().await;
+        let read: u64 = requests.values().map(|(scripts, _)| *scripts).sum();
+        let is_sample = read >= u64::from(MAX_LISTED);
+        let scale =
+            |scripts: u64| if is_sample { (scripts * ready.max(read)).div_ceil(read) } else { scripts };
+        let demand = requests.into_iter();
+        demand.map(|(request, (scripts, _))| Demand { request, scripts: scale(scripts) }).collect()
     }
 }

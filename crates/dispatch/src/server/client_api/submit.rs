@@ -10,7 +10,7 @@ use crate::request::{
     ArrayItems, Items, MAX_ARRAY, ServerReply, Submission, SubmitConditions, TimePoint, first_unit_id,
     nth_unit_id,
 };
-use crate::scheduler::ResourceRequest;
+use crate::scheduler::{ResourceAmount, ResourceRequest};
 use crate::script::{self, ArrayItem, KIND};
 
 /// Units of an array per write.
@@ -182,7 +182,7 @@ impl From<String> for SubmitError {
 pub(super) fn request_of(submission: &Submission) -> ResourceRequest {
     ResourceRequest {
         threads: submission.threads.max(1),
-        resources: submission.resources.clone(),
+        resources: ResourceAmount::of_weight(&submission.resources),
         time: submission.script.time,
         exclusive: false,
     }

@@ -58,11 +58,19 @@ impl Core {
             worker.obstacles(now, request).filter(Obstacle::is_permanent).collect()
         };
         // A launched worker begins its life when it is launched.
-        let launched = self.launched_worker.iter().map(|worker| lasting(worker, std::time::Duration::ZERO));
+        let launched: Vec<WorkerEntry> = self.launched_workers();
+        let launched = launched.iter().map(|worker| lasting(worker, std::time::Duration::ZERO));
         let connected = self.scheduler.workers().map(|(_, worker)| worker);
         let connected = connected.filter(|worker| worker.state != WorkerState::Draining);
         let obstacles = launched.chain(connected.map(|worker| lasting(worker, now)));
         obstacles.min_by_key(Vec::len).unwrap_or_default()
+    }
+
+    /// Workers as the pool launches them, one of each allocation.
+    fn launched_workers(&self) -> Vec<WorkerEntry> {
+        let entries = self.allocations.as_ref().map(|table| table.entries()).unwrap_or_default();
+        let staying = entries.iter().filter(|entry| !entry.is_leaving);
+        staying.map(|entry| entry.allocation.worker()).collect()
     }
 
     /// Queued tasks that no worker can ever run.

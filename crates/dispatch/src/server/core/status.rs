@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{ConnectedWorker, Core, LauncherView};
 use crate::launch::scaler::PresentWorker;
 use crate::request::{PoolStatus, WorkerStatus};
-use crate::scheduler::{WorkerKey, WorkerState};
+use crate::scheduler::{WorkerEntry, WorkerKey, WorkerState};
 
 /// A unit that has run for this long is recorded with its worker, for the next server process.
 const RECORDED_AGE: Duration = Duration::from_secs(1);
@@ -26,7 +26,7 @@ impl Core {
         workers.extend(self.expected_workers.clone());
         LauncherView {
             now: self.now(),
-            threads: self.scheduler.threads(),
+            demand: self.scheduler.demand(),
             present,
             lost: self.unresolved.launches(),
             shutting_down: self.shutdown.is_some(),
@@ -36,22 +36,7 @@ impl Core {
 
     pub(super) fn status(&self) -> PoolStatus {
         let worker_status = |(id, worker): (&WorkerKey, &ConnectedWorker)| {
-            let entry = self.scheduler.worker(*id)?;
-            Some(WorkerStatus {
-                uid: entry.uid.clone(),
-                host: worker.host.clone(),
-                pid: worker.pid,
-                threads: entry.threads,
-                load: entry.load(),
-                tasks: entry.task_count() as u64,
-                mood: match entry.state {
-                    WorkerState::Working => "working",
-                    WorkerState::Draining => "draining",
-                    WorkerState::Disconnected(_) => "away",
-                }
-                .to_owned(),
-                average: worker.load.load_average,
-            })
+            Some(Self::worker_status(self.scheduler.worker(*id)?, worker))
         };
         PoolStatus {
             pid: std::process::id(),
@@ -62,6 +47,24 @@ impl Core {
             unfit: self.unfit_queued(),
             running: self.workers.values().map(|worker| u64::from(worker.load.running)).sum(),
             ..PoolStatus::default()
+        }
+    }
+
+    pub(super) fn worker_status(entry: &WorkerEntry, worker: &ConnectedWorker) -> WorkerStatus {
+        WorkerStatus {
+            uid: entry.uid.clone(),
+            host: worker.host.clone(),
+            pid: worker.pid,
+            threads: entry.threads,
+            load: entry.load(),
+            tasks: entry.task_count() as u64,
+            mood: match entry.state {
+                WorkerState::Working => "working",
+                WorkerState::Draining => "draining",
+                WorkerState::Disconnected(_) => "away",
+            }
+            .to_owned(),
+            average: worker.load.load_average,
         }
     }
 }

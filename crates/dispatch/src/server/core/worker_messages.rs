@@ -21,7 +21,7 @@ impl Core {
         sender: WorkerSender,
     ) {
         let now = self.now();
-        let Register { uid, host, pid, launch, threads, resources, interrupts_in, held_leases, .. } =
+        let Register { uid, host, pid, version, launch, threads, resources, interrupts_in, held_leases } =
             register;
         self.expected_workers.remove(&uid);
         let mut entry = WorkerEntry::new(uid, threads, resources);
@@ -41,11 +41,13 @@ impl Core {
             self.scheduler.on_draining(id);
         }
         let load = WorkerLoad::default();
-        let worker = ConnectedWorker { launch, connection, sender, host, pid, load, released: false };
+        let worker =
+            ConnectedWorker { launch, connection, sender, host, pid, version, load, released: false };
         if let Some(previous) = self.workers.insert(id, worker) {
             self.connections.remove(&previous.connection);
         }
         self.connections.insert(connection, id);
+        self.claimer.retry_now();
         self.worker_count.send_replace(self.workers.len());
     }
 

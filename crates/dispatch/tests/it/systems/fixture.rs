@@ -23,12 +23,18 @@ const LONG: Duration = Duration::from_secs(120);
 pub(super) struct SystemFixture {
     pub(super) system: Box<dyn System>,
     folder: TempDir,
+    /// Options of every job.
+    options: Vec<String>,
 }
 
 impl SystemFixture {
     pub(super) fn new(system: Box<dyn System>) -> Self {
+        Self::with_options(system, &[])
+    }
+
+    pub(super) fn with_options(system: Box<dyn System>, options: &[&str]) -> Self {
         let folder = tempfile::Builder::new().prefix("it's a \"place\" ").tempdir().unwrap();
-        Self { system, folder }
+        Self { system, folder, options: options.iter().map(ToString::to_string).collect() }
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -44,7 +50,8 @@ impl SystemFixture {
         let number = fs::read_dir(self.folder.path()).unwrap().count();
         let path = self.path(&format!("script {number}.sh"));
         fs::write(&path, format!("{lines}\n")).unwrap();
-        Job::new("a job's name", JobProgram::script(path), self.folder.path())
+        let options = self.options.clone();
+        Job { options, ..Job::new("a job's name", JobProgram::script(path), self.folder.path()) }
     }
 
     pub(super) async fn submit(&self, lines: &str) -> JobId {

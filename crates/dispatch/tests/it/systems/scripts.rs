@@ -156,6 +156,55 @@ fn torque_is_told_in_its_own_words() {
 }
 
 #[test]
+fn kubernetes_is_told_in_its_own_words() {
+    let options = ["--image=registry.example/longshore:1", "--gpus=2", "--grace-period=90"];
+    let options = options.map(str::to_owned).into();
+    let job = Job { options, attributes: JobAttributes::default(), ..job() };
+    let manifest: serde_json::Value =
+        serde_json::from_str(&script(BaseSystem::Kubernetes, &job).unwrap()).unwrap();
+    let labels = serde_json::json!({ "app.kubernetes.io/managed-by": "longshore" });
+    let user = rustix::process::geteuid().as_raw();
+    let group = rustix::process::getegid().as_raw();
+    let wanted = serde_json::json!({
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": { "generateName": "fit-7-", "labels": labels, "annotations": { "longshore/name": "fit 7" } },
+        "spec": {
+            "backoffLimit": 0,
+            "ttlSecondsAfterFinished": 3600,
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "activeDeadlineSeconds": 93_661,
+                    "automountServiceAccountToken": false,
+                    "enableServiceLinks": false,
+                    "terminationGracePeriodSeconds": 90,
+                    "securityContext": { "runAsUser": user, "runAsGroup": group },
+                    "containers": [{
+                        "name": "longshore",
+                        "image": "registry.example/longshore:1",
+                        "command": ["bash", "-c", format!("#!/bin/bash\nexec >/logs/7.out 2>&1\n{BODY}")],
+                        "resources": {
+                            "requests": { "cpu": "4", "memory": "4001Mi" },
+                            "limits": { "memory": "4001Mi", "nvidia.com/gpu": "2" },
+                        },
+                    }],
+                },
+            },
+        },
+    });
+    assert_eq!(manifest, wanted);
+    let refused = |job: &Job| script(BaseSystem::Kubernetes, job).unwrap_err().to_string();
+    let message = refused(&Job { options: Vec::new(), ..job.clone() });
+    assert!(message.ends_with("the image is missing; name it with --image= or in the file of --patch-file="));
+    let message = refused(&Job { options: vec!["--namespace=x".to_owned()], ..job.clone() });
+    assert!(message.contains("not `--namespace=x`; a patch changes the rest"), "{message}");
+    let message = refused(&Job { array: array().array, ..job });
+    assert!(message.ends_with("it has no arrays; submit the tasks one by one"), "{message}");
+}
+
+#[test]
 fn lsf_is_told_in_its_own_words() {
     let top = "#!/bin/bash\n\
                #BSUB -J \"fit_7TASKS\"\n\

@@ -1,4 +1,4 @@
-"""Fakes of OpenPBS 23.06 and LSF 10.1, as far as a client sees them. The folder jobs/N holds job N: its script,
+"""Fakes of OpenPBS 23.06, LSF 10.1 and Kubernetes 1.32, as far as a client sees them. The folder jobs/N holds job N: its script,
 its attributes (job.json), and the result once it has ended (end.json). A supervisor process runs each job."""
 import json, os, re, shlex, signal, subprocess, sys, time
 
@@ -65,8 +65,8 @@ def supervise(number, job):
         env = dict(os.environ, **job["env"])
         if index is not None:
             env[job["index"]] = str(index)
-        script = os.path.join(folder(number), "script")
-        children.append(subprocess.Popen(["/bin/bash", script], env=env, start_new_session=True))
+        argv = job.get("argv") or ["/bin/bash", os.path.join(folder(number), "script")]
+        children.append(subprocess.Popen(argv, env=env, start_new_session=True))
     save(number, "running.json", [child.pid for child in children])
     late = time.time() + (job["seconds"] or 10**9)
     for child in children:
@@ -315,4 +315,231 @@ def bkill():
     sys.exit(code)
 
 
-{"qsub": qsub, "qstat": qstat, "qdel": qdel, "bsub": bsub, "bjobs": bjobs, "bkill": bkill}[ME]()
+# Kubernetes: the API server checks every field of a manifest, and so does this.
+
+def text(pattern=r".*"):
+    return lambda at, value: None if isinstance(value, str) and re.fullmatch(pattern, value, re.S) else f"{at}: Invalid value: {value!r}"
+
+
+def number(least):
+    return lambda at, value: None if type(value) is int and value >= least else f"{at}: Invalid value: {value!r}"
+
+
+def flag(at, value):
+    return None if type(value) is bool else f"{at}: Invalid value: {value!r}"
+
+
+def any_value(at, value):
+    return None
+
+
+QUALIFIED = re.compile(r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?$")
+LABEL = text(r"([A-Za-z0-9]([\w.-]{0,61}[A-Za-z0-9])?)?")
+
+
+def entries(check):
+    def each(at, value):
+        for key, item in value.items():
+            wrong = None if QUALIFIED.match(key) else f"{at}: Invalid value: {key!r}"
+            wrong = wrong or check(f"{at}.{key}", item)
+            if wrong:
+                return wrong
+    return each
+
+
+def quantity(at, value):
+    forms = {"cpu": r"[1-9]\d*m?", "memory": r"[1-9]\d*(Ki|Mi|Gi)?"}
+    form = forms.get(at.rsplit(".", 1)[1] if "/" not in at else at, r"[1-9]\d*")
+    return text(form)(at, str(value))
+
+
+CONTAINER = {
+    "name": text(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"), "image": text(r"[^\s]+"), "imagePullPolicy": text("Always|IfNotPresent|Never"),
+    "command": [text()], "args": [text()], "env": [{"name": text(r"[\w.-]+"), "value": text()}], "workingDir": text("/.*"),
+    "resources": {"requests": entries(quantity), "limits": entries(quantity)},
+    "volumeMounts": [{"name": text(), "mountPath": text("/.*"), "readOnly": flag, "subPath": text()}],
+}
+POD = {
+    "restartPolicy": text("Never|OnFailure"), "automountServiceAccountToken": flag, "enableServiceLinks": flag,
+    "terminationGracePeriodSeconds": number(0), "activeDeadlineSeconds": number(1), "containers": [CONTAINER],
+    "securityContext": {"runAsUser": number(0), "runAsGroup": number(0), "fsGroup": number(0)},
+    "nodeSelector": entries(LABEL), "priorityClassName": text(), "serviceAccountName": text(), "tolerations": any_value,
+    "volumes": [{"name": text(), "persistentVolumeClaim": any_value, "hostPath": any_value, "nfs": any_value, "secret": any_value}],
+}
+META = {"generateName": text(r"[a-z]([a-z0-9-]{0,56}[a-z0-9])?-"), "labels": entries(LABEL), "annotations": entries(text())}
+JOB = {
+    "apiVersion": text("batch/v1"), "kind": text("Job"), "metadata": META,
+    "spec": {
+        "backoffLimit": number(0), "ttlSecondsAfterFinished": number(0), "suspend": flag,
+        "template": {"metadata": {"labels": entries(LABEL), "annotations": entries(text())}, "spec": POD},
+    },
+}
+
+
+def wrong_field(schema, value, at):
+    """The first error of a value, in the API server's words."""
+    if callable(schema):
+        return schema(at, value)
+    if isinstance(schema, list):
+        if not isinstance(value, list):
+            return f"{at}: Invalid value: {value!r}"
+        return next(filter(None, (wrong_field(schema[0], item, f"{at}[{i}]") for i, item in enumerate(value))), None)
+    for key, item in value.items():
+        path = f"{at}.{key}" if at else key
+        if key not in schema:
+            return f'strict decoding error: unknown field "{path}"'
+        wrong = wrong_field(schema[key], item, path)
+        if wrong:
+            return wrong
+
+
+def wrong_job(job):
+    """What the API server checks beside the fields' own forms."""
+    pod = job["spec"]["template"]["spec"]
+    if "restartPolicy" not in pod:
+        return "spec.template.spec.restartPolicy: Required value"
+    if not pod.get("containers"):
+        return "spec.template.spec.containers: Required value"
+    volumes = [volume["name"] for volume in pod.get("volumes", [])]
+    for i, container in enumerate(pod["containers"]):
+        at = f"spec.template.spec.containers[{i}]"
+        if not container.get("image"):
+            return f"{at}.image: Required value"
+        for mount in container.get("volumeMounts", []):
+            if mount["name"] not in volumes:
+                return f"{at}.volumeMounts[0].name: Not found: {mount['name']!r}"
+        limits, requests = (container.get("resources", {}).get(key, {}) for key in ("limits", "requests"))
+        for name, asked in requests.items():
+            if "/" in name and limits.get(name) != asked:
+                return f"{at}.resources.requests: Invalid value: {asked!r}: must be equal to {name} limit"
+            if name in limits and amount(asked) > amount(limits[name]):
+                return f"{at}.resources.requests: Invalid value: {asked!r}: must be less than or equal to {name} limit"
+
+
+def amount(value):
+    number, unit = re.match(r"(\d+)(\w*)", str(value)).groups()
+    return int(number) * {"": 1, "m": 0.001, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}[unit]
+
+
+def merged(base, patch):
+    """A strategic merge: containers, volumes and mounts are merged by name or path."""
+    if isinstance(base, list) and isinstance(patch, list) and patch and isinstance(patch[0], dict):
+        key = "mountPath" if "mountPath" in patch[0] else "name"
+        for item in patch:
+            at = next((i for i, own in enumerate(base) if own.get(key) == item.get(key)), None)
+            base = base + [item] if at is None else base[:at] + [merged(base[at], item)] + base[at + 1:]
+        return base
+    if not isinstance(base, dict) or not isinstance(patch, dict):
+        return patch
+    result = dict(base)
+    for key, item in patch.items():
+        if item is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(base[key], item) if key in base else merged({}, item) if isinstance(item, dict) else item
+    return result
+
+
+def kubectl():
+    args = sys.argv[1:]
+    if args[:5] == ["patch", "--local", "--filename", "-", "--patch-file"] and args[6:] == ["--output", "json"]:
+        return kubectl_patch(args[5])
+    if is_set("away"):
+        die(1, "The connection to the server 10.0.0.1:6443 was refused - did you specify the right host or port?")
+    if args == ["create", "--filename", "-", "--output", "name"]:
+        return kubectl_create()
+    selector = ["--selector", "app.kubernetes.io/managed-by=longshore", "--output", "json"]
+    if args in (["get", "jobs", *selector], ["get", "jobs,pods", *selector]):
+        return kubectl_get(args[1].split(","))
+    delete = ["delete", "jobs", "--ignore-not-found", "--cascade=foreground", "--wait=false"]
+    if args[:5] == delete and len(args) > 5:
+        return kubectl_delete(args[5:])
+    die(1, f"error: unknown command or flag in {shlex.join(args)}\nSee 'kubectl --help' for usage.")
+
+
+def kubectl_patch(file):
+    sys.path.append("/usr/lib/python3/dist-packages")
+    import yaml
+    manifest = json.load(sys.stdin)
+    try:
+        with open(file) as patch:
+            patch = yaml.safe_load(patch)
+    except OSError:
+        die(1, f"error: unable to read patch file: open {file}: no such file or directory")
+    print(json.dumps(merged(manifest, patch), indent=4))
+
+
+def kubectl_create():
+    manifest = json.load(sys.stdin)
+    wrong = wrong_field(JOB, manifest, "") or wrong_job(manifest)
+    if wrong and wrong.startswith("strict"):
+        die(1, f'Error from server (BadRequest): error when creating "STDIN": Job in version "v1" cannot be handled as a Job: {wrong}')
+    if wrong:
+        die(1, f'The Job "" is invalid: {wrong}')
+    pod = manifest["spec"]["template"]["spec"]
+    container = pod["containers"][0]
+    cpus = amount(container["resources"]["requests"]["cpu"])
+    job = {
+        "name": manifest["metadata"]["generateName"] + os.urandom(3).hex()[:5], "manifest": manifest, "env": {}, "tasks": [None],
+        "argv": container["command"], "seconds": pod.get("activeDeadlineSeconds"),
+        "never": cpus > 64 and "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available.",
+    }
+    number = create(json.dumps(manifest, indent=4), job)
+    print(f"job.batch/{job['name']}")
+
+
+def kubectl_jobs():
+    for number in os.listdir(os.path.join(HOME, "jobs")):
+        job = load(number, "job.json")
+        if job:
+            yield number, job, load(number, "end.json"), load(number, "deleted.json")
+
+
+def kubectl_get(kinds):
+    items = []
+    for number, job, ends, deleted in kubectl_jobs():
+        if deleted and ends is not None:
+            continue
+        labels = job["manifest"]["metadata"].get("labels", {})
+        if labels.get("app.kubernetes.io/managed-by") != "longshore":
+            continue
+        failed = ends is not None and ends[0] != 0
+        late = failed and ends[0] == "late"
+        kind = "Failed" if failed else "Complete"
+        done = [] if ends is None else [{"type": kind, "status": "True", "reason": "BackoffLimitExceeded" if failed else ""}]
+        meta = {"name": job["name"], "labels": labels, "annotations": job["manifest"]["metadata"].get("annotations", {})}
+        if deleted:
+            meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        items.append({"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "status": {"conditions": done} if done else {"active": 1}})
+        pod_labels = job["manifest"]["spec"]["template"]["metadata"].get("labels", {})
+        if "pods" not in kinds or pod_labels.get("app.kubernetes.io/managed-by") != "longshore":
+            continue
+        owner = [{"apiVersion": "batch/v1", "kind": "Job", "name": job["name"], "controller": True}]
+        meta = {"name": job["name"] + "-x2v5q", "labels": pod_labels, "ownerReferences": owner}
+        items.append({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": pod_status(job, ends, late)})
+    print(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+
+
+def pod_status(job, ends, late):
+    if job["never"]:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": job["never"]}
+        return {"phase": "Pending", "conditions": [condition]}
+    if ends is None:
+        return {"phase": "Running", "containerStatuses": [{"name": "longshore", "state": {"running": {}}}]}
+    if late:
+        return {"phase": "Failed", "reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the specified deadline"}
+    code = ends[0] if ends[0] >= 0 else 128 - ends[0]
+    ended = {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed"}}
+    return {"phase": "Failed" if code else "Succeeded", "containerStatuses": [{"name": "longshore", "state": ended}]}
+
+
+def kubectl_delete(names):
+    for number, job, ends, deleted in kubectl_jobs():
+        if job["name"] in names and not deleted:
+            if ends is None:
+                end(number)
+            save(number, "deleted.json", True)
+            print(f'job.batch "{job["name"]}" deleted')
+
+
+{"kubectl": kubectl, "qsub": qsub, "qstat": qstat, "qdel": qdel, "bsub": bsub, "bjobs": bjobs, "bkill": bkill}[ME]()

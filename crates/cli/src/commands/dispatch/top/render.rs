@@ -7,6 +7,7 @@ use longshore::duration::{self, format_ago};
 use longshore_dispatch::request::{PoolStatus, UnitSummary, WorkerStatus};
 
 use super::PoolSnapshot;
+use crate::commands::dispatch::status::short_uid;
 use crate::terminal;
 
 /// The width of a bar.
@@ -99,7 +100,7 @@ fn workers(workers: &[WorkerStatus], lines: &mut Vec<String>) {
         "worker", "host", "state", "threads", "scripts", "load"
     ));
     for worker in workers {
-        let start = worker.uid.get(..8).unwrap_or(&worker.uid);
+        let start = short_uid(&worker.uid);
         let threads = format!("{} {}/{}", bar(worker.load, worker.threads), worker.load, worker.threads);
         lines.push(format!(
             "{start:<8}  {:<host$}  {:<8}  {threads:<space$}  {:>7}  {:>6.2}",
