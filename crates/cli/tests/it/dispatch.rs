@@ -3,6 +3,7 @@
 mod allocations;
 mod bad_folders;
 mod commands;
+mod comparison;
 mod explain;
 pub mod fixture;
 mod good_work;
