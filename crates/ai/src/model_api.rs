@@ -94,7 +94,7 @@ impl Question {
         }
     }
 
-    /// Estimated tokens, with those that chat templates add: about four for a message and three for the answer's start.
+    /// Estimated tokens, chat templates included: about four for a message and three for the answer's start.
     pub(crate) fn estimate_with_template(&self) -> u64 {
         let messages = self.chat.as_ref().map_or(1, |chat| chat.messages.len());
         self.estimate() + 3 + 4 * (messages as u64 + u64::from(self.system.is_some()))

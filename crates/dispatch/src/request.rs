@@ -64,7 +64,7 @@ pub enum ClientRequest {
     AddAllocation(Box<Allocation>, bool),
     /// Change an allocation.
     ChangeAllocation(AllocationChange),
-    /// Describe, drain or stop workers: by their identity, its end, or the name of their host. All, if none
+    /// Describe, drain or stop workers: by their identity, its beginning, or the name of their host. All, if none
     /// is named.
     Workers(Vec<String>, WorkerAction),
     /// Shut the server down.

@@ -95,7 +95,7 @@ impl fmt::Display for ProcessIdentity {
     }
 }
 
-/// What a process hands on to those that it starts, and what these cannot leave without help from root.
+/// What a process hands on to its children, and what these cannot leave without help from root.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Inherited {
     /// Whether programs of another user (setuid) run as this user.

@@ -203,7 +203,7 @@ pub enum AllocCommand {
     Add(Box<AllocAddArgs>),
     /// List a pool's allocations; `default` is the one that it was started with
     List(DispatchPoolArg),
-    /// Launch no more workers of an allocation; those that are there stay
+    /// Launch no more workers of an allocation; its present workers stay
     Pause(AllocArgs),
     /// Launch workers of a paused allocation again
     Resume(AllocArgs),

@@ -4,6 +4,7 @@ mod allocations;
 mod bad_folders;
 mod batches;
 mod commands;
+mod comparison;
 mod explain;
 pub mod fixture;
 mod good_work;

@@ -61,7 +61,7 @@ use CellStatus::{Absent, Open, Strict};
 const TITLE_17: CellStatus = Open("title 17");
 
 /// Columns: latency, stall, cut, half-open, restart, full, slow, read-only, I/O errors, clock jumps.
-const MATRIX: [MatrixRow; 11] = [
+const MATRIX: [MatrixRow; 12] = [
     MatrixRow {
         name: "store SQLite",
         run: stores::sqlite,
@@ -102,13 +102,19 @@ const MATRIX: [MatrixRow; 11] = [
         name: "dispatch link",
         run: dispatch::link,
         quick: &[Fault::Cut],
-        cells: [TITLE_17, TITLE_17, TITLE_17, TITLE_17, Absent, Absent, TITLE_17, Absent, Absent, Absent],
+        cells: [Strict, Strict, Strict, Strict, Absent, Absent, Strict, Absent, Absent, Absent],
+    },
+    MatrixRow {
+        name: "dispatch server",
+        run: dispatch::server,
+        quick: &[Fault::Stall],
+        cells: [Strict, Strict, Absent, Absent, Strict, Absent, Strict, Absent, Absent, Absent],
     },
     MatrixRow {
         name: "scheduler commands",
         run: dispatch::scheduler_commands,
         quick: &[Fault::Cut],
-        cells: [TITLE_17, TITLE_17, TITLE_17, Absent, Absent, Absent, Absent, Absent, Absent, Absent],
+        cells: [Strict, Strict, Strict, Absent, Absent, Absent, Absent, Absent, Absent, Absent],
     },
     MatrixRow {
         name: "SMTP",
@@ -184,6 +190,7 @@ rows! {
     ai_provider: "AI provider";
     gateway_client: "gateway client";
     dispatch_link: "dispatch link";
+    dispatch_server: "dispatch server";
     scheduler_commands: "scheduler commands";
     mail_server: "SMTP";
     worker_in_another_language: "worker process";

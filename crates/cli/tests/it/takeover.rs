@@ -162,7 +162,7 @@ fn units_of_a_worker_in_another_pid_namespace_wait_for_the_ttl() {
     eventually(TIMEOUT, || (dir.unit(&id)["lost"] == 1).then_some(()));
 }
 
-/// Needs root. What processes of other users inherited from nobody here cannot be read, but that they did not inherit
+/// Needs root. The environment of other users' processes cannot be read, but that they did not inherit
 /// the worker's `no_new_privs` can.
 #[test]
 fn a_worker_of_an_ordinary_user_is_taken_over_beside_later_processes_of_other_users() {

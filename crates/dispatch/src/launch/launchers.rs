@@ -40,7 +40,7 @@ pub(crate) struct Launchers {
     setup: LaunchSetup,
     journal: SharedJournal,
     launchers: BTreeMap<String, Launcher>,
-    /// Jobs of an earlier server process whose launcher does not exist yet.
+    /// Jobs of an earlier server process, until their launcher exists.
     inherited: BTreeMap<u64, SubmittedJob>,
 }
 

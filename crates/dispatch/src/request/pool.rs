@@ -23,7 +23,7 @@ pub struct AllocationChange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AllocationAction {
-    /// Launch no more workers; those that are there stay.
+    /// Launch no more workers; the present ones stay.
     Pause,
     /// Launch workers again.
     Resume,

@@ -24,7 +24,7 @@ impl ResourceAmount {
 
     /// The number, if it is whole.
     pub fn as_whole(self) -> Option<u32> {
-        (self.0 % WHOLE == 0).then(|| u32::try_from(self.0 / WHOLE).unwrap_or(u32::MAX))
+        self.0.is_multiple_of(WHOLE).then(|| u32::try_from(self.0 / WHOLE).unwrap_or(u32::MAX))
     }
 
     /// Its entry in a unit's weight.

@@ -105,7 +105,7 @@ fn nodes(nodes: &[ScriptNode]) -> Markup {
                         td.n { (number(node.scripts)) }
                         td.n.less { (format!("{:.2}", node.load)) }
                         td.n.less { (node.pid) }
-                        td.less { code { (node.id.get(node.id.len().saturating_sub(8)..).unwrap_or(&node.id)) } }
+                        td.less { code { (node.id.get(..8).unwrap_or(&node.id)) } }
                     }
                 } }
             }

@@ -65,9 +65,9 @@ fn pending_request(asking: &PendingQuery) -> Option<String> {
     })
 }
 
-/// The end of a worker's identity, which is random. The beginning is the time of its start.
+/// The beginning of a worker's identity, which names it in commands.
 pub(super) fn short_uid(uid: &str) -> &str {
-    uid.get(uid.len().saturating_sub(8)..).unwrap_or(uid)
+    uid.get(..8).unwrap_or(uid)
 }
 
 pub(super) fn worker_table<'a>(workers: impl IntoIterator<Item = &'a WorkerStatus>) -> Table {

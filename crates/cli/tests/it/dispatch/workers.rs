@@ -23,16 +23,16 @@ fn a_drained_worker_ends_its_scripts_and_a_stopped_one_hands_them_over() {
     let unit = pool.unit("hold.sh", hold, &["--resource", "gpu=1"]);
     let worker = holder(&pool);
     let uid = worker["uid"].as_str().unwrap();
-    let end = &uid[uid.len() - 8..];
+    let short = &uid[..8];
 
-    let shown = pool.run(&["dispatch", "worker", "info", end, "--json"]).ok().json();
+    let shown = pool.run(&["dispatch", "worker", "info", short, "--json"]).ok().json();
     assert_eq!(shown[0]["running"][0], unit.as_str());
     assert_eq!(shown[0]["resources"]["gpu"], serde_json::json!([1, 0]));
-    let text = pool.run(&["dispatch", "worker", "info", end]).ok().out;
+    let text = pool.run(&["dispatch", "worker", "info", short]).ok().out;
     assert!(text.contains("0 of 1 are free") && text.contains(&unit), "{text}");
     pool.run(&["dispatch", "worker", "info", "no-such"]).ends(1).says("no worker of this pool is `no-such`");
 
-    pool.run(&["dispatch", "worker", "drain", end]).ok();
+    pool.run(&["dispatch", "worker", "drain", short]).ok();
     let is_draining = |status: &Value| {
         status["workers"].as_array().unwrap().iter().any(|one| one["uid"] == uid && one["mood"] == "draining")
     };
@@ -41,7 +41,7 @@ fn a_drained_worker_ends_its_scripts_and_a_stopped_one_hands_them_over() {
     pool.wait_for_workers(3);
     assert_eq!(pool.lines("began"), ["1"]);
 
-    pool.run(&["dispatch", "worker", "stop", end]).ok();
+    pool.run(&["dispatch", "worker", "stop", short]).ok();
     pool.wait_for_lines("began", 2);
     assert_ne!(holder(&pool)["uid"], uid);
     pool.wait_for_workers(2);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use longshore_testkit::fault_proxy::{Direction, FaultProxy, LinkFault};
 
 use crate::http::server::{HttpServer, answer};
-use crate::support::{ChildGuard, TIMEOUT, eventually, peak_memory, pick_size};
+use crate::support::{ChildGuard, TIMEOUT, eventually, peak_memory, pick_size, signal};
 
 /// What happens to a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,6 +118,23 @@ impl fmt::Display for CellReport {
             Some(reason) => write!(f, "SKIPPED: {reason}"),
             None => write!(f, "recovered in {:.1} s. {}", self.recovery.as_secs_f64(), self.notes),
         }
+    }
+}
+
+/// Stops a process for the fault's duration: all of it, or again and again.
+pub fn freeze(pid: u32, fault: Fault) {
+    // How long the process is stopped, and how long it runs in between.
+    let (stopped, runs) = match fault {
+        Fault::Latency => (Fault::latency(), Duration::from_millis(200)),
+        Fault::Slow => (Duration::from_millis(90), Duration::from_millis(10)),
+        _ => (Fault::duration(), Duration::ZERO),
+    };
+    let began = Instant::now();
+    while began.elapsed() < Fault::duration() {
+        assert!(signal(pid, "STOP"));
+        std::thread::sleep(stopped);
+        assert!(signal(pid, "CONT"));
+        std::thread::sleep(runs);
     }
 }
 

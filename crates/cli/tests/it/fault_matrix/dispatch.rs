@@ -1,5 +1,6 @@
 //! Script pools: the link between server and worker behind a proxy, and a batch system with commands that fail.
 
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
 
@@ -7,7 +8,7 @@ use longshore_testkit::fault_proxy::FaultProxy;
 use longshore_testkit::servers::{DaemonState, FakeBatchSystem};
 use serde_json::{Value, json};
 
-use super::cell::{Bystanders, CellReport, Fault, recovery};
+use super::cell::{Bystanders, CellReport, Fault, freeze, recovery};
 use crate::dispatch::fixture::{PoolFixture, count_lines};
 use crate::dispatch::launcher::{LocalLauncher, TestLauncher};
 use crate::dispatch_clusters::schedulers::FakeScheduler;
@@ -16,13 +17,16 @@ use crate::support::{ChildGuard, CliOutput, TIMEOUT, TestDir};
 const SCRIPTS: usize = 80;
 const SCRIPT: &str = "echo $LONGSHORE_ARRAY_INDEX >> runs; sleep 0.2";
 
-/// The only worker of a pool reaches its server through a proxy.
+/// The only worker of a pool reaches its server through a proxy, after an address at which nothing answers.
 pub fn link(fault: Fault) -> CellReport {
     let args = ["--workers", "0", "--max-workers", "0", "--listen", "127.0.0.1"];
     let pool = PoolFixture::start_on(Box::new(LocalLauncher), &args);
     let access: Value = serde_json::from_str(&pool.dir.read("pool/worker.json")).unwrap();
     let proxy = FaultProxy::start(access["addresses"][0].as_str().unwrap()).unwrap();
-    let folder = behind_proxy(&pool.dir, access, &proxy);
+    // It takes connections and says nothing.
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addresses = [dead.local_addr().unwrap(), proxy.address()];
+    let folder = with_addresses(&pool.dir, access, addresses);
     let mut command = pool.command(&["worker", "--nthr", "4", "--server", &folder]);
     let log = std::fs::File::create(pool.dir.path("worker.log")).unwrap();
     let mut worker = ChildGuard(command.stderr(log).spawn().unwrap());
@@ -39,12 +43,32 @@ pub fn link(fault: Fault) -> CellReport {
     CellReport { recovery, notes: String::new(), skipped: None }
 }
 
-/// Writes the workers' access file again, with the proxy's address, into a folder of its own.
-fn behind_proxy(dir: &TestDir, mut access: Value, proxy: &FaultProxy) -> String {
+/// The server of a pool is frozen for a while, again and again, or killed and started again.
+pub fn server(fault: Fault) -> CellReport {
+    let pool = PoolFixture::start(&["--workers", "2", "--nthr", "2"]);
+    let workers = pool.worker_pids();
+    submit(&pool);
+    let server = pool.server_pid();
+    match fault {
+        Fault::Restart => {
+            pool.kill_server();
+            pool.start_server().ok();
+        }
+        _ => freeze(server, fault),
+    }
+    let recovery = recovery(|| pool.lines("runs").len(), SCRIPTS);
+    assert_exact(&pool);
+    assert_eq!(pool.worker_pids(), workers, "healthy workers were replaced");
+    pool.stop();
+    CellReport { recovery, notes: String::new(), skipped: None }
+}
+
+/// Writes the workers' access file again, with these addresses, into a folder of its own.
+fn with_addresses(dir: &TestDir, mut access: Value, addresses: [SocketAddr; 2]) -> String {
     let folder = dir.path("behind");
     std::fs::create_dir(&folder).unwrap();
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).unwrap();
-    access["addresses"] = json!([proxy.address().to_string()]);
+    access["addresses"] = json!(addresses.map(|address| address.to_string()));
     let file = dir.write("behind/worker.json", access.to_string());
     std::fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
     folder.to_str().unwrap().to_owned()

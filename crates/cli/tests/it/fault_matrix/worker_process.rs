@@ -1,9 +1,9 @@
 //! Units that run in a worker process, a Python program, which is stopped or killed.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::cell::{AlertReceiver, Bystanders, CellReport, Fault, recovery};
+use super::cell::{AlertReceiver, Bystanders, CellReport, Fault, freeze, recovery};
 use super::shim::Shim;
 use crate::support::{TIMEOUT, TestDir, eventually, signal, stretch};
 
@@ -67,19 +67,9 @@ pub fn run(fault: Fault) -> CellReport {
 }
 
 fn inject(fault: Fault, pid: u32) {
-    // How long the process is stopped, and how long it runs in between.
-    let (stopped, runs) = match fault {
-        Fault::Restart => return assert!(signal(pid, "KILL")),
-        Fault::Latency => (Fault::latency(), Duration::from_millis(200)),
-        Fault::Slow => (Duration::from_millis(90), Duration::from_millis(10)),
-        _ => (Fault::duration(), Duration::ZERO),
-    };
-    let began = Instant::now();
-    while began.elapsed() < Fault::duration() {
-        assert!(signal(pid, "STOP"));
-        std::thread::sleep(stopped);
-        assert!(signal(pid, "CONT"));
-        std::thread::sleep(runs);
+    match fault {
+        Fault::Restart => assert!(signal(pid, "KILL")),
+        _ => freeze(pid, fault),
     }
 }
 

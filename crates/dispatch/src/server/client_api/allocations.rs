@@ -35,7 +35,7 @@ impl ClientApi {
     /// Adds an allocation. Returns the script of its jobs.
     pub(super) fn add_allocation(&self, allocation: Allocation, dry_run: bool) -> Result<String, String> {
         let Allocations { table, setup, only_local } = self.allocations()?;
-        if *only_local && allocation.base != BaseSystem::Local {
+        if *only_local && !dry_run && allocation.base != BaseSystem::Local {
             return Err(format!(
                 "workers of {} could not connect: this server listens on this machine only; start the pool with \
                  --listen",

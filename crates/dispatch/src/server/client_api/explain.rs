@@ -155,8 +155,8 @@ impl ClientApi {
         requests
     }
 
-    /// The scripts that are ready in the store. If there are many, those that were not read are assumed to
-    /// request the same.
+    /// The scripts that are ready in the store. Of many scripts only the newest are read; the rest is
+    /// assumed to request the same.
     pub(in crate::server) async fn ready_demand(&self) -> Vec<Demand> {
         let ready = self.ready().await;
         if ready == 0 {

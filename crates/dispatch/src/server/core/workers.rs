@@ -7,11 +7,11 @@ use crate::request::{WorkerAction, WorkerDetails};
 use crate::scheduler::WorkerKey;
 use crate::wire::ToWorker;
 
-/// Minimum length of the end of an identity that names a worker.
-const MIN_SUFFIX: usize = 4;
+/// Minimum length of the beginning of an identity that names a worker.
+const MIN_PREFIX: usize = 4;
 
 impl Core {
-    /// The workers with these identities, ends of identities, or hosts; all, if none is named.
+    /// The workers with these identities, beginnings of identities, or hosts; all, if none is named.
     pub(super) fn act_on_workers(
         &mut self,
         names: &[String],
@@ -48,7 +48,7 @@ impl Core {
     fn is_named(&self, id: WorkerKey, name: &str) -> bool {
         let host = self.workers.get(&id).is_some_and(|worker| worker.host == name);
         let uid = self.scheduler.worker(id).is_some_and(|entry| {
-            entry.uid == name || (name.len() >= MIN_SUFFIX && entry.uid.ends_with(name))
+            entry.uid == name || (name.len() >= MIN_PREFIX && entry.uid.starts_with(name))
         });
         host || uid
     }
