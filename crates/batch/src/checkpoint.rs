@@ -168,7 +168,9 @@ impl Checkpoint {
     /// The step at which a run starts, after `lost` runs died with their workers.
     pub fn resume_point(&self, lost: u32) -> ResumePoint {
         match self {
-            Self { rejected: false, answer: Some(answer), .. } => ResumePoint::Answer(Box::new(answer.clone())),
+            Self { rejected: false, answer: Some(answer), .. } => {
+                ResumePoint::Answer(Box::new(answer.clone()))
+            }
             Self { rejected: false, error: Some(error), .. } => ResumePoint::Error(error.clone()),
             _ if lost > 0 => ResumePoint::MaybeBilled,
             _ => ResumePoint::Ask,
