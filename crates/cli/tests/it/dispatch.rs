@@ -20,3 +20,4 @@ mod scheduling;
 mod scripts;
 mod sentinels;
 mod storm;
+mod wrong_uses;
