@@ -120,7 +120,10 @@ impl<'a> NameLookup<'a> {
         };
         let tenant = self.settings.tenant.clone();
         let NameSource::Pool(client) = self.source().await? else { return Err(usage("there is no pool")) };
-        match client.request(&ClientRequest::FindTask(tenant, name)).await? {
+        let found = client.request(&ClientRequest::FindTask(tenant, name)).await;
+        match found.hint(
+            "a unit is its id, or its place in a batch as 12.3; `longshore unit list` shows the units",
+        )? {
             ServerReply::Found(unit) => Ok(unit),
             other => Err(unexpected_reply(&other)),
         }

@@ -11,7 +11,8 @@ use longshore_dispatch::request::{
 use serde::Serialize;
 
 use super::dispatch::{connect, unexpected_reply};
-use super::submit_script::{ScriptContext, submission, wait_for_batch, warn_if_unfit, with_wait_limit};
+use super::submit_script::{ScriptContext, submission, wait_for_batch, warn_if_unfit};
+use super::wait::with_wait_limit;
 use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
 use crate::exit::ExitCode;
@@ -50,7 +51,8 @@ pub async fn run(file: &Path, typed: &SubmitArgs, settings: &Settings) -> anyhow
         return Ok(ExitCode::Good);
     }
     let waiting = wait_for_batch(&mut client, &batch, typed.script.progress, settings);
-    let ended = with_wait_limit(typed.wait_limit, waiting).await?;
+    let hint = format!("it continues; `longshore batch status {batch}` shows it");
+    let ended = with_wait_limit(typed.wait_limit, &hint, waiting).await?;
     if ended.counts.total() <= MAX_COUNTED {
         add_ends(&mut client, &batch, &mut sent, settings).await?;
     }

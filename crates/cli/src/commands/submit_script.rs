@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use longshore::{Batch, BatchId, Counts, HumanDuration, Policy, Priority, RetryPolicy, UnitId, UnitState};
+use longshore::{Batch, BatchId, Counts, Policy, Priority, RetryPolicy, UnitId, UnitState};
 use longshore_dispatch::client::DispatchClient;
 use longshore_dispatch::request::{
     ArrayItems, ClientRequest, Items, ScriptView, ServerReply, Submission, SubmitConditions, TimePoint,
@@ -20,7 +20,8 @@ use serde::Serialize;
 
 use super::batch::BatchSummary;
 use super::dispatch::{connect, unexpected_reply};
-use super::wait::unit_code;
+use super::names::NameLookup;
+use super::wait::{unit_code, with_wait_limit};
 use crate::args::resource;
 use crate::args::script::{OutputTarget, ScriptArgs};
 use crate::args::submit::SubmitArgs;
@@ -39,12 +40,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     check(&typed)?;
     let dir = std::env::current_dir().context("there is no working directory")?;
+    let folder = settings.dispatch.folder(typed.script.pool.dir.as_deref());
+    let mut names = NameLookup::new(Some(&folder), settings);
     let context = ScriptContext {
         dir: &dir,
         priority: typed.priority,
         slots: typed.weight,
         resources: resource::collect_requests(&typed.resource)?,
-        after: typed.after.clone(),
+        after: names.units(&typed.after).await?,
         awaited: typed.wait,
         conditions: conditions(&typed),
     };
@@ -74,7 +77,8 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
         }
     };
     if typed.wait {
-        return with_wait_limit(typed.wait_limit, waiting).await;
+        let hint = "it continues; `longshore batch status last` shows it";
+        return with_wait_limit(typed.wait_limit, hint, waiting).await;
     }
     match &items {
         Items::Once(unit) => {
@@ -335,7 +339,8 @@ pub fn variables(typed: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
             Some((name, value)) => (name.to_owned(), value.to_owned()),
             None => {
                 let value = std::env::var(text);
-                (text.clone(), value.with_context(|| format!("variable {text} is not set here"))?)
+                let value = value.with_context(|| format!("variable {text} is not set here"));
+                (text.clone(), value.hint(format!("`--env {text}=VALUE` sets it"))?)
             }
         };
         let is_part =
@@ -422,16 +427,6 @@ fn print_outcome(view: &ScriptView, settings: &Settings) -> anyhow::Result<ExitC
         output.note(format!("{}{why}", view.state));
     }
     Ok(unit_code(view.state))
-}
-
-/// Ends a wait after the limit, if there is one.
-pub async fn with_wait_limit<T>(
-    limit: Option<HumanDuration>,
-    waiting: impl Future<Output = anyhow::Result<T>>,
-) -> anyhow::Result<T> {
-    let Some(limit) = limit else { return waiting.await };
-    let ended = tokio::time::timeout(limit.0, waiting).await;
-    ended.hint("it continues; `longshore batch status last` shows it")?
 }
 
 /// Waits until all scripts of a batch have ended.

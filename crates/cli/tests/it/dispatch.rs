@@ -23,3 +23,4 @@ mod scripts;
 mod sentinels;
 mod storm;
 mod workers;
+mod wrong_uses;

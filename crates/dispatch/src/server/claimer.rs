@@ -73,6 +73,8 @@ pub(super) struct ClaimedTasks {
     pub(super) tasks: Vec<PreparedTask>,
     pub(super) scripts: Vec<(ScriptSource, ScriptDefinition)>,
     pub(super) rejected: Vec<(Lease, Outcome)>,
+    /// All leases of the session before this claim, if the claim before it failed: its answer may have been lost.
+    pub(super) leases_after_failure: Vec<Lease>,
 }
 
 /// Result of a claim, and the store's wake sequence before it.
@@ -80,6 +82,16 @@ struct ClaimResult {
     tasks: ClaimedTasks,
     wake_seq: u64,
     empty: bool,
+    /// What the store did is unknown.
+    failed: bool,
+}
+
+impl ClaimResult {
+    /// A failed claim, after a delay.
+    async fn failed(wake_seq: u64) -> Self {
+        tokio::time::sleep(STORE_RETRY_DELAY).await;
+        Self { tasks: ClaimedTasks::default(), wake_seq, empty: false, failed: true }
+    }
 }
 
 /// The claims of a server.
@@ -90,11 +102,13 @@ pub(super) struct Claimer {
     /// Set after an empty claim: resolves when the store may have units again.
     wakeup: Option<BoxFuture<'static, u64>>,
     wake_seq: u64,
+    /// The last claim failed.
+    failed: bool,
 }
 
 impl Claimer {
     pub(super) fn new(store: Arc<dyn Store>, session: SessionId) -> Self {
-        Self { store, session, in_flight: None, wakeup: None, wake_seq: 0 }
+        Self { store, session, in_flight: None, wakeup: None, wake_seq: 0, failed: false }
     }
 
     /// Whether no claim is in flight.
@@ -120,8 +134,18 @@ impl Claimer {
         // At least the widest worker: otherwise a wide unit would stay in the store and block those
         // behind it.
         let claim = self.claim(threads.max(largest.threads), largest);
-        let claim = claim_and_prepare(Arc::clone(&self.store), claim, self.wake_seq, scripts.arrays());
-        self.in_flight = Some(Box::pin(claim));
+        let (store, session) = (Arc::clone(&self.store), self.session);
+        let (after_failure, wake_seq, cached) = (self.failed, self.wake_seq, scripts.arrays());
+        self.in_flight = Some(Box::pin(async move {
+            let leases = match after_failure {
+                true => store.leases_of(session).await,
+                false => Ok(Vec::new()),
+            };
+            let Ok(leases_after_failure) = leases else { return ClaimResult::failed(wake_seq).await };
+            let mut claimed = claim_and_prepare(store, claim, wake_seq, cached).await;
+            claimed.tasks.leases_after_failure = leases_after_failure;
+            claimed
+        }));
     }
 
     fn claim(&self, threads: u32, largest: ResourceRequest) -> ClaimRequest {
@@ -145,7 +169,7 @@ impl Claimer {
         tokio::select! {
             claimed = or_pending(&mut self.in_flight) => {
                 self.in_flight = None;
-                self.wake_seq = claimed.wake_seq;
+                (self.wake_seq, self.failed) = (claimed.wake_seq, claimed.failed);
                 if claimed.empty {
                     let (store, wake_seq) = (Arc::clone(&self.store), self.wake_seq);
                     self.wakeup = Some(Box::pin(async move { store.wait_for_ready(wake_seq, WAKE_TIMEOUT).await }));
@@ -178,12 +202,16 @@ async fn claim_and_prepare(
     match store.claim(claim).await {
         Ok(claimed) => {
             let empty = claimed.units.is_empty();
-            ClaimResult { tasks: prepare(&store, claimed.units, cached).await, wake_seq, empty }
+            ClaimResult {
+                tasks: prepare(&store, claimed.units, cached).await,
+                wake_seq,
+                empty,
+                failed: false,
+            }
         }
         Err(error) => {
             tracing::warn!(%error, "claiming units failed; retrying");
-            tokio::time::sleep(STORE_RETRY_DELAY).await;
-            ClaimResult { tasks: ClaimedTasks::default(), wake_seq, empty: false }
+            ClaimResult::failed(wake_seq).await
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use longshore::duration::{self, format_ago};
-use longshore::{Timestamp, UnitId, byte_size};
+use longshore::{HumanDuration, Timestamp, UnitId, byte_size};
 use longshore_dispatch::request::{
     ClientRequest, ServerReply, TaskPosition, UnitDetails, UnitExplanation, UnitOperation,
     UnitOperationReport, UnitQuery, UnitSummary, WorkerObstacles,
@@ -14,8 +14,9 @@ use longshore_dispatch::script::{RunEnd, RunReport, Script};
 use super::status::short_uid;
 use super::{connect_in, unexpected_reply};
 use crate::args::unit_worker::UnitListArgs;
+use crate::commands::wait::with_wait_limit;
 use crate::commands::{now, submit_script};
-use crate::error::{WithHint, usage};
+use crate::error::usage;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, clean_lines, right};
 use crate::settings::Settings;
@@ -225,13 +226,8 @@ pub async fn wait(
 ) -> anyhow::Result<ExitCode> {
     let mut client = connect_in(folder).await?;
     let waiting = submit_script::wait_for_unit(&mut client, id, settings);
-    match limit {
-        None => waiting.await,
-        Some(limit) => {
-            let ended = tokio::time::timeout(limit, waiting).await;
-            ended.hint(format!("it continues; `longshore unit show {id}` shows it"))?
-        }
-    }
+    let hint = format!("it continues; `longshore unit show {id}` shows it");
+    with_wait_limit(limit.map(HumanDuration), &hint, waiting).await
 }
 
 /// Retries or cancels scripts.
