@@ -20,6 +20,8 @@ mod openai_request;
 mod openai_response;
 mod request;
 mod response;
+mod responses_request;
+mod responses_response;
 mod server;
 
 use async_trait::async_trait;

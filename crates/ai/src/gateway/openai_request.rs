@@ -13,6 +13,7 @@ use super::fields::{CacheControl, Content, Extras, Fields, StringOrList, checked
 use super::request::{Delivery, ParsedRequest};
 use crate::chat::{Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
 use crate::profile::CacheFor;
+use crate::providers::tool_input;
 use crate::raw_json::RawObject;
 
 /// Fields that do not change the answer and are ignored.
@@ -89,11 +90,17 @@ struct ContentPart<'a> {
 }
 
 #[derive(Deserialize)]
-struct File {
+pub(super) struct File {
     #[serde(default)]
     filename: Option<String>,
     #[serde(default)]
     file_data: Option<String>,
+}
+
+impl File {
+    pub(super) fn is_inline(&self) -> bool {
+        self.file_data.is_some()
+    }
 }
 
 #[derive(Deserialize)]
@@ -226,11 +233,11 @@ pub(super) fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, GatewayError
 
 /// Collects a conversation, message by message.
 #[derive(Default)]
-struct Conversation {
-    system: Option<String>,
+pub(super) struct Conversation {
+    pub(super) system: Option<String>,
     system_cache: Option<CacheFor>,
-    messages: Vec<Message>,
-    extras: Extras,
+    pub(super) messages: Vec<Message>,
+    pub(super) extras: Extras,
 }
 
 impl Conversation {
@@ -263,7 +270,7 @@ impl Conversation {
     }
 
     /// The text of a message that has only text in a translation.
-    fn text_of(&mut self, parts: Vec<Part>, role: &str) -> String {
+    pub(super) fn text_of(&mut self, parts: Vec<Part>, role: &str) -> String {
         let mut texts = Vec::new();
         for part in parts {
             match part {
@@ -278,7 +285,7 @@ impl Conversation {
         texts.join("\n")
     }
 
-    fn add_system(&mut self, text: &str) {
+    pub(super) fn add_system(&mut self, text: &str) {
         let system = self.system.get_or_insert_default();
         if !system.is_empty() {
             system.push_str("\n\n");
@@ -290,7 +297,7 @@ impl Conversation {
         for AssistantToolCall { id, function } in calls {
             match function {
                 Some(Function { name, arguments }) => {
-                    let input = input(arguments);
+                    let input = tool_input(&arguments);
                     parts.push(Part::ToolCall(ToolCall { id, name, input }));
                 }
                 None => self.extras.unsupported("calls of tools other than functions"),
@@ -300,7 +307,7 @@ impl Conversation {
     }
 
     /// Results of calls that were made together belong to one message.
-    fn add_tool_result(&mut self, id: String, text: String) {
+    pub(super) fn add_tool_result(&mut self, id: String, text: String) {
         let result = Part::ToolResult { id, text, failed: false };
         let before = self.messages.last_mut().filter(|message| {
             let last = message.parts.last();
@@ -333,13 +340,13 @@ impl Conversation {
             "text" => Some(part.text.map(Part::Text).ok_or_else(|| lacks("text"))),
             "refusal" => part.refusal.map(|text| Ok(Part::Text(text))),
             "image_url" => {
-                let image = part.image_url.ok_or_else(|| lacks("image_url")).and_then(image);
+                let image = part.image_url.ok_or_else(|| lacks("image_url")).and_then(|one| image(one.url));
                 if let Ok(Part::Image { media_type, .. }) = &image {
                     self.extras.image_type(media_type);
                 }
                 Some(image)
             }
-            "file" if part.file.as_ref().is_some_and(|file| file.file_data.is_some()) => {
+            "file" if part.file.as_ref().is_some_and(File::is_inline) => {
                 self.extras.unpriced_part("documents");
                 part.file.map(document)
             }
@@ -356,8 +363,7 @@ fn lacks(what: &str) -> String {
 }
 
 /// An image: inline, or a URL for the provider to fetch.
-fn image(image: ImageUrl) -> Result<Part, String> {
-    let url = image.url;
+pub(super) fn image(url: String) -> Result<Part, String> {
     if let Some((media_type, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
         return Ok(Part::Image { media_type: media_type.to_owned(), data: data.to_owned() });
     }
@@ -368,22 +374,13 @@ fn image(image: ImageUrl) -> Result<Part, String> {
 }
 
 /// A document: inline, as a data URL.
-fn document(file: File) -> Result<Part, String> {
+pub(super) fn document(file: File) -> Result<Part, String> {
     let data = file.file_data.unwrap_or_default();
     let (media_type, data) = data
         .strip_prefix("data:")
         .and_then(|rest| rest.split_once(";base64,"))
         .ok_or("a file's `file_data` must be data:…;base64,…")?;
     Ok(Part::Document { media_type: media_type.to_owned(), data: data.to_owned(), name: file.filename })
-}
-
-/// A tool call's arguments. Models do write invalid JSON; it is kept as a string for the next
-/// model.
-fn input(arguments: String) -> Value {
-    if arguments.trim().is_empty() {
-        return json!({});
-    }
-    serde_json::from_str(&arguments).unwrap_or(Value::String(arguments))
 }
 
 fn tools(offered: Vec<ToolDefinition>, extras: &mut Extras) -> Vec<Tool> {

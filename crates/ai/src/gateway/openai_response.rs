@@ -175,6 +175,14 @@ pub(super) fn usage(answer: &Answer) -> Usage {
     }
 }
 
+/// A call's input as text. Invalid JSON was kept as a string, and is sent unchanged.
+pub(super) fn arguments(call: &ToolCall) -> String {
+    match &call.input {
+        Value::String(text) => text.clone(),
+        input => input.to_string(),
+    }
+}
+
 #[derive(Serialize)]
 struct Completion<'a> {
     id: Id<'a>,
@@ -261,12 +269,7 @@ struct Function<'a> {
 
 impl<'a> Call<'a> {
     fn new(call: &'a ToolCall, index: Option<u32>) -> Self {
-        // Invalid JSON was kept as a string, and is sent unchanged.
-        let arguments = match &call.input {
-            Value::String(text) => text.clone(),
-            input => input.to_string(),
-        };
-        let function = Function { name: &call.name, arguments };
+        let function = Function { name: &call.name, arguments: arguments(call) };
         Self { index, id: &call.id, r#type: "function", function }
     }
 }

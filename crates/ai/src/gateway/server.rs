@@ -35,6 +35,7 @@ use super::error::{GatewayError, GatewayErrorKind};
 use super::fields::short;
 use super::openai_response::OpenAi;
 use super::response::{ApiFormat, finish};
+use super::responses_response::Responses;
 use super::{Authenticator, InferenceBackend, models, request};
 
 /// Path of OpenAI's chat completions.
@@ -104,6 +105,7 @@ fn routes(state: &Arc<GatewayState>) -> Router {
         .route(CHAT_COMPLETIONS, ask(&OpenAi))
         .route("/v1/completions", ask(&Completions))
         .route("/v1/embeddings", ask(&Embeddings))
+        .route("/v1/responses", ask(&Responses))
         .route(MESSAGES, ask(&Anthropic))
         .route("/v1/messages/count_tokens", count)
         .route("/v1/models", list)

@@ -35,6 +35,7 @@ pub use capabilities::{Caching, Capabilities, capabilities};
 use error_mapping::Redactor;
 use http_provider::{BaseUrl, HttpProvider};
 use provider_adapter::ProviderAdapter;
+pub(crate) use provider_adapter::tool_input;
 
 /// Opens a profile's provider, simulated or real. Does not connect yet.
 pub fn open(

@@ -10,6 +10,7 @@ mod fuzz;
 mod models;
 mod openai;
 mod passthrough;
+mod responses;
 mod streaming;
 mod with_inference;
 
