@@ -218,13 +218,17 @@ pub(crate) fn batch(
         return Ok(None);
     }
     let batch = batch::load(tx.db, num)?;
-    if batch.status.is_final() {
-        before.check_retried(0)?;
-        return Ok(None);
-    }
     let (unit, until, pass) = (UnitId::from_bytes([0; 16]), tx.now.as_micros(), RetryPass::Failed);
     let generation = batch.generation;
     let first = RetryCursor { batch: num, stream: 0, sort_key: i64::MIN, unit, until, generation, pass };
+    if batch.status.is_final() {
+        before.check_retried(0)?;
+        // Its failed units have run again, one by one; the units that were cancelled because of them have not.
+        return match batch.status.is_aborted() || batch.counts.cancelled == 0 {
+            true => Ok(None),
+            false => continue_retry(tx, first.first(RetryPass::Dependants { changed: false })),
+        };
+    }
     let (mut seen, mut retried, mut left) = (0, 0, Some(first));
     // Few units in one transaction, so that the batch cannot end in between. A unit does not count if
     // another has its key.

@@ -111,6 +111,11 @@ fn job_submission(job: &JobPlan, awaited: bool, settings: &Settings) -> anyhow::
         let after: Vec<usize> =
             task.after.iter().filter_map(|id| positions.get(id.as_str()).copied()).collect();
         let waits: u64 = after.iter().map(|after| units[*after]).sum();
+        if waits > longshore::unit::MAX_DEPENDENCIES as u64 {
+            let most = longshore::unit::MAX_DEPENDENCIES;
+            let words = format!("task `{}` waits for {waits} scripts, of {most} at most", task.id);
+            return Err(usage(words)).hint("split the array, and put a small task after each part");
+        }
         edges = edges.saturating_add(waits.saturating_mul(own));
         if edges > MAX_DEPENDENCIES {
             let words = format!("task `{}` exceeds the limit of {MAX_DEPENDENCIES} dependencies", task.id);

@@ -136,15 +136,19 @@ impl<K> UnitRow<K> {
     pub fn spec_after(&self, step: &Transition) -> Result<Option<String>> {
         let (is_ready, before) = (step.state == UnitState::Ready, self.ready_at()?);
         let ready_at = if is_ready { self.priority.ready_at(step.sort_key) } else { before };
-        if ready_at == before && !step.retried {
+        // A unit that is cancelled by itself, or ready, is not cancelled by a dependency any more.
+        let is_cancelled = step.state == UnitState::Cancelled && step.failure.is_none();
+        let has_after = self.spec.as_deref().is_some_and(|spec| spec.contains("\"after\""));
+        let drops_after = is_ready || (is_cancelled && has_after);
+        if ready_at == before && !step.retried && !(is_cancelled && has_after) {
             return Ok(None);
         }
         let attributes = UnitAttributes::parse(self.spec.as_deref())?;
         let next = || Some(attributes.generation.unwrap_or(1).saturating_add(1));
         let generation = if step.retried { next() } else { attributes.generation };
-        // A unit that is ready is not cancelled by a dependency any more.
-        let after = if is_ready { Vec::new() } else { attributes.after };
-        UnitAttributes { ready_at: Some(ready_at.as_micros()), generation, after, ..attributes }.to_column()
+        let after = if drops_after { Vec::new() } else { attributes.after };
+        let ready_at = if ready_at == before { attributes.ready_at } else { Some(ready_at.as_micros()) };
+        UnitAttributes { ready_at, generation, after, ..attributes }.to_column()
     }
 
     /// Builds the unit.

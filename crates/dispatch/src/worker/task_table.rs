@@ -6,7 +6,7 @@ use longshore::UnitId;
 use longshore::worker_session::Lease;
 use tokio::time::Instant;
 
-use crate::scheduler::{MEMORY, ResourceAmount, ResourcePool, ResourceShare};
+use crate::scheduler::{ResourceAmount, ResourcePool, ResourceShare};
 use crate::script::RunReport;
 use crate::wire::{TaskEvent, TaskOrder};
 
@@ -110,9 +110,9 @@ impl TaskTable {
         Some(TaskStart { order, ids, cpus, deadline })
     }
 
-    /// What a script is told of its share: the instances, or how much memory.
+    /// What a script is told of its share: the instances, or how much of memory and the like.
     fn instance_names(&self, name: &str, needs: ResourceAmount, share: &ResourceShare) -> Vec<String> {
-        if name == MEMORY {
+        if self.pools.get(name).is_some_and(ResourcePool::is_divisible) {
             return vec![needs.to_string()];
         }
         let names = self.names.get(name);

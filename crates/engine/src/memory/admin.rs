@@ -62,9 +62,8 @@ impl Admin for MemoryStore {
             for id in retry {
                 _ = state.apply_event(id, &Event::Retry, now);
             }
-            let is_open = !state.batch_mut(scope, batch)?.status.is_final();
-            if is_open && is_retry {
-                state.retry_dependants(batch, now);
+            if is_retry {
+                state.retry_dependants(batch, now)?;
             }
             state.dirty.claimable = true;
             state.dirty.batches.insert(batch.clone());
@@ -215,18 +214,32 @@ impl State {
     }
 
     /// Makes units of a batch wait again that were cancelled because a dependency failed, if none of
-    /// their dependencies is failed or cancelled any more. Each may make others possible.
-    fn retry_dependants(&mut self, batch: &BatchId, now: Timestamp) {
+    /// their dependencies is failed or cancelled any more. Each may make others possible. An ended batch is
+    /// reopened if there are any: its failed units have run again, one by one.
+    fn retry_dependants(&mut self, batch: &BatchId, now: Timestamp) -> Result<()> {
+        let Some(before) = self.batches.get(batch).map(|record| record.batch.clone()) else { return Ok(()) };
+        if before.status.is_aborted() {
+            return Ok(());
+        }
+        if before.status.is_final() {
+            reopen(self.batch_mut(&Scope::All, batch)?)?;
+        }
+        let mut any = false;
         loop {
             let units = self.batches.get(batch).map(|record| record.units.clone()).unwrap_or_default();
             let mut changed = false;
             for id in units {
                 changed |= self.retry_dependant(id, now);
             }
+            any |= changed;
             if !changed {
-                return;
+                break;
             }
         }
+        if !any && before.status.is_final() {
+            *self.batch_mut(&Scope::All, batch)? = before;
+        }
+        Ok(())
     }
 
     fn retry_dependant(&mut self, id: UnitId, now: Timestamp) -> bool {

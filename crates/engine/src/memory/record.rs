@@ -183,6 +183,10 @@ impl UnitRecord {
         };
         if step.state == UnitState::Ready {
             self.ready_at = unit.since;
+        }
+        // A unit that is cancelled by itself, or ready, is not cancelled by a dependency any more.
+        let is_cancelled = step.state == UnitState::Cancelled && step.failure.is_none();
+        if step.state == UnitState::Ready || is_cancelled {
             self.after.clear();
         }
         unit.session = None;

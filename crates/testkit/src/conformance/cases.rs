@@ -156,6 +156,8 @@ macro_rules! __with_cases {
                 a_cancelled_dependency_cancels_too
                 a_retried_batch_blocks_the_dependants_of_its_failures_again
                 a_retried_batch_leaves_what_an_operator_cancelled
+                a_dependant_that_an_operator_cancelled_after_a_retry_stays_cancelled
+                a_retried_batch_runs_what_its_failures_cancelled_also_if_they_ran_again
                 a_released_unit_runs_whatever_became_of_the_others
                 what_has_ended_before_is_seen_at_once
                 an_unknown_dependency_is_refused

@@ -112,6 +112,61 @@ pub(super) async fn a_retried_batch_leaves_what_an_operator_cancelled(fixture: &
     assert_eq!(fixture.store.verify().await.unwrap(), []);
 }
 
+pub(super) async fn a_dependant_that_an_operator_cancelled_after_a_retry_stays_cancelled(
+    fixture: &StoreFixture,
+) {
+    let first = unit();
+    let second = strictly_after(&[first.id]);
+    let (a, b, id) = (first.id, second.id, batch_id("dag"));
+    fixture.open_batch(NewBatch::new(id.clone())).await;
+    fixture.add_chunk(&id, "", "all", vec![first, second]).await;
+    fixture.store.seal_batch(&ALL, &id).await.unwrap();
+    let session = fixture.session().await;
+    let fail = async || {
+        let held = fixture.claim_one(session).await;
+        assert_eq!(held.unit.id, a);
+        fixture.finish(session, held.lease, failed()).await;
+    };
+    fail().await;
+    fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    fixture.cancel(b).await;
+    fail().await;
+    fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    assert_eq!((fixture.state(a).await, fixture.state(b).await), (UnitState::Ready, UnitState::Cancelled));
+    assert_eq!(fixture.store.verify().await.unwrap(), []);
+}
+
+pub(super) async fn a_retried_batch_runs_what_its_failures_cancelled_also_if_they_ran_again(
+    fixture: &StoreFixture,
+) {
+    let first = unit();
+    let second = strictly_after(&[first.id]);
+    let third = strictly_after(&[second.id]);
+    let (a, b, c, id) = (first.id, second.id, third.id, batch_id("dag"));
+    fixture.open_batch(NewBatch::new(id.clone())).await;
+    fixture.add_chunk(&id, "", "all", vec![first, second, third]).await;
+    fixture.store.seal_batch(&ALL, &id).await.unwrap();
+    let session = fixture.session().await;
+    let held = fixture.claim_one(session).await;
+    fixture.finish(session, held.lease, failed()).await;
+    // By itself, without its batch.
+    fixture.retry(a).await;
+    let held = fixture.claim_one(session).await;
+    fixture.finish(session, held.lease, done()).await;
+    let again = fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    assert_eq!((again.counts.ready, again.counts.blocked, again.counts.cancelled), (1, 1, 0));
+    for expected in [b, c] {
+        let held = fixture.claim_one(session).await;
+        assert_eq!(held.unit.id, expected);
+        fixture.finish(session, held.lease, done()).await;
+    }
+    let ended = fixture.batch(&id).await;
+    assert_eq!((ended.status, ended.counts.done), (BatchStatus::Complete, 3));
+    let idle = fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    assert_eq!((idle.status, idle.generation), (BatchStatus::Complete, ended.generation));
+    assert_eq!(fixture.store.verify().await.unwrap(), []);
+}
+
 /// More than two transactions of the SQL stores unblock.
 const MANY_DEPENDANTS: usize = 4_100;
 

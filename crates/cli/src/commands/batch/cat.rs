@@ -1,9 +1,10 @@
 //! `batch cat`: prints the output of scripts, wherever it was kept.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -40,7 +41,8 @@ pub async fn run(typed: &BatchCatArgs, settings: &Settings) -> anyhow::Result<Ex
         printed: BTreeMap::new(),
         is_mixed: false,
         batch: None,
-        streams: None,
+        streams: BTreeMap::new(),
+        is_discarded: false,
     };
     let mut waiting = cat.units_of(&names.batch(&typed.whose).await?).await?;
     loop {
@@ -49,6 +51,9 @@ pub async fn run(typed: &BatchCatArgs, settings: &Settings) -> anyhow::Result<Ex
             break;
         }
         tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    if cat.is_discarded {
+        settings.output.note("the output of some scripts was discarded, by --output none");
     }
     if cat.is_mixed {
         let hint = "`--output files:PATTERN --stderr PATTERN` or `stream:DIR` keeps them apart";
@@ -74,8 +79,10 @@ struct OutputPrinter<'a> {
     is_mixed: bool,
     /// The batch, if the output of many scripts is printed.
     batch: Option<BatchId>,
-    /// Output of the batch in the workers' files, as found in this round.
-    streams: Option<BTreeMap<UnitId, RunOutput>>,
+    /// Output of the batch in the workers' files, as found in this round, by folder.
+    streams: BTreeMap<PathBuf, BTreeMap<UnitId, RunOutput>>,
+    /// Whether the output of some scripts was discarded.
+    is_discarded: bool,
 }
 
 impl OutputPrinter<'_> {
@@ -109,7 +116,7 @@ impl OutputPrinter<'_> {
 
     /// Prints the new output of these units. Returns the units that have not ended.
     async fn print(&mut self, units: Vec<UnitId>) -> anyhow::Result<Vec<UnitId>> {
-        self.streams = None;
+        self.streams.clear();
         let mut waiting = Vec::new();
         let mut out = self.settings.output.raw();
         for id in units {
@@ -134,6 +141,7 @@ impl OutputPrinter<'_> {
         let printed = printed.get_or_insert(PrintedBytes { attempt, ..PrintedBytes::default() });
         let wants = |channel| self.only.is_none_or(|only| only == channel);
         match &script.output {
+            ScriptOutput::Nothing if self.batch.is_some() => self.is_discarded = true,
             ScriptOutput::Nothing => {
                 return Err(usage(format!("the output of unit {id} was discarded, by --output none")));
             }
@@ -173,21 +181,21 @@ impl OutputPrinter<'_> {
         out: &mut impl Write,
     ) -> anyhow::Result<u64> {
         let of_unit;
-        let runs = match (&self.batch, &mut self.streams) {
+        let runs = match &self.batch {
             // The files of an array are searched once per round.
-            (Some(batch), streams) => {
-                if streams.is_none() {
-                    *streams = Some(read_streams(folder, RunSelector::Array(batch.as_str(), None))?);
+            Some(batch) => match self.streams.entry(folder.to_owned()) {
+                Entry::Occupied(found) => found.into_mut(),
+                Entry::Vacant(entry) => {
+                    entry.insert(read_streams(folder, RunSelector::Array(batch.as_str(), None))?)
                 }
-                streams.as_ref()
-            }
-            (None, _) => {
+            },
+            None => {
                 of_unit = read_streams(folder, RunSelector::Unit(unit))?;
-                Some(&of_unit)
+                &of_unit
             }
         };
         let mut bytes = Vec::new();
-        if let Some(run) = runs.and_then(|runs| runs.get(&unit)) {
+        if let Some(run) = runs.get(&unit) {
             run.copy(self.only, &mut bytes)?;
         }
         let new = bytes.get(usize::try_from(start)?..).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Stores a job: scripts and arrays that depend on each other, as one batch.
 
-use longshore::batch::NewBatch;
-use longshore::unit::{Dependencies, MAX_SEND_DEPENDENCIES};
-use longshore::{BatchWriter, NewUnit, Payload, UnitId};
+use longshore::batch::{BatchAction, NewBatch};
+use longshore::unit::{Dependencies, MAX_DEPENDENCIES, MAX_SEND_DEPENDENCIES};
+use longshore::{BatchWriter, NewUnit, Payload, Scope, UnitId};
 
 use super::ClientApi;
 use super::submit::{CHUNK, SubmitError, array_cap, failure_threshold, request_of, unit_items};
@@ -21,6 +21,15 @@ impl ClientApi {
             return Err(format!("the job has {total} runs, of {MAX_ARRAY} at most"));
         }
         let Some(first) = job.tasks.first() else { return Err("the job has no tasks".to_owned()) };
+        for task in &job.tasks {
+            let waits = task.after.iter().filter_map(|after| units.get(*after)).sum::<u64>();
+            if waits > MAX_DEPENDENCIES as u64 {
+                return Err(format!(
+                    "task `{}` waits for {waits} scripts, of {MAX_DEPENDENCIES} at most",
+                    task.id
+                ));
+            }
+        }
         let requests = job.tasks.iter().map(|task| request_of(&task.submission)).collect();
         let definition = BatchDefinition::Job {
             tasks: job.tasks.iter().zip(&units).map(|(task, units)| definition_of(task, *units)).collect(),
@@ -36,14 +45,28 @@ impl ClientApi {
         };
         let writer = self.open_fresh(new).await.map_err(|error| error.to_string())?;
         let ids = UnitIds { first: first_unit_id(writer.batch()), units: &units };
+        let opened = writer.batch().clone();
         let mut chunks = Chunks { writer, units: Vec::new(), edges: 0, sent: 0 };
-        for (position, task) in job.tasks.iter().enumerate() {
-            let after: Vec<UnitId> = task.after.iter().flat_map(|after| ids.of(*after)).collect();
-            let result = self.add_task(&mut chunks, task, position, &ids, after).await;
-            result.map_err(SubmitError::text)?;
-        }
-        chunks.flush().await.map_err(SubmitError::text)?;
-        let batch = chunks.writer.seal().await.map_err(|error| error.to_string())?;
+        let stored = async {
+            for (position, task) in job.tasks.iter().enumerate() {
+                let after: Vec<UnitId> = task.after.iter().flat_map(|after| ids.of(*after)).collect();
+                self.add_task(&mut chunks, task, position, &ids, after).await?;
+            }
+            chunks.flush().await?;
+            Ok(chunks.writer.seal().await?)
+        };
+        let batch = match stored.await {
+            Ok(batch) => batch,
+            Err(error) => {
+                // All of it or none.
+                let scope = Scope::Tenant(opened.tenant);
+                let store = self.client.store();
+                if let Err(error) = store.apply_batch_action(&scope, &opened.id, BatchAction::Cancel).await {
+                    tracing::warn!(batch = %opened.id, %error, "a job that could not be stored is not cancelled");
+                }
+                return Err(SubmitError::text(error));
+            }
+        };
         let unfit = self.find_unfit(requests).await;
         let tasks = job.tasks.into_iter().enumerate().map(|(position, task)| SubmittedTask {
             id: task.id,

@@ -3,7 +3,7 @@
 use longshore::batch::{FailureLimit, FailureThreshold, NewBatch, OnThreshold};
 use longshore::store::SendResult;
 use longshore::unit::{ConcurrencyCap, Dependencies, Weight};
-use longshore::{Batch, BatchId, Kind, NewUnit, Payload, Scope, SendError, Timestamp, UnitId, WhenFull};
+use longshore::{Batch, Kind, NewUnit, Payload, Scope, SendError, Timestamp, UnitId, WhenFull};
 
 use super::ClientApi;
 use crate::request::{
@@ -11,7 +11,7 @@ use crate::request::{
     nth_unit_id,
 };
 use crate::scheduler::{ResourceAmount, ResourceRequest};
-use crate::script::{self, ArrayItem, KIND};
+use crate::script::{self, ArrayItem, KIND, Script};
 
 /// Units of an array per write.
 pub(super) const CHUNK: usize = 1000;
@@ -49,18 +49,14 @@ impl ClientApi {
         let when_full = submission.conditions.full_timeout.map_or(WhenFull::Reject, WhenFull::WaitFor);
         match self.client.send_many(vec![unit], when_full).await?.pop() {
             Some(SendResult::Created(_)) => {
-                let new = NewBatch {
-                    tenant: submission.tenant.clone(),
-                    initiated_by: submission.initiated_by.clone(),
-                    ..NewBatch::new(BatchId::new(KIND).map_err(|error| error.to_string())?)
-                };
-                let batch = self.record_single(id, submission.script.name.as_deref(), new).await?;
-                Ok(Stored { units: 1, existing: None, batch: Some(batch) })
+                Ok(Stored { units: 1, existing: None, batch: self.record_single(id, submission).await })
+            }
+            // The client repeats it because it lost the reply.
+            Some(SendResult::Existing(existing_id)) if existing_id == id => {
+                Ok(Stored { units: 1, existing: None, batch: self.record_single(id, submission).await })
             }
             Some(SendResult::Existing(existing_id)) => {
-                // The submission's own id: the client repeats it because it lost the reply.
-                let existing = Some(existing_id).filter(|existing_id| *existing_id != id);
-                Ok(Stored { units: 1, existing, batch: None })
+                Ok(Stored { units: 1, existing: Some(existing_id), batch: None })
             }
             Some(SendResult::Rejected(rejection)) => Err(SendError::Rejected(rejection).into()),
             None => Err("the store gave no answer".to_owned().into()),
@@ -77,8 +73,10 @@ impl ClientApi {
         }
         let scope = Scope::Tenant(submission.tenant.clone());
         let existing = self.client.store().definition(&scope, batch).await;
+        // Compared as values: an earlier version wrote fewer fields.
         if let Ok(Some(existing)) = existing
             && existing != script
+            && existing.parse::<Script>().ok().as_ref() != Some(&submission.script)
         {
             let changed = "with another script, other arguments or other options";
             return Err(format!("array `{batch}` exists {changed}; submit under another --name").into());

@@ -6,13 +6,14 @@
 //! every claim.
 
 use longshore::batch::{BatchAction, advance};
+use longshore::unit_state::DEPENDENCY_FAILURE;
 use longshore::{
     Batch, BatchId, BatchStatus, Counts, Error, NewBatch, Scope, SendError, Unit, UnitId, UnitState,
 };
 
 use super::admin::{error_text, unit_view};
 use super::{ClientApi, Event};
-use crate::request::{ArrayAction, UnitOperation, first_unit_id, nth_unit_id};
+use crate::request::{ArrayAction, Submission, UnitOperation, first_unit_id, nth_unit_id};
 use crate::script::{ArrayItem, BatchDefinition, KIND, TaskDefinition};
 
 /// The type of the record of a script that was submitted alone. Its notes name the unit.
@@ -169,7 +170,8 @@ impl ClientApi {
         tasks: &[TaskDefinition],
         name: &str,
     ) -> Result<Option<Unit>, String> {
-        let number: Option<usize> = name.parse().ok();
+        // A task may have a number as its name.
+        let number: Option<usize> = name.parse().ok().filter(|_| !tasks.iter().any(|task| task.id == name));
         let mut before = 0;
         for (position, task) in tasks.iter().enumerate() {
             let index = name.strip_prefix(task.id.as_str()).and_then(|rest| rest.strip_prefix('.'));
@@ -272,6 +274,14 @@ impl ClientApi {
     }
 
     async fn steer_unit(&self, scope: &Scope, unit: &Unit, action: &ArrayAction) -> Result<(), String> {
+        let cause = unit.failure.as_ref().filter(|failure| failure.code == DEPENDENCY_FAILURE);
+        if let (ArrayAction::Retry, UnitState::Cancelled, Some(cause)) = (action, unit.state, cause) {
+            let retry = match &unit.batch {
+                Some(batch) => format!("`batch retry {batch}` retries both"),
+                None => format!("`unit retry {}` runs it all the same", unit.id),
+            };
+            return Err(format!("unit {} was cancelled: {}; {retry}", unit.id, cause.message));
+        }
         let (operation, participle) = match action {
             ArrayAction::Cancel => (UnitOperation::Cancel, "cancelled"),
             ArrayAction::Retry => (UnitOperation::Retry, "retried"),
@@ -301,17 +311,32 @@ impl ClientApi {
         }
     }
 
-    /// Records a script that was submitted alone as a batch of one. A repeat finds the record.
-    pub(super) async fn record_single(
-        &self,
-        unit: UnitId,
-        name: Option<&str>,
-        new: NewBatch,
-    ) -> Result<Batch, SendError> {
+    /// Records a script that was submitted alone as a batch of one. A repeat finds the record. Without a record, which
+    /// the store may refuse, the script runs all the same.
+    pub(super) async fn record_single(&self, unit: UnitId, submission: &Submission) -> Option<Batch> {
+        let recorded = self.open_single(unit, submission).await;
+        let logged = recorded.inspect_err(|error| {
+            tracing::warn!(%unit, %error, "the script is stored, but has no number and no name");
+        });
+        logged.ok()
+    }
+
+    async fn open_single(&self, unit: UnitId, submission: &Submission) -> Result<Batch, SendError> {
         let notes = format!("{UNIT_NOTE}{unit}");
-        let name = name.and_then(|name| BatchId::new(name).ok());
-        let id = name.or_else(|| BatchId::new(unit.to_string()).ok()).unwrap_or_else(|| new.id.clone());
-        let new = NewBatch { id, kind: SINGLE.to_owned(), notes: notes.clone(), ..new };
+        let name = submission.script.name.as_deref().and_then(|name| BatchId::new(name).ok());
+        // A name with an owner is that of a tenant's batch.
+        let name = name.filter(|name| name.owner().is_none());
+        let id = match name {
+            Some(name) => name,
+            None => BatchId::new(unit.to_string()).map_err(|error| Error::Invalid(error.to_string()))?,
+        };
+        let new = NewBatch {
+            tenant: submission.tenant.clone(),
+            initiated_by: submission.initiated_by.clone(),
+            kind: SINGLE.to_owned(),
+            notes: notes.clone(),
+            ..NewBatch::new(id)
+        };
         let mut writer = self.client.open_batch(new.clone()).await?;
         if writer.batch().notes != notes {
             writer = self.open_fresh(new).await?;
