@@ -135,7 +135,7 @@ pub struct JobSubmission {
     pub name: BatchId,
     /// Number of failures at which the rest is given up.
     pub max_failures: Option<u64>,
-    /// The tasks, each after those that it depends on.
+    /// The tasks, each after the tasks that it depends on.
     pub tasks: Vec<NewTask>,
 }
 

@@ -92,7 +92,7 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
     },
     /// Cancel a batch: waiting units are cancelled, running ones asked to stop
     Cancel(BatchTarget),
-    /// Retry the failed units of a batch, and those that were cancelled because of them; after the
+    /// Retry the failed units of a batch, and the units that were cancelled because of them; after the
     /// batch's end this opens a new generation
     Retry {
         #[command(flatten)]

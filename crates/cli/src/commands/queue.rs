@@ -17,7 +17,7 @@ use crate::settings::Settings;
 mod set;
 mod source;
 
-use source::Queues;
+use source::QueueSource;
 
 /// The states in which a unit waits.
 const WAITING: [UnitState; 3] = [UnitState::Blocked, UnitState::Scheduled, UnitState::Ready];
@@ -30,7 +30,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
         Typed::Set(change) => &change.pool.dir,
         Typed::Purge { pool, .. } => &pool.dir,
     };
-    let mut queues = Queues::open(folder.clone(), settings).await?;
+    let mut queues = QueueSource::open(folder.clone(), settings).await?;
     match typed {
         Typed::List { .. } => {
             let lanes = queues.list().await?;
@@ -45,7 +45,7 @@ pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::Good)
 }
 
-async fn lanes(queues: &mut Queues, queue: &QueueName) -> anyhow::Result<Vec<QueueInfo>> {
+async fn lanes(queues: &mut QueueSource, queue: &QueueName) -> anyhow::Result<Vec<QueueInfo>> {
     let mut lanes = queues.list().await?;
     lanes.retain(|lane| lane.queue == *queue);
     if lanes.is_empty() {
@@ -55,7 +55,7 @@ async fn lanes(queues: &mut Queues, queue: &QueueName) -> anyhow::Result<Vec<Que
     Ok(lanes)
 }
 
-async fn show(queues: &mut Queues, queue: &QueueName, settings: &Settings) -> anyhow::Result<()> {
+async fn show(queues: &mut QueueSource, queue: &QueueName, settings: &Settings) -> anyhow::Result<()> {
     let lanes = lanes(queues, queue).await?;
     settings.output.list(&lanes, || table(&lanes))?;
     if settings.output.is_json() {
@@ -111,7 +111,7 @@ fn state(lane: &QueueInfo) -> &'static str {
 }
 
 async fn pause(
-    queues: &mut Queues,
+    queues: &mut QueueSource,
     typed: &LaneArg,
     paused: bool,
     settings: &Settings,
@@ -132,7 +132,7 @@ async fn pause(
 }
 
 async fn purge(
-    queues: &mut Queues,
+    queues: &mut QueueSource,
     queue: &QueueName,
     yes: bool,
     settings: &Settings,

@@ -4,7 +4,7 @@ use longshore::store::{Capacity, QueueInfo};
 use longshore::{QueueName, TenantId, byte_size};
 use longshore_dispatch::request::QueueSettings;
 
-use super::source::Queues;
+use super::source::QueueSource;
 use crate::args::queue::{LaneArg, QueueSetArgs as Typed};
 use crate::commands::tenant::shown;
 use crate::error::{WithHint, usage};
@@ -12,7 +12,7 @@ use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 
 /// Runs the command.
-pub async fn run(queues: &mut Queues, typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
+pub async fn run(queues: &mut QueueSource, typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
     if typed.bounds.is_empty() && typed.weight.is_none() && typed.cap.is_none() {
         return Err(usage("nothing to set"))
             .hint("name --max-units or --max-bytes; with --lane also --weight or --cap");
@@ -27,7 +27,7 @@ pub async fn run(queues: &mut Queues, typed: &Typed, settings: &Settings) -> any
     settings.output.list(&lanes, || table(&lanes))
 }
 
-async fn set_queue(queues: &mut Queues, typed: &Typed) -> anyhow::Result<()> {
+async fn set_queue(queues: &mut QueueSource, typed: &Typed) -> anyhow::Result<()> {
     let queue = &typed.lane.queue;
     let lanes = queues.list().await?;
     let now = lanes.iter().find(|lane| lane.queue == *queue).map(|lane| lane.capacity);
@@ -36,7 +36,7 @@ async fn set_queue(queues: &mut Queues, typed: &Typed) -> anyhow::Result<()> {
 }
 
 async fn set_lane(
-    queues: &mut Queues,
+    queues: &mut QueueSource,
     typed: &Typed,
     tenant: &TenantId,
     settings: &Settings,

@@ -14,12 +14,12 @@ use crate::commands::names::pool_folder;
 use crate::settings::Settings;
 
 /// Where queues are listed and changed.
-pub enum Queues {
+pub enum QueueSource {
     Store(Arc<dyn Store>, Scope),
     Pool(Box<DispatchClient>, Option<TenantId>),
 }
 
-impl Queues {
+impl QueueSource {
     /// Of the pool in this folder or of the environment, or else of the store.
     pub async fn open(folder: Option<PathBuf>, settings: &Settings) -> anyhow::Result<Self> {
         if let Some(folder) = pool_folder(folder, settings) {

@@ -13,7 +13,7 @@ use longshore::{
 use super::admin::{error_text, unit_view};
 use super::{ClientApi, Event};
 use crate::request::{ArrayAction, UnitOperation, first_unit_id, nth_unit_id};
-use crate::script::{ArrayItem, BatchDefinition, JobTask, KIND};
+use crate::script::{ArrayItem, BatchDefinition, KIND, StoredTask};
 
 /// The type of the record of a script that was submitted alone. Its notes name the unit.
 const SINGLE: &str = "single script";
@@ -166,7 +166,7 @@ impl ClientApi {
         &self,
         scope: &Scope,
         batch: &Batch,
-        tasks: &[JobTask],
+        tasks: &[StoredTask],
         name: &str,
     ) -> Result<Option<Unit>, String> {
         let number: Option<usize> = name.parse().ok();
