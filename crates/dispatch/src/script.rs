@@ -121,7 +121,7 @@ pub enum BatchDefinition {
     /// The tasks of a job, in the order of their dependencies.
     Job {
         /// The tasks.
-        tasks: Vec<TaskDefinition>,
+        tasks: Vec<StoredTask>,
     },
     /// The script of an array.
     Array(Box<Script>),
@@ -129,7 +129,7 @@ pub enum BatchDefinition {
 
 /// A task of a job, as the batch's definition has it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TaskDefinition {
+pub struct StoredTask {
     /// Its name in the job.
     pub id: String,
     /// Number of its units. Their ids follow each other, task by task.
@@ -142,7 +142,7 @@ pub struct TaskDefinition {
     pub ranges: Vec<(u64, u64)>,
 }
 
-impl TaskDefinition {
+impl StoredTask {
     /// The position of an array's index among its units.
     pub fn position(&self, index: u64) -> Option<u64> {
         if self.ranges.is_empty() {
@@ -169,7 +169,7 @@ impl BatchDefinition {
     }
 
     /// The task of a job's unit: of an array by its item, of a single script by its name.
-    pub fn task(&self, item: Option<&ArrayItem>) -> Option<&TaskDefinition> {
+    pub fn task(&self, item: Option<&ArrayItem>) -> Option<&StoredTask> {
         let Self::Job { tasks } = self else { return None };
         tasks.get(item?.2? as usize)
     }

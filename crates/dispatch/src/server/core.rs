@@ -119,7 +119,7 @@ pub(super) struct Core {
     connections: HashMap<ConnectionId, WorkerKey>,
     claimer: Claimer,
     results: ResultWriter,
-    /// Leases that the server has got and whose end is not recorded.
+    /// Leases that the server has got; the end of each is not recorded yet.
     held: HashSet<Lease>,
     unresolved: UnresolvedLosses<TaskData>,
     cut_off: CutOffTasks,

@@ -50,7 +50,7 @@ impl Pool {
         Self::start_on(folder, Arc::clone(&store) as _, store).await
     }
 
-    /// A pool whose server uses the store through another one that injects these faults.
+    /// A pool with a server that gets this fault from its store.
     pub(crate) async fn start_with_fault(operation: &'static str, nth: u64, fault: Fault) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("units.db");

@@ -166,7 +166,7 @@ fn a_job_gives_up_after_its_failures_and_a_paused_one_starts_nothing() {
     pool.dir.write("bad.sh", "sleep 0.2; exit 1");
     pool.dir.write("gate.sh", "echo >> gates; until [ -e go ]; do sleep 0.05; done");
     let task = "[[task]]\nid = 'many'\nscript = 'bad.sh'\narray = '1-100'\n";
-    pool.dir.write("bad.toml", &format!("max_fails = 2\n{task}"));
+    pool.dir.write("bad.toml", format!("max_fails = 2\n{task}"));
     assert_eq!(pool.run(&["submit", "--job", "bad.toml", "--wait"]).code, 3);
     let batch = status(&pool, "bad");
     assert_eq!(batch["status"], "failed");

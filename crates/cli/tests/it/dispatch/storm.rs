@@ -115,7 +115,7 @@ impl Client {
             attempt += 1;
             let client = self.submit(what);
             let choice = random.hash_one((seed, attempt));
-            if choice % 2 == 0 && attempt < 3 {
+            if choice.is_multiple_of(2) && attempt < 3 {
                 std::thread::sleep(Duration::from_millis(choice % 61));
                 signal(client.id(), "KILL");
             }

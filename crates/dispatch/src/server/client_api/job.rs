@@ -10,7 +10,7 @@ use crate::request::{
     ArrayItems, Items, JobSubmission, MAX_ARRAY, NewTask, ServerReply, SubmittedTask, first_unit_id,
     nth_unit_id,
 };
-use crate::script::{ArrayItem, BatchDefinition, KIND, TaskDefinition};
+use crate::script::{ArrayItem, BatchDefinition, KIND, StoredTask};
 
 impl ClientApi {
     /// Stores a job. The whole request has arrived, so the client is not needed any more.
@@ -115,13 +115,13 @@ fn items(task: &NewTask) -> Option<&ArrayItems> {
     }
 }
 
-fn definition_of(task: &NewTask, units: u64) -> TaskDefinition {
+fn definition_of(task: &NewTask, units: u64) -> StoredTask {
     let ranges = match items(task) {
         Some(ArrayItems::Ranges(ranges)) => ranges.clone(),
         _ => Vec::new(),
     };
     let script = items(task).map(|_| Box::new(task.submission.script.clone()));
-    TaskDefinition { id: task.id.clone(), units, script, ranges }
+    StoredTask { id: task.id.clone(), units, script, ranges }
 }
 
 /// The ids of a job's units, which follow each other task by task.

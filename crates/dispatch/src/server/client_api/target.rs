@@ -14,7 +14,7 @@ use longshore::{
 use super::admin::{error_text, unit_view};
 use super::{ClientApi, Event};
 use crate::request::{ArrayAction, Submission, UnitOperation, first_unit_id, nth_unit_id};
-use crate::script::{ArrayItem, BatchDefinition, KIND, TaskDefinition};
+use crate::script::{ArrayItem, BatchDefinition, KIND, StoredTask};
 
 /// The type of the record of a script that was submitted alone. Its notes name the unit.
 const SINGLE: &str = "single script";
@@ -167,7 +167,7 @@ impl ClientApi {
         &self,
         scope: &Scope,
         batch: &Batch,
-        tasks: &[TaskDefinition],
+        tasks: &[StoredTask],
         name: &str,
     ) -> Result<Option<Unit>, String> {
         // A task may have a number as its name.
