@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use longshore::UnitId;
 use longshore::worker_session::Lease;
+use longshore::{ResourceAmount, UnitId};
 use tokio::time::Instant;
 
-use crate::scheduler::{MEMORY, ResourceAmount, ResourcePool, ResourceShare};
+use crate::scheduler::{MEMORY, ResourcePool, ResourceShare};
 use crate::script::RunReport;
 use crate::wire::{TaskEvent, TaskOrder};
 
