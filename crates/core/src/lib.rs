@@ -35,6 +35,7 @@ pub mod outcome;
 pub mod page;
 pub mod permits;
 pub mod priority;
+pub mod resource_amount;
 pub mod retry;
 pub mod schedule;
 pub mod sql_encoding;
@@ -63,6 +64,7 @@ pub use name::{
 pub use outcome::{Effect, Failure, Outcome, SqlValue};
 pub use permits::Permits;
 pub use priority::Priority;
+pub use resource_amount::ResourceAmount;
 pub use retry::{OnLost, Policy, RetryPolicy};
 pub use schedule::{NewSchedule, Schedule};
 pub use store::{Admin, Enqueue, Maintenance, Queries, Schedules, Store, Tenants, WorkerApi};

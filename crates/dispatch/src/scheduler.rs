@@ -12,7 +12,6 @@
 mod assignment;
 mod obstacle;
 mod prefill;
-mod resource_amount;
 mod resource_pool;
 mod resource_request;
 mod tasks;
@@ -31,7 +30,6 @@ use crate::launch::Demand;
 
 pub use assignment::Assignment;
 pub use obstacle::{GPU, MEMORY, Obstacle, amount, label};
-pub use resource_amount::ResourceAmount;
 pub use resource_pool::{ResourcePool, ResourceShare};
 pub use resource_request::ResourceRequest;
 pub use worker_entry::{WorkerEntry, WorkerKey, WorkerRecord, WorkerState};

@@ -10,10 +10,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use longshore::worker_session::Lease;
-use longshore::{Rights, UnitId};
+use longshore::{ResourceAmount, Rights, UnitId};
 use serde::{Deserialize, Serialize};
 
-use crate::scheduler::ResourceAmount;
 use crate::script::{RunReport, Script};
 
 /// The only protocol version that this program speaks. Raise it with every change of a message: messages
@@ -175,6 +174,9 @@ pub enum ToWorker {
     Registered {
         /// Interval between heartbeats.
         heartbeat_interval: Duration,
+        /// A server that sends nothing for this long, not even [`ToWorker::HeartbeatReceived`], cannot be
+        /// reached over this connection.
+        silence_limit: Duration,
         /// Leases that no longer belong to the worker.
         forget: Vec<Lease>,
     },
@@ -195,4 +197,6 @@ pub enum ToWorker {
     Drain(Duration),
     /// Leave now and interrupt running scripts.
     Stop(String),
+    /// Acknowledges a heartbeat.
+    HeartbeatReceived,
 }

@@ -1,8 +1,7 @@
 //! Parses `--resource NAME=N`: what a unit needs beside slots, and what a worker offers.
 
-use std::collections::BTreeMap;
-
-use longshore_dispatch::scheduler::ResourceAmount;
+use longshore::ResourceAmount;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{WithHint, usage};
 
@@ -39,6 +38,7 @@ impl std::str::FromStr for ResourceArg {
 }
 
 /// What a worker offers.
+#[cfg(feature = "standard")]
 pub struct OfferedResources {
     pub amounts: BTreeMap<String, u32>,
     /// Names of instances.
@@ -49,16 +49,12 @@ fn collect<T>(
     typed: &[ResourceArg],
     entry: impl Fn(&ResourceArg) -> anyhow::Result<(String, T)>,
 ) -> anyhow::Result<BTreeMap<String, T>> {
-    let mut all = BTreeMap::new();
-    for one in typed {
-        let (name, value) = entry(one)?;
-        if all.insert(name, value).is_some()
-            || typed.iter().filter(|other| other.name == one.name).count() > 1
-        {
-            return Err(usage(format!("resource `{}` is given twice", one.name)));
-        }
-    }
-    Ok(all)
+    let mut names = BTreeSet::new();
+    let entries = typed.iter().map(|one| match names.insert(&one.name) {
+        true => entry(one),
+        false => Err(usage(format!("resource `{}` is given twice", one.name))),
+    });
+    entries.collect()
 }
 
 /// All resources by name, in whole numbers; a duplicate name is an error.
@@ -74,6 +70,7 @@ pub fn collect_resources(typed: &[ResourceArg]) -> anyhow::Result<BTreeMap<Strin
 }
 
 /// What a worker of a pool offers.
+#[cfg(feature = "standard")]
 pub fn collect_offered(typed: &[ResourceArg]) -> anyhow::Result<OfferedResources> {
     let plain = typed.iter().map(|one| ResourceArg { instances: None, ..one.clone() });
     let amounts = collect_resources(&plain.collect::<Vec<_>>())?;
@@ -82,6 +79,7 @@ pub fn collect_offered(typed: &[ResourceArg]) -> anyhow::Result<OfferedResources
 }
 
 /// What a script requests, as its unit's weight has it: a fraction in hundredths.
+#[cfg(feature = "standard")]
 pub fn collect_requests(typed: &[ResourceArg]) -> anyhow::Result<BTreeMap<String, u32>> {
     collect(typed, |ResourceArg { name, amount, instances }| match instances {
         Some(_) => {
@@ -104,6 +102,7 @@ mod tests {
         assert!(error.contains("`gpu` is given twice"), "{error}");
     }
 
+    #[cfg(feature = "standard")]
     #[test]
     fn a_worker_names_instances_and_a_script_requests_fractions() {
         let named: ResourceArg = "gpu=[2,GPU-a1]".parse().unwrap();

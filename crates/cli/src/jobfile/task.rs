@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use longshore::{ByteSize, HumanDuration, Priority};
-use longshore_dispatch::scheduler::ResourceAmount;
+use longshore::{ByteSize, HumanDuration, Priority, ResourceAmount};
 use serde::{Deserialize, Deserializer};
 
 use crate::args::dispatch_pool::DispatchPoolArg;

@@ -1,8 +1,9 @@
 //! Divides the scripts of a pool among its allocations. No I/O.
 
+use longshore::ResourceAmount;
 use std::time::Duration;
 
-use crate::scheduler::{ResourceAmount, ResourcePool, ResourceRequest, WorkerEntry};
+use crate::scheduler::{ResourcePool, ResourceRequest, WorkerEntry};
 
 /// Scripts with the same request.
 #[derive(Debug, Clone, PartialEq, Eq)]

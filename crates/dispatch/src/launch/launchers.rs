@@ -40,8 +40,6 @@ pub(crate) struct Launchers {
     setup: LaunchSetup,
     journal: SharedJournal,
     launchers: BTreeMap<String, Launcher>,
-    /// Jobs of an earlier server process, until their launcher exists.
-    inherited: BTreeMap<u64, SubmittedJob>,
 }
 
 /// Result of a round.
@@ -62,13 +60,13 @@ impl Launchers {
         journal: SharedJournal,
     ) -> Self {
         journal.skip_to(jobs.keys().max().copied().unwrap_or(0));
-        let mut launchers = Self { table, setup, journal, launchers: BTreeMap::new(), inherited: jobs };
-        launchers.open();
+        let mut launchers = Self { table, setup, journal, launchers: BTreeMap::new() };
+        launchers.open(jobs);
         launchers
     }
 
-    /// Makes the launchers of new allocations. Returns all allocations.
-    fn open(&mut self) -> Vec<AllocationEntry> {
+    /// Makes the launchers of new allocations, which continue with these jobs. Returns all allocations.
+    fn open(&mut self, mut jobs: BTreeMap<u64, SubmittedJob>) -> Vec<AllocationEntry> {
         let entries = self.table.entries();
         for AllocationEntry { allocation, status, .. } in &entries {
             if self.launchers.contains_key(&allocation.name) {
@@ -78,11 +76,10 @@ impl Launchers {
                 job.allocation == allocation.name
                     || !entries.iter().any(|entry| entry.allocation.name == job.allocation)
             };
-            let (jobs, others) =
-                std::mem::take(&mut self.inherited).into_iter().partition(|(_, job)| is_its_own(job));
-            self.inherited = others;
+            let (own, others) = jobs.into_iter().partition(|(_, job)| is_its_own(job));
+            jobs = others;
             let system = open_system(allocation.base, self.setup.site.clone());
-            let launcher = Launcher::new(system, (self.setup.job)(allocation), Arc::clone(status), jobs);
+            let launcher = Launcher::new(system, (self.setup.job)(allocation), Arc::clone(status), own);
             let launcher = launcher.with_journal(&allocation.name, self.journal.clone());
             self.launchers.insert(allocation.name.clone(), launcher);
         }
@@ -97,10 +94,10 @@ impl Launchers {
     /// The submitted jobs, by launch number.
     pub(crate) fn jobs(&self) -> BTreeMap<u64, SubmittedJob> {
         let jobs = self.launchers.values().flat_map(Launcher::jobs);
-        jobs.chain(&self.inherited).map(|(number, job)| (*number, job.clone())).collect()
+        jobs.map(|(number, job)| (*number, job.clone())).collect()
     }
 
-    /// A round of each launcher, all at the same time: a base system that hangs does not delay the others.
+    /// A round of each launcher, all at the same time. The next round waits for the slowest base system.
     pub(crate) async fn run_round(
         &mut self,
         now: Duration,
@@ -109,38 +106,21 @@ impl Launchers {
         lost: &[u64],
         shutting_down: bool,
     ) -> LaunchersReport {
-        let entries = self.open();
-        let owner = |worker: &PresentWorker| {
-            let owner = worker.launch.and_then(|number| {
-                self.launchers.iter().find(|(_, launcher)| launcher.jobs().contains_key(&number))
-            });
-            owner.map_or_else(|| DEFAULT_ALLOCATION.to_owned(), |(name, _)| name.clone())
-        };
-        let mut present_by_owner: BTreeMap<String, Vec<PresentWorker>> = BTreeMap::new();
-        for worker in present {
-            present_by_owner.entry(owner(worker)).or_default().push(*worker);
-        }
-        let supplies: Vec<Supply> = entries
-            .iter()
-            .map(|AllocationEntry { allocation, .. }| {
-                let jobs = self.launchers.get(&allocation.name).map_or(0, |launcher| launcher.jobs().len());
-                let present = u32::try_from(jobs).unwrap_or(u32::MAX);
-                let max = if allocation.paused { present } else { allocation.size().max };
-                Supply { worker: allocation.worker(), present: present.max(allocation.min), max }
-            })
+        let entries = self.open(BTreeMap::new());
+        let present = self.present_by_allocation(present);
+        let supplies: Vec<Supply> = entries.iter().map(|entry| self.supply(&entry.allocation)).collect();
+        let allocations = entries.iter().map(|entry| &entry.allocation).zip(divide(demand, &supplies));
+        let allocations: BTreeMap<&str, (&Allocation, u32)> = allocations
+            .map(|(allocation, needed)| (allocation.name.as_str(), (allocation, needed)))
             .collect();
-        let needed = divide(demand, &supplies);
-        let needed: BTreeMap<&str, u32> =
-            entries.iter().map(|entry| entry.allocation.name.as_str()).zip(needed).collect();
-        let paused =
-            |name: &str| entries.iter().any(|entry| entry.allocation.name == name && entry.allocation.paused);
         let rounds = self.launchers.iter_mut().map(async |(name, launcher)| {
+            let allocation = allocations.get(name.as_str());
             let input = RoundInput {
                 now,
-                workers: needed.get(name.as_str()).copied().unwrap_or(0),
-                present: present_by_owner.get(name).map_or(&[], Vec::as_slice),
+                workers: allocation.map_or(0, |(_, needed)| *needed),
+                present: present.get(name).map_or(&[], Vec::as_slice),
                 lost,
-                paused: paused(name),
+                paused: allocation.is_some_and(|(allocation, _)| allocation.paused),
                 shutting_down,
             };
             (launcher.run_round(input).await, launcher.size().drain)
@@ -152,14 +132,40 @@ impl Launchers {
                 report.released.push((round.released, drain));
             }
         }
-        for AllocationEntry { allocation, is_leaving, .. } in &entries {
-            let is_empty = |launcher: &Launcher| launcher.jobs().is_empty();
-            if *is_leaving && self.launchers.get(&allocation.name).is_some_and(is_empty) {
+        self.remove_empty(&entries);
+        report
+    }
+
+    /// The registered workers by the allocation that launched them.
+    fn present_by_allocation(&self, present: &[PresentWorker]) -> BTreeMap<String, Vec<PresentWorker>> {
+        let mut by_allocation: BTreeMap<String, Vec<PresentWorker>> = BTreeMap::new();
+        for worker in present {
+            let launched = |launcher: &Launcher| {
+                worker.launch.is_some_and(|number| launcher.jobs().contains_key(&number))
+            };
+            let name = self.launchers.iter().find(|(_, launcher)| launched(launcher));
+            let name = name.map_or(DEFAULT_ALLOCATION, |(name, _)| name.as_str());
+            by_allocation.entry(name.to_owned()).or_default().push(*worker);
+        }
+        by_allocation
+    }
+
+    fn supply(&self, allocation: &Allocation) -> Supply {
+        let jobs = self.launchers.get(&allocation.name).map_or(0, |launcher| launcher.jobs().len());
+        let present = u32::try_from(jobs).unwrap_or(u32::MAX);
+        let max = if allocation.paused { present } else { allocation.size().max };
+        Supply { worker: allocation.worker(), present: present.max(allocation.min), max }
+    }
+
+    /// Removes allocations that are leaving and have no job any more.
+    fn remove_empty(&mut self, entries: &[AllocationEntry]) {
+        for AllocationEntry { allocation, .. } in entries.iter().filter(|entry| entry.is_leaving) {
+            let launcher = self.launchers.get(&allocation.name);
+            if launcher.is_some_and(|launcher| launcher.jobs().is_empty()) {
                 self.launchers.remove(&allocation.name);
                 self.table.finish_removal(&allocation.name);
             }
         }
-        report
     }
 
     /// Cancels all jobs. Call this after the workers were told to leave.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use longshore::{BatchId, HumanDuration, TenantId, Timestamp, UnitId, UnitState, duration};
+use longshore::{BatchId, HumanDuration, ResourceAmount, TenantId, Timestamp, UnitId, UnitState, duration};
 use serde::{Deserialize, Serialize};
 
-use crate::scheduler::{Obstacle, ResourceAmount, ResourceRequest, amount, label};
+use crate::scheduler::{Obstacle, ResourceRequest, amount, label};
 
 /// What a script needs of its worker.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

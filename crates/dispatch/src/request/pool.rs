@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::{HumanDuration, UnitId};
+use longshore::{HumanDuration, ResourceAmount, UnitId};
 use serde::{Deserialize, Serialize};
 
 use super::WorkerStatus;
 use crate::launch::{Allocation, Explanation};
-use crate::scheduler::ResourceAmount;
 
 /// A change of an allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

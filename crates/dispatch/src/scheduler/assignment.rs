@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use longshore::UnitId;
+use longshore::{ResourceAmount, UnitId};
 
 use super::obstacle::Obstacle;
-use super::resource_amount::ResourceAmount;
 use super::resource_request::ResourceRequest;
 use super::worker_entry::{WorkerEntry, WorkerKey};
 use super::{Location, Stage, TaskScheduler};

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use longshore::{HumanDuration, byte_size, duration};
+use longshore::{HumanDuration, ResourceAmount, byte_size, duration};
 use serde::{Deserialize, Serialize};
 
-use super::resource_amount::ResourceAmount;
 use super::resource_request::ResourceRequest;
 use super::worker_entry::{WorkerEntry, WorkerState};
 

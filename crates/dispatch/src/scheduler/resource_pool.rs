@@ -3,8 +3,11 @@
 //! The server and the worker divide a resource by the same rules. A fraction is a part of one instance:
 //! the one with the least left that suffices, so that whole ones stay free.
 
+use longshore::ResourceAmount;
+
 use super::obstacle::MEMORY;
-use super::resource_amount::{ResourceAmount, WHOLE};
+
+const WHOLE: u64 = ResourceAmount::WHOLE;
 
 /// A resource of a worker.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,22 +52,22 @@ impl ResourcePool {
         if self.is_divisible {
             return self.free();
         }
-        let part = needs.0 % WHOLE;
+        let part = needs.hundredths() % WHOLE;
         let whole = self.free.iter().filter(|free| **free == WHOLE).count() as u64 * WHOLE;
         if part == 0 {
-            return ResourceAmount(whole);
+            return ResourceAmount::from_hundredths(whole);
         }
         let best = self.free.iter().filter(|free| **free < WHOLE).max().copied().unwrap_or(0);
         match best >= part {
-            true => ResourceAmount(whole + best),
+            true => ResourceAmount::from_hundredths(whole + best),
             // A whole instance is divided for the fraction.
-            false => ResourceAmount(whole.max(best)),
+            false => ResourceAmount::from_hundredths(whole.max(best)),
         }
     }
 
     /// What no task occupies, in whole or in part.
     pub fn free(&self) -> ResourceAmount {
-        ResourceAmount(self.free.iter().sum())
+        ResourceAmount::from_hundredths(self.free.iter().sum())
     }
 
     /// Whether a task with this request can get it.
@@ -77,19 +80,19 @@ impl ResourcePool {
         let mut share = ResourceShare::default();
         if self.is_divisible {
             for (instance, free) in self.free.iter_mut().enumerate() {
-                let taken = needs.0.min(*free);
+                let taken = needs.hundredths().min(*free);
                 *free -= taken;
                 share.0.push((instance, taken));
             }
             return share;
         }
-        let whole = usize::try_from(needs.0 / WHOLE).unwrap_or(usize::MAX);
+        let whole = usize::try_from(needs.hundredths() / WHOLE).unwrap_or(usize::MAX);
         let wholes = self.free.iter_mut().enumerate().filter(|(_, free)| **free == WHOLE).take(whole);
         for (instance, free) in wholes {
             *free = 0;
             share.0.push((instance, WHOLE));
         }
-        let part = needs.0 % WHOLE;
+        let part = needs.hundredths() % WHOLE;
         let suffices = self.free.iter_mut().enumerate().filter(|(_, free)| **free >= part);
         if let Some((instance, free)) = suffices.min_by_key(|(_, free)| **free).filter(|_| part > 0) {
             *free -= part;

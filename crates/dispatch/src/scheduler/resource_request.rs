@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use longshore::Unit;
-
-use super::resource_amount::ResourceAmount;
+use longshore::{ResourceAmount, Unit};
 
 /// Resources that a task occupies while it runs. Tasks with equal requests share a queue.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

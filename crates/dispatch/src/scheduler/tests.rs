@@ -127,7 +127,7 @@ fn resources_are_counted_and_what_nobody_has_waits() {
     let mut scheduler = TaskScheduler::default();
     let worker = worker_with(&mut scheduler, 8, &[("gpu", 2)]);
     let gpu = |count: u32| ResourceRequest {
-        resources: BTreeMap::from([("gpu".to_owned(), super::ResourceAmount::whole(count))]),
+        resources: BTreeMap::from([("gpu".to_owned(), longshore::ResourceAmount::whole(count))]),
         ..ResourceRequest::threads(1)
     };
     let two = task_with(&mut scheduler, 1, gpu(2));

@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use longshore::UnitId;
+use longshore::{ResourceAmount, UnitId};
 use serde::{Deserialize, Serialize};
 
 use super::prefill::PrefillEstimator;
-use super::resource_amount::ResourceAmount;
 use super::resource_pool::{ResourcePool, ResourceShare};
 use super::resource_request::ResourceRequest;
 

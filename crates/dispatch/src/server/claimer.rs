@@ -8,11 +8,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use longshore::store::{ClaimRequest, LeasedUnit};
 use longshore::worker_session::Lease;
-use longshore::{BatchId, Failure, Kind, Outcome, Rights, Scope, SessionId, Store, Unit};
+use longshore::{BatchId, Failure, Kind, Outcome, ResourceAmount, Rights, Scope, SessionId, Store, Unit};
 use tokio::time::Instant;
 
 use super::script_cache::{ScriptCache, ScriptSource};
-use crate::scheduler::{ResourceAmount, ResourceRequest, TaskScheduler};
+use crate::scheduler::{ResourceRequest, TaskScheduler};
 use crate::script::{ArrayItem, BatchDefinition, KIND, Script};
 use crate::wire::{ScriptDefinition, TaskOrder};
 

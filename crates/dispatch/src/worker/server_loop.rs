@@ -18,9 +18,49 @@ use crate::script::RunEnd;
 use crate::wire::frame::{decode, encode};
 use crate::wire::{FromWorker, Register, TaskEvent, ToWorker, WorkerLoad};
 
+/// A process that wakes up this late was stalled.
+const STALL_THRESHOLD: Duration = Duration::from_secs(1);
 /// How long events are buffered while the worker has queued tasks, because each message costs time
 /// on both sides.
 const EVENT_BATCH_DELAY: Duration = Duration::from_millis(20);
+
+/// Whether the server can still be reached over a connection: a link may fail without a word to either side.
+struct ServerLiveness {
+    heartbeat_interval: Duration,
+    silence_limit: Duration,
+    last_message: Instant,
+    /// When this process wanted to be awake again.
+    wanted_wakeup: Instant,
+}
+
+impl ServerLiveness {
+    /// Before the server has said how long it may be silent.
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            heartbeat_interval: Duration::from_secs(2),
+            silence_limit: Duration::from_secs(60),
+            last_message: now,
+            wanted_wakeup: now,
+        }
+    }
+
+    /// Fails if the server was silent for too long. A time in which this process did not run does not count.
+    fn check(&mut self, next_wakeup: Instant) -> io::Result<()> {
+        let now = Instant::now();
+        if now >= self.wanted_wakeup + STALL_THRESHOLD {
+            self.last_message = now;
+        }
+        self.wanted_wakeup = next_wakeup.max(now);
+        match now.duration_since(self.last_message) {
+            silence if silence >= self.silence_limit => Err(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("the server sent nothing for {silence:?}"),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
 
 impl Worker {
     fn registration(&self) -> Register {
@@ -48,7 +88,7 @@ impl Worker {
         encode(&FromWorker::Register(Box::new(self.registration())), &mut bytes)?;
         // Replaces buffered events, so that nothing is reported twice.
         self.events = self.tasks.unacknowledged_events();
-        let mut heartbeat_interval = Duration::from_secs(2);
+        let mut liveness = ServerLiveness::new();
         let mut next_heartbeat = Instant::now();
         let mut drain_announced = false;
         let mut batch_until = None;
@@ -59,7 +99,7 @@ impl Worker {
                 encode(&FromWorker::Draining, &mut bytes)?;
             }
             if Instant::now() >= next_heartbeat {
-                next_heartbeat = Instant::now() + heartbeat_interval;
+                next_heartbeat = Instant::now() + liveness.heartbeat_interval;
                 encode(&FromWorker::Heartbeat(self.load()), &mut bytes)?;
             }
             // A worker with queued tasks can delay its events: it needs no tasks now.
@@ -88,12 +128,14 @@ impl Worker {
                 return Ok(());
             }
             let wake = self.next_wakeup().min(next_heartbeat).min(batch_deadline.unwrap_or(next_heartbeat));
+            liveness.check(wake)?;
             tokio::select! {
                 frame = connection.reader.next() => {
+                    liveness.last_message = Instant::now();
                     let frame = frame?.ok_or(io::ErrorKind::UnexpectedEof)?;
-                    self.on_message(decode(&frame)?, &mut heartbeat_interval);
+                    self.on_message(decode(&frame)?, &mut liveness);
                     while let Some(frame) = connection.reader.ready()? {
-                        self.on_message(decode(&frame)?, &mut heartbeat_interval);
+                        self.on_message(decode(&frame)?, &mut liveness);
                     }
                 }
                 Some((lease, report)) = self.running.next() => self.on_end(lease, report),
@@ -106,10 +148,10 @@ impl Worker {
         }
     }
 
-    fn on_message(&mut self, message: ToWorker, heartbeat_interval: &mut Duration) {
+    fn on_message(&mut self, message: ToWorker, liveness: &mut ServerLiveness) {
         match message {
-            ToWorker::Registered { heartbeat_interval: interval, forget } => {
-                *heartbeat_interval = interval;
+            ToWorker::Registered { heartbeat_interval, silence_limit, forget } => {
+                (liveness.heartbeat_interval, liveness.silence_limit) = (heartbeat_interval, silence_limit);
                 let gone = self.tasks.forget(&forget);
                 self.events
                     .retain(|event| !matches!(event, TaskEvent::Ended(lease, _) if forget.contains(lease)));
@@ -133,6 +175,7 @@ impl Worker {
             ToWorker::Cancel(units) => self.cancel(units),
             ToWorker::ResultsRecorded(leases) => self.tasks.acknowledge(&leases),
             ToWorker::Drain(limit) => self.drain(limit),
+            ToWorker::HeartbeatReceived => {}
             ToWorker::Stop(why) => {
                 self.summary.end_reason = why;
                 self.apply_command(ProgramCommand::Stop);

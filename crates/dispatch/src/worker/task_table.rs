@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use longshore::UnitId;
 use longshore::worker_session::Lease;
+use longshore::{ResourceAmount, UnitId};
 use tokio::time::Instant;
 
-use crate::scheduler::{ResourceAmount, ResourcePool, ResourceShare};
+use crate::scheduler::{ResourcePool, ResourceShare};
 use crate::script::RunReport;
 use crate::wire::{TaskEvent, TaskOrder};
 

@@ -1,12 +1,12 @@
 //! `dispatch alloc`: kinds of workers of one pool.
 
-use longshore::duration;
+use longshore::{ResourceAmount, duration};
 use longshore_dispatch::client::DispatchClient;
 use longshore_dispatch::launch::Allocation;
 use longshore_dispatch::request::{
     AllocationAction, AllocationChange, AllocationStatus, ClientRequest, ServerReply,
 };
-use longshore_dispatch::scheduler::{ResourceAmount, amount, label};
+use longshore_dispatch::scheduler::{amount, label};
 
 use super::serve::worker_resources;
 use super::{ask_status, connect, unexpected_reply};

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use longshore::{byte_size, duration};
+use longshore::{ResourceAmount, byte_size, duration};
 use longshore_dispatch::request::{ClientRequest, ServerReply, WorkerAction, WorkerDetails, WorkerStatus};
-use longshore_dispatch::scheduler::{ResourceAmount, amount, label};
+use longshore_dispatch::scheduler::{amount, label};
 
 use super::status::{short_uid, worker_table};
 use super::{connect, unexpected_reply};

@@ -91,3 +91,15 @@ fn an_allocation_is_scaled_by_its_name_and_its_scripts_end_before_it_is_removed(
     eventually(stretch(POOL_TIMEOUT), || (names(&pool) == ["default"]).then_some(()));
     pool.stop();
 }
+
+#[test]
+fn no_worker_is_launched_for_scripts_that_none_can_run() {
+    let pool = PoolFixture::start(&["--workers", "0", "--max-workers", "3", "--nthr", "1"]);
+    let wide = pool.unit("wide.sh", "true", &["--nthr", "4"]);
+    pool.wait_for_status(|status| status["unfit"][0]["unit"] == wide.as_str());
+    assert_eq!(pool.wait_for("one.sh", "true", &[]).0, 0);
+    let launches: Value = serde_json::from_str(&pool.dir.read("pool/state/launches.json")).unwrap();
+    assert_eq!(launches["to"], 1, "{launches}");
+    pool.run(&["unit", "cancel", &wide]).ok();
+    pool.stop();
+}

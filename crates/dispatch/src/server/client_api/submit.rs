@@ -3,14 +3,16 @@
 use longshore::batch::{FailureLimit, FailureThreshold, NewBatch, OnThreshold};
 use longshore::store::SendResult;
 use longshore::unit::{ConcurrencyCap, Dependencies, Weight};
-use longshore::{Batch, Kind, NewUnit, Payload, Scope, SendError, Timestamp, UnitId, WhenFull};
+use longshore::{
+    Batch, Kind, NewUnit, Payload, ResourceAmount, Scope, SendError, Timestamp, UnitId, WhenFull,
+};
 
 use super::ClientApi;
 use crate::request::{
     ArrayItems, Items, MAX_ARRAY, ServerReply, Submission, SubmitConditions, TimePoint, first_unit_id,
     nth_unit_id,
 };
-use crate::scheduler::{ResourceAmount, ResourceRequest};
+use crate::scheduler::ResourceRequest;
 use crate::script::{self, ArrayItem, KIND, Script};
 
 /// Units of an array per write.

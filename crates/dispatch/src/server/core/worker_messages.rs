@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::{ConnectedWorker, Core};
 use crate::scheduler::{WorkerEntry, WorkerKey};
 use crate::script;
+use crate::server::Timing;
 use crate::server::worker_connection::{ConnectionId, WorkerSender};
 use crate::wire::{FromWorker, Register, TaskEvent, ToWorker, WorkerLoad};
 
@@ -34,7 +35,8 @@ impl Core {
         let forget = self.take_back(now, id, diff.forget);
         tracing::info!(worker = %id, host, pid, threads, "worker registered");
         self.scripts.forget_worker(id);
-        let registered = ToWorker::Registered { heartbeat_interval: self.timing.heartbeat_interval, forget };
+        let Timing { heartbeat_interval, worker_ttl: silence_limit, .. } = self.timing;
+        let registered = ToWorker::Registered { heartbeat_interval, silence_limit, forget };
         let _ = sender.send(registered);
         if let Some((_, until)) = self.shutdown {
             let _ = sender.send(ToWorker::Drain(until.saturating_duration_since(Instant::now())));
@@ -60,6 +62,7 @@ impl Core {
             FromWorker::Heartbeat(load) => {
                 if let Some(worker) = self.workers.get_mut(&id) {
                     worker.load = load;
+                    let _ = worker.sender.send(ToWorker::HeartbeatReceived);
                 }
             }
             FromWorker::TaskEvents(events) => {

@@ -19,6 +19,7 @@ async fn slurm_does_what_every_base_system_does() {
     all(&fixture, Reporting::All).await;
     jobs_are_found_by_their_names(&fixture).await;
     tasks_of_an_array_have_an_index_and_a_file_each(&fixture).await;
+    options_give_a_job_several_nodes(&fixture).await;
     what_slurm_refuses_is_told_at_once(&fixture).await;
     a_lost_node_loses_its_job_and_slurm_does_not_run_it_again(&fixture, &mut slurm).await;
     a_job_outlives_an_outage_of_the_controller(&fixture, &mut slurm).await;
@@ -33,6 +34,15 @@ async fn tasks_of_an_array_have_an_index_and_a_file_each(fixture: &SystemFixture
     assert!(matches!(end.exit, Some(Exit::Code(1 | 2))), "{end:?}");
     let outputs: Vec<String> = (1..=3).map(|index| fixture.read(&format!("task.{index}"))).collect();
     assert_eq!(outputs, ["1\n", "2\n", "3\n"]);
+}
+
+/// As docs/dispatch.md says for MPI: later options replace ours.
+async fn options_give_a_job_several_nodes(fixture: &SystemFixture) {
+    let mut job = fixture.job("echo $SLURM_JOB_NUM_NODES $SLURM_NTASKS > nodes");
+    job.options = vec!["--nodes=2".to_owned(), "--ntasks=2".to_owned()];
+    let id = fixture.system.submit(&job).await.unwrap();
+    assert!(fixture.end(&id).await.is_success());
+    assert_eq!(fixture.read("nodes"), "2 2\n");
 }
 
 async fn what_slurm_refuses_is_told_at_once(fixture: &SystemFixture) {

@@ -61,20 +61,21 @@ impl LaunchedWorker {
         }
     }
 
-    /// Runs on for a while and returns the server's messages.
+    /// Runs on for a while and returns the server's messages beside the acknowledged heartbeats.
     async fn run_on(&mut self) -> Vec<ToWorker> {
         for _ in 0..REST_OF_RUN {
             tokio::time::sleep(Duration::from_secs(1)).await;
             self.send(FromWorker::Heartbeat(WorkerLoad::default())).await;
         }
-        std::iter::from_fn(|| self.messages.try_recv().ok()).collect()
+        let messages = std::iter::from_fn(|| self.messages.try_recv().ok());
+        messages.filter(|message| *message != ToWorker::HeartbeatReceived).collect()
     }
 
     async fn wait_until_recorded(&mut self, lease: Lease) {
         loop {
             match self.messages.recv().await.unwrap() {
                 ToWorker::ResultsRecorded(leases) if leases.contains(&lease) => return,
-                ToWorker::ResultsRecorded(_) => {}
+                ToWorker::ResultsRecorded(_) | ToWorker::HeartbeatReceived => {}
                 other => panic!("{other:?}"),
             }
         }

@@ -1,4 +1,4 @@
-//! Amounts of named resources, in hundredths: several scripts may share one GPU.
+//! Amounts of named resources, in hundredths: several units may share one GPU.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,25 +6,36 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Hundredths of a whole.
-pub(super) const WHOLE: u64 = 100;
 /// A unit's weight has whole numbers. The name of a fractional amount has this suffix, and its number
 /// counts hundredths.
 const HUNDREDTHS: &str = "/100";
 
 /// An amount of a named resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct ResourceAmount(pub(super) u64);
+pub struct ResourceAmount(u64);
 
 impl ResourceAmount {
+    /// Hundredths of a whole.
+    pub const WHOLE: u64 = 100;
+
     /// A whole number.
     pub fn whole(number: u32) -> Self {
-        Self(u64::from(number) * WHOLE)
+        Self(u64::from(number) * Self::WHOLE)
+    }
+
+    /// An amount in hundredths.
+    pub fn from_hundredths(hundredths: u64) -> Self {
+        Self(hundredths)
+    }
+
+    /// The amount in hundredths.
+    pub fn hundredths(self) -> u64 {
+        self.0
     }
 
     /// The number, if it is whole.
     pub fn as_whole(self) -> Option<u32> {
-        self.0.is_multiple_of(WHOLE).then(|| u32::try_from(self.0 / WHOLE).unwrap_or(u32::MAX))
+        self.0.is_multiple_of(Self::WHOLE).then(|| u32::try_from(self.0 / Self::WHOLE).unwrap_or(u32::MAX))
     }
 
     /// Its entry in a unit's weight.
@@ -57,7 +68,7 @@ impl ResourceAmount {
 
 impl fmt::Display for ResourceAmount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (whole, part) = (self.0 / WHOLE, self.0 % WHOLE);
+        let (whole, part) = (self.0 / Self::WHOLE, self.0 % Self::WHOLE);
         match part {
             0 => write!(f, "{whole}"),
             part if part % 10 == 0 => write!(f, "{whole}.{}", part / 10),
@@ -78,7 +89,7 @@ impl FromStr for ResourceAmount {
         }
         let whole = whole.parse::<u32>().map_err(|_| bad)?;
         let part = format!("{part:0<2}").parse::<u64>().map_err(|_| bad)?;
-        let amount = u64::from(whole) * WHOLE + part;
+        let amount = u64::from(whole) * Self::WHOLE + part;
         if amount > 0 { Ok(Self(amount)) } else { Err(bad) }
     }
 }
@@ -90,7 +101,7 @@ impl Serialize for ResourceAmount {
             _ if !to.is_human_readable() => to.serialize_u64(self.0),
             Some(number) => to.serialize_u32(number),
             #[expect(clippy::cast_precision_loss, reason = "exact up to 2^53")]
-            None => to.serialize_f64(self.0 as f64 / WHOLE as f64),
+            None => to.serialize_f64(self.0 as f64 / Self::WHOLE as f64),
         }
     }
 }
