@@ -62,6 +62,7 @@ pub(crate) fn connect(
         conn: Some(conn),
         killer: QueryKiller { opts, id, requested: AtomicBool::new(false) },
         runtime,
+        answer: config.stateless.then_some(ANSWER_TIMEOUT),
     };
     connection.configure_session(config, deadline)?;
     Ok(Box::new(connection))
@@ -99,6 +100,8 @@ struct Mysql {
     killer: QueryKiller,
     // Last, because the connection needs the runtime.
     runtime: Runtime,
+    /// How long the server may take to prepare a statement.
+    answer: Option<Duration>,
 }
 
 /// Stops the statement of a session. The session is not used afterwards: if the statement ended a
@@ -148,7 +151,7 @@ impl Mysql {
     }
 
     fn batch(&mut self, sql: &str, deadline: Option<&Deadline>) -> Result<(), DbError> {
-        let Self { conn, killer, runtime } = self;
+        let Self { conn, killer, runtime, .. } = self;
         let Some(conn) = conn else { return Err(closed()) };
         let ran = async { conn.query_drop(sql).await.map_err(error::of) };
         runtime.block_on(async {
@@ -166,21 +169,32 @@ fn closed() -> DbError {
     DbError::lost("the connection is closed").unsent()
 }
 
+/// Prepares a statement, which may wait for a lock of its table. If it fails, no statement of the caller has run.
+async fn prepare(
+    conn: &mut Conn,
+    sql: &str,
+    answer: Option<Duration>,
+) -> Result<mysql_async::Statement, DbError> {
+    let preparing = conn.prep(sql);
+    let prepared = match answer {
+        None => preparing.await,
+        Some(limit) => tokio::time::timeout(limit, preparing).await.map_err(|_| {
+            DbError::lost(format!("the server did not answer within {} s", limit.as_secs())).unsent()
+        })?,
+    };
+    prepared.map_err(|error| error::of(error).unsent().rejected())
+}
+
 async fn query(
     conn: &mut Conn,
     killer: &QueryKiller,
+    answer: Option<Duration>,
     statement: &Statement,
     want: RowsWanted,
     limits: ResultLimits,
 ) -> Result<StatementResult, DbError> {
     let params: Vec<_> = statement.params.iter().cloned().map(value::to_parameter).collect();
-    // If preparing fails, no statement of the caller has run.
-    let prepared = tokio::time::timeout(ANSWER_TIMEOUT, conn.prep(statement.sql.as_str())).await;
-    let no_answer = |_| {
-        let seconds = ANSWER_TIMEOUT.as_secs();
-        DbError::lost(format!("the server did not answer within {seconds} s")).unsent()
-    };
-    let prepared = prepared.map_err(no_answer)?.map_err(|error| error::of(error).unsent().rejected())?;
+    let prepared = prepare(conn, &statement.sql, answer).await?;
     let expected = usize::from(prepared.num_params());
     if params.len() != expected {
         let message = format!("{} values for {expected} parameters", params.len());
@@ -243,9 +257,9 @@ fn id_value(id: u64) -> Value {
 impl Mysql {
     /// The columns of a statement that is prepared and not run.
     fn prepare(&mut self, sql: &str, deadline: &Deadline) -> Result<Vec<Column>, DbError> {
-        let Self { conn, killer, runtime } = self;
+        let Self { conn, killer, runtime, answer } = self;
         let Some(conn) = conn else { return Err(closed()) };
-        let prepared = async { conn.prep(sql).await.map_err(|error| error::of(error).rejected()) };
+        let prepared = prepare(conn, sql, *answer);
         let prepared = runtime.block_on(killer.run_with_deadline(deadline, prepared))?;
         Ok(prepared.columns().iter().map(value::describe).collect())
     }
@@ -285,7 +299,7 @@ impl Connection for Mysql {
     }
 
     fn ping(&mut self, deadline: &Deadline) -> Result<(), DbError> {
-        let Self { conn, killer, runtime } = self;
+        let Self { conn, killer, runtime, .. } = self;
         let Some(conn) = conn else { return Err(closed()) };
         let ping = async { conn.ping().await.map_err(error::of) };
         runtime.block_on(killer.run_with_deadline(deadline, ping))
@@ -298,9 +312,9 @@ impl Connection for Mysql {
         limits: ResultLimits,
         deadline: &Deadline,
     ) -> Result<StatementResult, DbError> {
-        let Self { conn, killer, runtime } = self;
+        let Self { conn, killer, runtime, answer } = self;
         let Some(conn) = conn else { return Err(closed()) };
-        let ran = query(conn, killer, statement, want, limits);
+        let ran = query(conn, killer, *answer, statement, want, limits);
         runtime.block_on(killer.run_with_deadline(deadline, ran))
     }
 

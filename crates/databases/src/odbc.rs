@@ -224,7 +224,8 @@ impl Connection for Odbc {
         deadline: &Deadline,
     ) -> Result<StatementResult, DbError> {
         let result = self.query(statement, want, limits, &[], Some(deadline));
-        let mut result = result.map_err(|error| match error::is_timeout(&error) {
+        let is_limited = deadline.remaining().is_some();
+        let mut result = result.map_err(|error| match is_limited && error::is_timeout(&error) {
             // The driver stopped it at the query timeout.
             true => DbError::timeout(),
             false => self.classify(error),

@@ -24,6 +24,7 @@ pub struct ConnectionConfig {
     /// Whether the session only reads, except in transactions begun by [`crate::Connection::begin_write`].
     pub read_only: bool,
     /// PostgreSQL: whether the session has no settings, because a pooler may assign another one to every transaction.
+    #[serde(default)]
     pub stateless: bool,
     /// SQLite: whether a missing file is created.
     pub create: bool,

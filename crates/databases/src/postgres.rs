@@ -72,6 +72,7 @@ pub(crate) fn connect(
         cancel: Canceller { token: client.cancel_token(), tls, requested: AtomicBool::new(false) },
         cache: Cache::new(config.statements),
         pooled: config.statements == 0 || config.stateless,
+        answer: if config.stateless { ANSWER_TIMEOUT } else { COMMIT_TIMEOUT },
         columns: columns::ColumnCache::default(),
         read_only: config.read_only,
         client,
@@ -113,6 +114,8 @@ struct Postgres {
     columns: columns::ColumnCache,
     /// Behind a transaction pooler: no session state survives a transaction.
     pooled: bool,
+    /// How long the server, or a pooler before it, may take to begin a transaction.
+    answer: Duration,
     read_only: bool,
     client: Client,
     in_transaction: bool,
@@ -190,8 +193,8 @@ impl Postgres {
     /// Begins a transaction. The server answers at once, whatever follows.
     fn begin_with(&mut self, begin: &str) -> Result<(), DbError> {
         match self.pooled {
-            true => self.batch(&format!("{begin}; SET LOCAL datestyle TO 'ISO'"), ANSWER_TIMEOUT)?,
-            false => self.batch(begin, ANSWER_TIMEOUT)?,
+            true => self.batch(&format!("{begin}; SET LOCAL datestyle TO 'ISO'"), self.answer)?,
+            false => self.batch(begin, self.answer)?,
         }
         self.in_transaction = true;
         Ok(())

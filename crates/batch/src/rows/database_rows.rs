@@ -32,6 +32,8 @@ const MAX_CACHED_STATEMENTS: usize = 128;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Lost connections skipped per call. Few: a statement that crashes the server must not be repeated again and again.
 const MAX_STALE_CONNECTIONS: u32 = 4;
+/// Connections that were not needed this long are closed.
+const MAX_IDLE: Duration = Duration::from_secs(60);
 /// Timeout of a connection attempt.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a transaction on a server may take, with its waits for locks.
@@ -73,7 +75,7 @@ struct ConnectionPool {
 }
 
 #[derive(Default)]
-struct IdleConnections(Mutex<Vec<Box<dyn Connection>>>);
+struct IdleConnections(Mutex<Vec<(Instant, Box<dyn Connection>)>>);
 
 impl DatabaseRows {
     /// An existing SQLite file, which is checked.
@@ -213,18 +215,24 @@ impl IdleConnections {
     /// A connection that is alive, as far as is known.
     fn pop(&self) -> Option<Box<dyn Connection>> {
         loop {
-            let connection = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
+            let (_, connection) = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
             if !connection.is_closed() {
                 return Some(connection);
             }
         }
     }
 
+    /// Keeps a connection. Closes what was not needed for [`MAX_IDLE`]: the youngest are used first.
     fn push(&self, connection: Box<dyn Connection>) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+        let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = idle.iter().position(|(since, _)| since.elapsed() < MAX_IDLE).unwrap_or(idle.len());
+        let old: Vec<_> = idle.drain(..kept).collect();
+        idle.push((Instant::now(), connection));
+        drop(idle);
+        drop(old);
     }
 
-    fn take(&self) -> Vec<Box<dyn Connection>> {
+    fn take(&self) -> Vec<(Instant, Box<dyn Connection>)> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -249,11 +257,14 @@ impl RowsDatabase {
             stateless: true,
             ..ConnectionConfig::default()
         };
-        let mut connection = self.target.connect(&config, deadline).map_err(error::of_call)?;
-        if matches!(self.target, DatabaseTarget::Postgres(_)) {
-            self.identify(&mut *connection, deadline)?;
-        }
-        Ok(connection)
+        let connected = self.target.connect(&config, deadline).map_err(error::of_call);
+        let connected = connected.and_then(|mut connection| {
+            if matches!(self.target, DatabaseTarget::Postgres(_)) {
+                self.identify(&mut *connection, deadline)?;
+            }
+            Ok(connection)
+        });
+        connected.map_err(|failed| if self.file.is_some() { failed } else { failed.of_connecting() })
     }
 
     /// What identifies the database of a connection; an error if it is another than at first.

@@ -24,6 +24,18 @@ impl From<SourceError> for CallError {
 }
 
 impl CallError {
+    /// No row caused that a server gives no usable session: the database is away.
+    pub(super) fn of_connecting(self) -> Self {
+        let error = match self.error {
+            SourceError::TimedOut(why)
+            | SourceError::Busy(why)
+            | SourceError::Data(why)
+            | SourceError::Statement { message: why, .. } => SourceError::Unavailable(why),
+            error => error,
+        };
+        Self { error, ..self }
+    }
+
     /// Adds the SQL of an effect.
     pub(super) fn with_statement(self, sql: &str) -> Self {
         Self { error: placeholders::with_statement(sql, self.error), ..self }

@@ -160,17 +160,19 @@ pub(super) fn read(
     db: &mut dyn Connection,
     deadline: &Deadline,
 ) -> Result<Option<DatabaseFingerprint>, CallError> {
-    let queries: &[Query] = match db.dialect() {
-        Dialect::Postgres => &POSTGRES,
-        Dialect::Mysql => &MYSQL,
-        Dialect::SqlServer => &SQL_SERVER,
-        Dialect::Db2 => &DB2,
-        Dialect::Oracle => &ORACLE,
-        Dialect::Sqlite => &SQLITE,
-        Dialect::Standard => &[],
+    // A product of another name may know one of them.
+    let all = || [&POSTGRES[..], &MYSQL, &SQL_SERVER, &DB2, &ORACLE, &SQLITE].concat();
+    let queries: Vec<Query> = match db.dialect() {
+        Dialect::Postgres => POSTGRES.to_vec(),
+        Dialect::Mysql => MYSQL.to_vec(),
+        Dialect::SqlServer => SQL_SERVER.to_vec(),
+        Dialect::Db2 => DB2.to_vec(),
+        Dialect::Oracle => ORACLE.to_vec(),
+        Dialect::Sqlite => SQLITE.to_vec(),
+        Dialect::Standard => all(),
     };
     for (product, sql) in queries {
-        match db.read(&Statement::new(*sql, []), &[], deadline).map_err(error::of_call) {
+        match db.read(&Statement::new(sql, []), &[], deadline).map_err(error::of_call) {
             Ok(found) => {
                 return Ok(found.table.rows.first().map(|row| DatabaseFingerprint::of_row(product, row)));
             }

@@ -70,6 +70,8 @@ impl QueryColumn {
     fn cast(&self) -> Option<&'static str> {
         match self.kind() {
             Kind::Other => Some("text"),
+            // Its binary form is padded with blanks.
+            _ if self.base == Some(Type::BPCHAR) => Some("text"),
             _ if !self.is_domain => None,
             Kind::Whole => Some("int8"),
             Kind::Real if self.base == Some(Type::FLOAT4) => Some("float4"),

@@ -14,8 +14,19 @@ pub(in crate::rows) fn is_read(sql: &str) -> bool {
     let changing = ["INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"];
     match sql::verb(sql).as_deref() {
         Some("SELECT" | "VALUES") => true,
-        Some("WITH") => !sql::significant_tokens(sql)
-            .any(|token| token.kind == TokenKind::Word && changing.contains(&&*token.text.to_uppercase())),
+        Some("WITH") => {
+            let mut tokens = sql::significant_tokens(sql).peekable();
+            while let Some(token) = tokens.next() {
+                let word = token.text.to_uppercase();
+                let changes = token.kind == TokenKind::Word && changing.contains(&&*word);
+                // `replace(…)` is also a function.
+                let is_call = word == "REPLACE" && tokens.peek().is_some_and(|next| next.text == "(");
+                if changes && !is_call {
+                    return false;
+                }
+            }
+            true
+        }
         _ => false,
     }
 }
