@@ -59,3 +59,35 @@ impl JobQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn calls_share_few_threads_and_outlive_one_that_panics() {
+        let (queue, running) = (Arc::new(JobQueue::new(3)), Arc::new(AtomicUsize::new(0)));
+        let (done, mut ended) = unbounded_channel();
+        for number in 0..200 {
+            let (running, done) = (Arc::clone(&running), done.clone());
+            queue.submit(move || {
+                let before = running.fetch_add(1, Ordering::SeqCst);
+                std::thread::yield_now();
+                running.fetch_sub(1, Ordering::SeqCst);
+                assert_ne!(number % 10, 7, "a driver's mistake");
+                done.send(before).unwrap();
+            });
+        }
+        drop(done);
+        let mut count = 0;
+        while let Some(before) = ended.recv().await {
+            assert!(before < 3, "{before} others ran");
+            count += 1;
+        }
+        assert_eq!(count, 180);
+    }
+}
