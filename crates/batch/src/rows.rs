@@ -7,6 +7,7 @@ mod database_rows;
 mod dialect;
 mod error;
 mod fingerprint;
+mod job_queue;
 mod open;
 mod outage;
 mod placeholders;

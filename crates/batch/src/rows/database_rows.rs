@@ -13,9 +13,10 @@ use async_trait::async_trait;
 use longshore::{Effect, SqlValue};
 use longshore_databases::{Connection, ConnectionConfig, DatabaseTarget, DbError, Deadline};
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::oneshot;
 
 use super::error::{self, CallError};
+use super::job_queue::JobQueue;
 use super::priority_pass::{PriorityPass, quoted};
 use super::sqlite_file::SqliteFile;
 use super::{
@@ -69,7 +70,7 @@ struct RowsDatabase {
 #[derive(Clone)]
 struct ConnectionPool {
     read_only: bool,
-    permits: Arc<Semaphore>,
+    jobs: Arc<JobQueue>,
     /// As many as were ever needed at once.
     idle: Arc<IdleConnections>,
 }
@@ -133,29 +134,28 @@ impl DatabaseRows {
 
 impl ConnectionPool {
     fn new(read_only: bool, max: usize) -> Self {
-        Self { read_only, permits: Arc::new(Semaphore::new(max)), idle: Arc::default() }
+        Self { read_only, jobs: Arc::new(JobQueue::new(max)), idle: Arc::default() }
     }
 
-    /// Runs `work` on a blocking thread once a permit is free, with exclusive use of a connection. The permit is held
-    /// until `work` returns, even if the caller is dropped.
+    /// Runs `work` on a blocking thread once one is free, with exclusive use of a connection. If the caller is dropped,
+    /// `work` is stopped, or does not begin.
     async fn run<T: Send + 'static>(
         &self,
         database: &Arc<RowsDatabase>,
         limit: Option<Duration>,
         work: impl Fn(&mut dyn Connection, &Deadline) -> Result<T, CallError> + Send + 'static,
     ) -> Result<T, SourceError> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
-        let permit =
-            permit.map_err(|_| SourceError::Unavailable("the connection pool is closed".to_owned()))?;
         let (pool, database, caller) = (self.clone(), Arc::clone(database), CallerGuard::default());
-        let gone = Arc::clone(&caller.0);
-        let work = move || {
-            let _permit = permit;
-            pool.run_blocking(&database, limit, &gone, work)
-        };
-        let answer = tokio::task::spawn_blocking(work).await;
+        let (gone, (answer, answered)) = (Arc::clone(&caller.0), oneshot::channel());
+        self.jobs.submit(move || {
+            if !gone.load(Ordering::Relaxed) {
+                // Fails if the caller was dropped meanwhile.
+                let _ = answer.send(pool.run_blocking(&database, limit, &gone, work));
+            }
+        });
         // The driver panicked. The connection is lost; another may work.
-        answer.map_err(|error| SourceError::Unavailable(format!("a statement did not return: {error}")))?
+        let panicked = |_| SourceError::Unavailable("a statement did not return".to_owned());
+        answered.await.map_err(panicked)?
     }
 
     /// Repeats `work` on a new connection if an idle one turns out to be lost before a write was sent.
