@@ -11,7 +11,7 @@ use crate::request::{
     nth_unit_id,
 };
 use crate::scheduler::ResourceRequest;
-use crate::script::{self, ArrayItem, KIND};
+use crate::script::{self, ArrayItem, KIND, Script};
 
 /// Units of an array per write.
 pub(super) const CHUNK: usize = 1000;
@@ -77,8 +77,14 @@ impl ClientApi {
         }
         let scope = Scope::Tenant(submission.tenant.clone());
         let existing = self.client.store().definition(&scope, batch).await;
+        // The name is the batch's, which the client may have chosen itself.
+        let unnamed = |script: &Script| Script { name: None, ..script.clone() };
+        let is_same = |existing: &Payload| {
+            let existing = existing.parse::<Script>();
+            existing.is_ok_and(|existing| unnamed(&existing) == unnamed(&submission.script))
+        };
         if let Ok(Some(existing)) = existing
-            && existing != script
+            && !is_same(&existing)
         {
             let changed = "with another script, other arguments or other options";
             return Err(format!("array `{batch}` exists {changed}; submit under another --name").into());
