@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use longshore::{Batch, BatchId, Counts, Policy, Priority, RetryPolicy, UnitId, UnitState};
-use longshore_dispatch::client::DispatchClient;
+use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::request::{
     ArrayItems, ClientRequest, Items, ScriptView, ServerReply, Submission, SubmitConditions, TimePoint,
 };
@@ -25,7 +25,7 @@ use super::wait::{unit_code, with_wait_limit};
 use crate::args::resource;
 use crate::args::script::{OutputTarget, ScriptArgs};
 use crate::args::submit::SubmitArgs;
-use crate::error::{WithHint, usage};
+use crate::error::{WithHint, hinted, usage};
 use crate::exit::ExitCode;
 use crate::host_identity;
 use crate::settings::Settings;
@@ -58,7 +58,7 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
     }
     let mut items = submission.items.clone();
     let request = ClientRequest::Submit(Box::new(submission));
-    let reply = client.request(&request).await?;
+    let reply = client.request(&request).await.map_err(|error| resumable(error, &items))?;
     let ServerReply::Submitted { units, existing, unfit, number, batch: record } = reply else {
         return Err(unexpected_reply(&reply));
     };
@@ -108,6 +108,20 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
             Ok(ExitCode::Good)
         }
     }
+}
+
+/// Says how to go on after a connection that broke: the server may have stored nothing, a part or all.
+fn resumable(error: ClientError, items: &Items) -> anyhow::Error {
+    let hint = match (&error, items) {
+        (ClientError::Broken(_), Items::Each { batch, .. }) => {
+            format!("the same command with `--name {batch}` submits what is not stored yet")
+        }
+        (ClientError::Broken(_), Items::Once(unit)) => {
+            format!("`longshore unit show {unit}` finds the script if it is stored")
+        }
+        _ => return error.into(),
+    };
+    hinted(error.into(), hint)
 }
 
 /// Warns if no worker of the pool can ever run what was submitted.

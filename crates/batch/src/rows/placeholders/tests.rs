@@ -68,6 +68,8 @@ fn there_must_be_one_statement() {
 #[test]
 fn a_with_that_changes_rows_does_not_read() {
     assert!(is_read("WITH a AS (SELECT 1) SELECT * FROM a") && is_read("select 1") && is_read("VALUES (1)"));
+    assert!(is_read("WITH a AS (SELECT 1) SELECT replace('x', 'y', 'z') FROM a"));
+    assert!(!is_read("WITH a AS (SELECT 1) REPLACE INTO t SELECT * FROM a"));
     assert!(!is_read("WITH a AS (DELETE FROM t RETURNING *) SELECT * FROM a"));
     for other in ["DELETE FROM t", "SET x = 1", "CALL f()", "", "COMMIT"] {
         assert!(!is_read(other), "{other}");

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::fixture::{POOL_TIMEOUT, PoolFixture};
-use crate::support::{eventually, stretch};
+use super::fixture::{POOL_TIMEOUT, PoolFixture, signal};
+use crate::support::{CliOutput, eventually, stretch};
 
 /// `batch status` of what is named.
 fn status(pool: &PoolFixture, name: &str) -> Value {
@@ -226,4 +226,44 @@ fn a_pools_queue_is_listed_paused_bounded_and_purged_through_its_server() {
         );
     }
     pool.stop();
+}
+
+/// Units of an array that takes the server a second or more to store.
+const LARGE: u64 = 100_000;
+
+#[test]
+fn an_array_is_stored_although_its_client_is_killed_and_continued_if_its_server_is() {
+    let pool = PoolFixture::start(&["--nthr", "1"]);
+    let range = format!("1-{LARGE}");
+    let submit = |more: &[&str]| {
+        pool.command(&[&["submit", "--array", &range], more, &["--", "sleep", "60"]].concat())
+    };
+    let newest = || pool.run(&["batch", "list", "--limit", "1", "--json"]).ok().json()[0].clone();
+    let begun = || Some(newest()).filter(|batch| batch["total"].as_u64() > Some(0));
+    let whole = |name: &str| {
+        let stored = eventually(stretch(POOL_TIMEOUT), || {
+            Some(status(&pool, name)).filter(|batch| batch["sealed"] == true)
+        });
+        assert_eq!(stored["total"], LARGE, "{stored}");
+        pool.run(&["batch", "cancel", name]).ok();
+    };
+    let mut client = submit(&["--name", "client"]).spawn().unwrap();
+    eventually(stretch(POOL_TIMEOUT), begun);
+    signal(client.id(), "KILL");
+    client.wait().unwrap();
+    whole("client");
+
+    let server = pool.server_pid();
+    let client = submit(&[]).spawn().unwrap();
+    eventually(stretch(POOL_TIMEOUT), || begun().filter(|batch| batch["batch"] != "client"));
+    signal(server, "KILL");
+    let broken = CliOutput::of(client);
+    let name = broken.err.split("--name ").nth(1).and_then(|rest| rest.split('`').next());
+    let name = name.unwrap_or_else(|| panic!("{}", broken.err)).to_owned();
+    assert_eq!(broken.code, 1);
+    pool.start_server().ok();
+    assert!(status(&pool, &name)["total"].as_u64() < Some(LARGE), "the server was killed too late");
+    assert_eq!(CliOutput::of(submit(&["--name", &name]).spawn().unwrap()).code, 0);
+    whole(&name);
+    pool.run(&["dispatch", "stop", "--now"]).ok();
 }

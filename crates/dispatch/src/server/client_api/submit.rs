@@ -75,10 +75,14 @@ impl ClientApi {
         }
         let scope = Scope::Tenant(submission.tenant.clone());
         let existing = self.client.store().definition(&scope, batch).await;
-        // Compared as values: an earlier version wrote fewer fields.
+        // The name is the batch's, which the client may have chosen itself.
+        let unnamed = |script: &Script| Script { name: None, ..script.clone() };
+        let is_same = |existing: &Payload| {
+            let existing = existing.parse::<Script>();
+            existing.is_ok_and(|existing| unnamed(&existing) == unnamed(&submission.script))
+        };
         if let Ok(Some(existing)) = existing
-            && existing != script
-            && existing.parse::<Script>().ok().as_ref() != Some(&submission.script)
+            && !is_same(&existing)
         {
             let changed = "with another script, other arguments or other options";
             return Err(format!("array `{batch}` exists {changed}; submit under another --name").into());
