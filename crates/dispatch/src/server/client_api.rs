@@ -10,6 +10,7 @@ mod queues;
 mod submit;
 mod target;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,6 +29,7 @@ use super::handshake::AuthenticatedPeer;
 use super::wait_marks::WaitMarks;
 use crate::launch::Allocation;
 use crate::request::{ClientRequest, PoolStatus, ScriptView, ServerReply, UnfitScripts};
+use crate::scheduler::ResourceRequest;
 use crate::wire::frame::{decode_json, encode_json};
 
 type FoundUnfit = Option<(Instant, Vec<UnfitScripts>)>;
@@ -43,6 +45,8 @@ pub(super) struct ClientApi {
     allocations: Option<Allocations>,
     /// What status says of ready scripts that no worker can run, and when that was found.
     unfit: Arc<Mutex<FoundUnfit>>,
+    /// For each request of ready scripts that was seen, one of them.
+    seen_requests: Arc<Mutex<BTreeMap<ResourceRequest, UnitId>>>,
     wait_marks: Arc<WaitMarks>,
 }
 
@@ -55,7 +59,15 @@ impl ClientApi {
         wait_marks: Arc<WaitMarks>,
     ) -> Self {
         let client = Client::new(store);
-        Self { client, core, fixed_status, allocations, unfit: Arc::default(), wait_marks }
+        Self {
+            client,
+            core,
+            fixed_status,
+            allocations,
+            unfit: Arc::default(),
+            seen_requests: Arc::default(),
+            wait_marks,
+        }
     }
 
     /// Number of units that are ready in the store.

@@ -105,6 +105,8 @@ struct ConnectedWorker {
     load: WorkerLoad,
     /// It was told to leave, by this server or by the system that it runs on.
     released: bool,
+    /// The time limit with which this server told it so.
+    drain: Option<Duration>,
 }
 
 /// State of the event loop.
