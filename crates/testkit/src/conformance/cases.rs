@@ -501,6 +501,7 @@ macro_rules! __with_sql_cases {
                 an_effect_cannot_end_the_stores_transaction
                 a_broken_deferred_key_costs_its_own_unit_only
                 a_broken_deferred_key_does_not_stop_the_store
+                an_immediate_key_is_immediate_for_each_unit_of_a_call
             }
         }
     };
