@@ -322,6 +322,7 @@ async fn record(
         let error = match result {
             Ok(answers) => {
                 calls.backoff.reset();
+                worker.store_answered(StoreCall::Finish);
                 let others = batch.split_off(len);
                 let locked = apply_results(worker, batch, answers);
                 return match (others.is_empty(), locked.is_empty()) {

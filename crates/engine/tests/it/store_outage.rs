@@ -153,3 +153,27 @@ async fn a_worker_that_was_quieted_in_an_outage_alerts_in_the_next() {
     let (report, ()) = tokio::join!(worker.run(), driver);
     report.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_last_outcomes_ends_when_they_are_recorded() {
+    let (harness, log) = (Harness::new(), Arc::new(AlertLog::default()));
+    harness.send_all(4, Script::Sleep(10)).await;
+    harness.store.set_default_fault("finish", Some(Fault::FailBefore));
+    let worker = harness.worker(4).alert_sink(log.clone()).build().unwrap();
+    let control = worker.control();
+    let alerts = || log.take().iter().filter(|alert| alert.contains("a call to the store failed")).count();
+    let driver = async {
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        assert_eq!(alerts(), 1);
+        // No further outcome tells that the store is back.
+        harness.store.set_default_fault("finish", None);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        harness.store.set_outage(true);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(alerts(), 1, "of the second outage");
+        harness.store.set_outage(false);
+        control.stop();
+    };
+    let (report, ()) = tokio::join!(worker.run(), driver);
+    assert_eq!(report.unwrap().done, 4);
+}
