@@ -119,7 +119,8 @@ async fn a_call_that_is_given_up_leaves_nothing_behind() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(std::time::Duration::from_secs(60), is_stopped)
+    // The transaction as a whole has 60 s.
+    tokio::time::timeout(std::time::Duration::from_secs(30), is_stopped)
         .await
         .expect("it is stopped at the server");
     several_connections(&*rows).await;
