@@ -19,7 +19,8 @@ pub(super) struct TaskTable {
     pools: BTreeMap<String, ResourcePool>,
     /// Names of a resource's instances, if they have other names than their numbers.
     names: BTreeMap<String, Vec<String>>,
-    /// Processors that no task has.
+    /// Number of processors, and those of them without a pinned task.
+    cpus: usize,
     free_cpus: BTreeSet<usize>,
     queued: VecDeque<QueuedTask>,
     running: HashMap<UnitId, RunningTask>,
@@ -47,7 +48,7 @@ struct RunningTask {
 pub(super) struct TaskStart {
     pub(super) order: TaskOrder,
     pub(super) ids: BTreeMap<String, Vec<String>>,
-    /// As many processors as it has threads, which no other task has; none, if the worker has fewer.
+    /// Of a pinned task: as many processors as it has threads, or none if the worker has fewer.
     pub(super) cpus: Vec<usize>,
     /// When the run must have ended.
     pub(super) deadline: Option<Instant>,
@@ -66,6 +67,7 @@ impl TaskTable {
             free: threads,
             pools: pools.collect(),
             names,
+            cpus: cpus.len(),
             free_cpus: cpus,
             resources,
             queued: VecDeque::new(),
@@ -82,7 +84,7 @@ impl TaskTable {
     }
 
     /// The next task, if its resources are free. Tasks start in order of arrival.
-    pub(super) fn start_next(&mut self) -> Option<TaskStart> {
+    pub(super) fn start_next(&mut self, is_pinned: impl Fn(&TaskOrder) -> bool) -> Option<TaskStart> {
         let order = &self.queued.front()?.order;
         // The server does not send tasks that never fit. If it does, they run with less.
         let threads = order.threads.min(self.threads);
@@ -90,7 +92,8 @@ impl TaskTable {
             let most = ResourceAmount::whole(self.resources.get(name).copied().unwrap_or(0));
             self.pools.get(name).is_none_or(|pool| pool.suffices((*needs).min(most)))
         };
-        if threads > self.free || !order.resources.iter().all(suffices) {
+        let own_cpus = if is_pinned(order) && threads as usize <= self.cpus { threads as usize } else { 0 };
+        if threads > self.free || own_cpus > self.free_cpus.len() || !order.resources.iter().all(suffices) {
             return None;
         }
         let QueuedTask { order, deadline } = self.queued.pop_front()?;
@@ -102,8 +105,7 @@ impl TaskTable {
             ids.insert(name.clone(), self.instance_names(name, *needs, &share));
             shares.push((name.clone(), share));
         }
-        let count = if threads as usize <= self.free_cpus.len() { threads as usize } else { 0 };
-        let cpus: Vec<usize> = self.free_cpus.iter().copied().take(count).collect();
+        let cpus: Vec<usize> = self.free_cpus.iter().copied().take(own_cpus).collect();
         self.free_cpus.retain(|cpu| !cpus.contains(cpu));
         let running_task = RunningTask { lease: order.lease, threads, shares, cpus: cpus.clone() };
         self.running.insert(order.lease.unit, running_task);
