@@ -168,12 +168,12 @@ impl Pool {
         self.runtime.block_on(async {
             let mut client = DispatchClient::connect(self.folder.path()).await?;
             loop {
-                match client.request(&ClientRequest::Array(batch.clone())).await? {
-                    ServerReply::Array(view) if view.done == count => return Ok(()),
-                    ServerReply::Array(view) if view.failed > 0 => {
-                        bail!("scripts failed: {view:?}")
+                match client.request(&ClientRequest::Steer(None, batch.clone(), None)).await? {
+                    ServerReply::Steered(array) if array.counts.done == count => return Ok(()),
+                    ServerReply::Steered(array) if array.counts.failed > 0 => {
+                        bail!("scripts failed: {array:?}")
                     }
-                    ServerReply::Array(_) => tokio::time::sleep(LOOK).await,
+                    ServerReply::Steered(_) => tokio::time::sleep(LOOK).await,
                     other => bail!("{other:?}"),
                 }
             }
@@ -241,7 +241,7 @@ fn submission(path: &Path, items: Items) -> Submission {
 /// An array job of one script.
 pub(crate) fn array(path: &Path, batch: BatchId, count: u64) -> Submission {
     let items = ArrayItems::Ranges(vec![(1, count)]);
-    submission(path, Items::Each { batch, items, max_running: None, max_failures: None, first: None })
+    submission(path, Items::Each { batch, items, max_running: None, max_failures: None })
 }
 
 /// Measures empty scripts on one worker.

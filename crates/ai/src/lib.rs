@@ -14,6 +14,7 @@
 pub mod batches;
 mod chat;
 pub mod contract;
+mod embedding;
 pub mod gateway;
 mod http;
 mod inference;
@@ -32,7 +33,8 @@ pub mod sse;
 mod vault;
 pub mod worker;
 
-pub use chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
+pub use chat::{AnswerPiece, Chat, ChatRole, Effort, Feature, Message, Part, Tool, ToolCall, ToolChoice};
+pub use embedding::EmbeddingInput;
 pub use http::{Http, HttpOptions, HttpOptionsError, http_date, retry_after, tls_error, trust_certificates};
 pub use inference::{
     BatchProfile, Deferral, HealthCheck, Inference, InferenceOutcome, InferenceRequest, ProfileDocument,
@@ -42,7 +44,7 @@ pub use model_api::{
     Answer, AskError, BillingStatus, Code, FinishReason, Headroom, Provider, ProviderErrorId, Question,
     RemainingLimit, Retryability, SentFlag,
 };
-pub use passthrough::PassthroughRequest;
+pub use passthrough::{OnUnsupported, PassthroughRequest};
 pub use pricing::{
     Cost, DatedRate, MAX_TABLE_AGE, PRICE_TABLE, Price, PriceError, PriceMode, PriceShare, PriceTable,
     PriceTableError, Prices, PricesError, Rate, Tier, estimate_tokens,

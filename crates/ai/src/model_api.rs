@@ -16,6 +16,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::chat::{AnswerPiece, Chat, ToolCall};
+use crate::embedding::EmbeddingInput;
 use crate::passthrough::PassthroughRequest;
 use crate::pricing::{MAX_IMAGE_TOKENS, estimate_tokens};
 use crate::providers::error_mapping::is_certain_lack_of_credit;
@@ -40,6 +41,8 @@ pub struct Question {
     pub model: Option<String>,
     /// A whole conversation, instead of `prompt`.
     pub chat: Option<Arc<Chat>>,
+    /// Texts to embed, instead of `prompt`.
+    pub embeddings: Option<Arc<EmbeddingInput>>,
     /// The client's original request, for a provider with the same API.
     pub raw: Option<Arc<PassthroughRequest>>,
     /// The deadline, for waits, retries and the call itself.
@@ -62,6 +65,7 @@ impl Question {
             schema: None,
             model: None,
             chat: None,
+            embeddings: None,
             raw: None,
             until,
             sent: SentFlag::default(),
@@ -77,7 +81,7 @@ impl Question {
         match &self.raw {
             Some(raw) => raw.body.hash(&mut hasher),
             // Parts without a hash of their own, by their text.
-            None => format!("{:?}", (&self.schema, &self.chat)).hash(&mut hasher),
+            None => format!("{:?}", (&self.schema, &self.chat, &self.embeddings)).hash(&mut hasher),
         }
         hasher.finish()
     }
@@ -90,10 +94,20 @@ impl Question {
         }
     }
 
+    /// Estimated tokens, chat templates included: about four for a message and three for the answer's start.
+    pub(crate) fn estimate_with_template(&self) -> u64 {
+        let messages = self.chat.as_ref().map_or(1, |chat| chat.messages.len());
+        self.estimate() + 3 + 4 * (messages as u64 + u64::from(self.system.is_some()))
+    }
+
     /// Estimated tokens.
     pub fn estimate(&self) -> u64 {
         let system = self.system.as_deref().map_or(0, estimate_tokens);
-        let asked = self.chat.as_ref().map_or_else(|| estimate_tokens(&self.prompt), |c| c.estimate());
+        let asked = match (&self.chat, &self.embeddings) {
+            (_, Some(embeddings)) => embeddings.estimate(),
+            (Some(chat), None) => chat.estimate(),
+            (None, None) => estimate_tokens(&self.prompt),
+        };
         system + asked
     }
 }
@@ -192,12 +206,18 @@ pub struct Answer {
     /// Tools that the model wants called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
+    /// Vectors, one for each text to embed.
+    #[serde(skip)]
+    pub embeddings: Vec<Vec<f32>>,
     /// The provider's service tier, if it has its own price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
     /// The rate limits that the provider reported.
     #[serde(skip)]
     pub headroom: Headroom,
+    /// What of the request the provider was not told, as text for users.
+    #[serde(skip)]
+    pub dropped: Option<Box<str>>,
     /// The provider's response body, if the request was passed through. Boxed: few answers have it,
     /// and many are held.
     #[serde(skip)]
@@ -422,6 +442,16 @@ pub trait Provider: Send + Sync + 'static {
     /// Returns its description; [`Code::InvalidRequest`] means that the model is not there.
     async fn health(&self, _until: Instant) -> Result<String, AskError> {
         Ok("answers without network".to_owned())
+    }
+
+    /// The tokens of a question, if the provider counts them, free of charge.
+    async fn count_tokens(&self, _question: &Question) -> Result<Option<u64>, AskError> {
+        Ok(None)
+    }
+
+    /// What of a question it is not told, as text for users.
+    fn dropped(&self, _question: &Question) -> Option<Box<str>> {
+        None
     }
 
     /// Estimated tokens of a question.

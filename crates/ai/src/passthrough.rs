@@ -6,21 +6,25 @@
 
 use std::borrow::Cow;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::model_api::{AskError, Code, Question};
 use crate::profile::ProviderName;
+use crate::providers::capabilities;
 use crate::raw_json::RawObject;
 
 /// A request as the client sent it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PassthroughRequest {
-    /// The provider that defines its API.
-    pub format: ProviderName,
+    /// The provider that defines its API, if one has it.
+    pub format: Option<ProviderName>,
     /// The request body.
     pub body: RawObject,
     /// Fields that matter and that the translation would lose, as text for users.
     pub unsupported: Vec<Cow<'static, str>>,
+    /// Fields that the translation would lose without harm, as text for users.
+    pub ignored: Vec<Cow<'static, str>>,
     /// Parts that may change the price of the call in a way that is not reserved, as text for users.
     pub unpriced: Vec<Cow<'static, str>>,
     /// How many answers it asks for.
@@ -43,50 +47,121 @@ impl PassthroughRequest {
     pub fn field(&self, name: &str) -> Option<Value> {
         self.body.field(name)
     }
+}
 
-    /// Why the request cannot be sent to this provider; `None` if it can.
-    pub fn unsupported_by(&self, format: ProviderName) -> Option<AskError> {
-        if format == self.format { None } else { self.translation_loss(format) }
-    }
+/// What happens to a request that a provider's API cannot express.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnUnsupported {
+    /// It is refused, by the names of what would be lost.
+    #[default]
+    Refuse,
+    /// It is asked without that.
+    Drop,
+}
 
-    /// Why the translation cannot be sent: it would lose something.
-    pub(crate) fn translation_loss(&self, format: ProviderName) -> Option<AskError> {
-        if self.unsupported.is_empty() {
+/// What a translation loses, as text for users.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct TranslationLoss {
+    /// What changes the answer.
+    unsupported: Vec<Cow<'static, str>>,
+    /// What does not.
+    ignored: Vec<Cow<'static, str>>,
+}
+
+impl TranslationLoss {
+    /// The error of a request that would lose something; `None` if nothing, or if that is dropped.
+    pub(crate) fn refused(&self, provider: ProviderName, on_unsupported: OnUnsupported) -> Option<AskError> {
+        if self.unsupported.is_empty() || on_unsupported == OnUnsupported::Drop {
             return None;
         }
         let what = self.unsupported.join(", ");
-        let message = format!("provider {format} does not support: {what}");
+        let message = format!("provider {provider} does not support: {what}");
         Some(AskError::new(Code::InvalidRequest, message))
+    }
+
+    /// What was dropped, if anything was.
+    pub(crate) fn dropped(&self) -> Option<Box<str>> {
+        let all: Vec<&str> = self.unsupported.iter().chain(&self.ignored).map(|what| &**what).collect();
+        (!all.is_empty()).then(|| all.join(", ").into())
     }
 }
 
 impl Question {
+    /// What a translation to this provider's API loses.
+    pub(crate) fn translation_loss(&self, provider: ProviderName) -> TranslationLoss {
+        let mut loss = TranslationLoss::default();
+        if let Some(raw) = &self.raw {
+            (loss.unsupported, loss.ignored) = (raw.unsupported.clone(), raw.ignored.clone());
+        }
+        let can = capabilities(provider).features;
+        let features = self.chat.iter().flat_map(|chat| chat.features());
+        for feature in features.filter(|feature| !can.contains(feature)) {
+            let lost = if feature.is_hint() { &mut loss.ignored } else { &mut loss.unsupported };
+            lost.push(feature.as_str().into());
+        }
+        loss
+    }
+
+    /// Why it cannot be sent to this provider; `None` if it can.
+    pub(crate) fn unsupported_by(
+        &self,
+        provider: ProviderName,
+        on_unsupported: OnUnsupported,
+    ) -> Option<AskError> {
+        match &self.raw {
+            Some(raw) if raw.format == Some(provider) => None,
+            _ => self.translation_loss(provider).refused(provider, on_unsupported),
+        }
+    }
+
     /// The original request, if it may be sent to this provider unchanged.
     pub fn raw_for(&self, format: ProviderName) -> Option<&PassthroughRequest> {
         let raw = self.raw.as_deref()?;
         let complete = raw.has_system || self.system.is_none();
-        (raw.format == format && complete).then_some(raw)
+        (raw.format == Some(format) && complete).then_some(raw)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chat::Chat;
 
     fn raw(body: &'static str) -> PassthroughRequest {
-        let body = RawObject::parse(body).unwrap();
-        let (unsupported, unpriced) = (Vec::new(), Vec::new());
-        let (format, choices, images) = (ProviderName::Openai, 1, 0);
-        PassthroughRequest { format, body, unsupported, unpriced, choices, images, has_system: false }
+        PassthroughRequest {
+            format: Some(ProviderName::Openai),
+            body: RawObject::parse(body).unwrap(),
+            unsupported: Vec::new(),
+            ignored: Vec::new(),
+            unpriced: Vec::new(),
+            choices: 1,
+            images: 0,
+            has_system: false,
+        }
     }
 
     #[test]
     fn only_the_same_wire_takes_what_the_translation_leaves_out() {
-        let raw = PassthroughRequest { unsupported: vec!["`n`".into()], ..raw("{}") };
-        assert_eq!(raw.unsupported_by(ProviderName::Openai), None);
-        let error = raw.unsupported_by(ProviderName::Ollama).unwrap();
+        let raw = PassthroughRequest {
+            unsupported: vec!["`n`".into()],
+            ignored: vec!["`store`".into()],
+            ..raw("{}")
+        };
+        let chat = Chat { seed: Some(1), top_k: Some(2), ..Chat::default() };
+        let plain = Question::new("r", "", tokio::time::Instant::now());
+        let question = Question { raw: Some(raw.into()), chat: Some(chat.into()), ..plain };
+        let unsupported = |provider| question.unsupported_by(provider, OnUnsupported::Refuse);
+        assert_eq!(unsupported(ProviderName::Openai), None);
+        let error = unsupported(ProviderName::Anthropic).unwrap();
         assert_eq!(error.code, Code::InvalidRequest);
-        assert!(error.message.contains("`n`"), "{error}");
+        assert_eq!(error.message, "provider anthropic does not support: `n`");
+        let dropped = question.translation_loss(ProviderName::Anthropic).dropped();
+        assert_eq!(dropped.as_deref(), Some("`n`, `store`, `seed`"));
+        assert_eq!(question.unsupported_by(ProviderName::Anthropic, OnUnsupported::Drop), None);
+        // OpenAI's servers have a seed, but no `top_k`.
+        let translated = question.translation_loss(ProviderName::Openai).dropped();
+        assert_eq!(translated.as_deref(), Some("`n`, `top_k`, `store`"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::http::HttpOptionsError;
 use crate::model_api::Provider;
+use crate::passthrough::OnUnsupported;
 use crate::pricing::Prices;
 use crate::resilience::CallRetryPolicy;
 use crate::simulated::{Echo, ScriptError, Scripted, SimulatorScript};
@@ -67,6 +68,9 @@ pub struct Profile {
     /// The system prompt, if the question has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
+    /// What happens to a request in another provider's API that this one's cannot express.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_unsupported: OnUnsupported,
     /// Rate limits.
     #[serde(default, skip_serializing_if = "is_default")]
     pub limits: ProfileLimits,
@@ -324,6 +328,7 @@ impl Profile {
             max_tokens: None,
             temperature: None,
             system: None,
+            on_unsupported: OnUnsupported::default(),
             limits: ProfileLimits::default(),
             retry: RetrySettings::default(),
             proxy: None,

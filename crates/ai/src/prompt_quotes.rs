@@ -77,7 +77,7 @@ fn texts(question: &Question) -> impl Iterator<Item = Cow<'_, str>> {
     let parts = messages.flat_map(|message| &message.parts).filter_map(|part| match part {
         Part::Text(text) | Part::ToolResult { text, .. } => Some(Cow::from(text)),
         Part::ToolCall(call) => Some(Cow::from(call.input.to_string())),
-        Part::Image { .. } | Part::ImageUrl(_) => None,
+        Part::Image { .. } | Part::ImageUrl(_) | Part::Document { .. } | Part::CacheMark(_) => None,
     });
     let system = question.system.as_deref().unwrap_or_default();
     [question.prompt.as_str(), system].into_iter().map(Cow::from).chain(parts)

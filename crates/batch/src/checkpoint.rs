@@ -120,7 +120,7 @@ pub enum ResumePoint {
     /// An earlier worker died, perhaps with a call in flight: that call may have been billed.
     MaybeBilled,
     /// Apply this answer.
-    Answer(Answer),
+    Answer(Box<Answer>),
     /// Pass this error to POST.
     Error(StoredError),
 }
@@ -168,7 +168,9 @@ impl Checkpoint {
     /// The step at which a run starts, after `lost` runs died with their workers.
     pub fn resume_point(&self, lost: u32) -> ResumePoint {
         match self {
-            Self { rejected: false, answer: Some(answer), .. } => ResumePoint::Answer(answer.clone()),
+            Self { rejected: false, answer: Some(answer), .. } => {
+                ResumePoint::Answer(Box::new(answer.clone()))
+            }
             Self { rejected: false, error: Some(error), .. } => ResumePoint::Error(error.clone()),
             _ if lost > 0 => ResumePoint::MaybeBilled,
             _ => ResumePoint::Ask,
@@ -310,7 +312,7 @@ mod tests {
         let stored = Checkpoint::empty().with_answer(answer(), Cost(7));
         let with_error = Checkpoint::empty().with_error(error(), 1);
         for lost in 0..4 {
-            assert_eq!(stored.resume_point(lost), ResumePoint::Answer(answer()));
+            assert_eq!(stored.resume_point(lost), ResumePoint::Answer(Box::new(answer())));
             assert_eq!(with_error.resume_point(lost), ResumePoint::Error(error()));
         }
     }

@@ -50,4 +50,4 @@ pub use handler::RowHandler;
 pub use provider_batch::ProviderBatchHandler;
 pub use report::Report;
 pub use row_enqueuer::{BatchFill, FillError, RowEnqueuer};
-pub use rows::{RowSource, Sources, SqliteRows};
+pub use rows::{DatabaseRows, RowSource, Sources};

@@ -12,6 +12,8 @@ pub use self::filter::{KeyRange, RowFilter};
 use crate::checkpoint::Checkpoint;
 use crate::handler::RowInput;
 
+/// Units on a page of a list that is read to its end.
+const PAGE: u32 = 1_000;
 /// Units read at once: each is a request to the store.
 const MAX_READS: usize = 16;
 
@@ -105,7 +107,6 @@ pub async fn all_rows(
     batch: &BatchId,
     max: u64,
 ) -> Result<Option<Vec<ListedRow>>> {
-    const PAGE: u32 = 1_000;
     if store.batch(scope, batch).await?.counts.total() > max {
         return Ok(None);
     }
@@ -117,6 +118,20 @@ pub async fn all_rows(
         if after.is_none() {
             all.reverse();
             return Ok(Some(all));
+        }
+    }
+}
+
+/// How many rows of a batch have ended and are still in the store.
+pub async fn count_ended(store: &dyn Store, scope: &Scope, batch: &BatchId) -> Result<u64> {
+    let filter = UnitFilter { batch: Some(batch.clone()), ..UnitFilter::default() };
+    let (mut after, mut ended) = (None, 0);
+    loop {
+        let page = store.units(scope, &filter, after.as_deref(), PAGE).await?;
+        ended += page.items.iter().filter(|unit| unit.state.is_final()).count() as u64;
+        after = page.next;
+        if after.is_none() {
+            return Ok(ended);
         }
     }
 }

@@ -1,28 +1,22 @@
 //! Sources of rows: the interface to operational tables.
 //!
 //! A source reads candidates in key order, runs PRE's queries, and runs POST's SQL if that cannot
-//! commit with the row's finish. It knows nothing of batches. One module per database.
+//! commit with the row's finish. It knows nothing of batches, and no driver: those are `longshore-databases`'.
 
+mod database_rows;
+mod dialect;
+mod error;
 mod fingerprint;
-#[cfg(feature = "mysql")]
-mod mysql;
-#[cfg(feature = "odbc")]
-mod odbc;
+mod job_queue;
 mod open;
 mod outage;
-#[cfg(any(feature = "mysql", feature = "odbc", feature = "postgres"))]
-#[cfg_attr(
-    not(all(feature = "mysql", feature = "odbc", feature = "postgres")),
-    allow(dead_code, unused_imports, reason = "each driver uses its part")
-)]
 mod placeholders;
-#[cfg(feature = "postgres")]
-mod postgres;
 mod priority_pass;
+mod read;
 pub mod seed;
-mod sqlite;
-#[cfg(any(feature = "mysql", feature = "odbc"))]
+mod sqlite_file;
 mod value_convert;
+mod write;
 
 use std::time::Duration;
 
@@ -31,17 +25,11 @@ use longshore::{Effect, SqlValue};
 
 use crate::definition::Candidates;
 
+pub use database_rows::{DatabaseRows, OpenMode};
 pub(crate) use fingerprint::require_database;
 pub use fingerprint::{DatabaseFingerprint, is_same_database};
-#[cfg(feature = "mysql")]
-pub use mysql::MysqlRows;
-#[cfg(feature = "odbc")]
-pub use odbc::OdbcRows;
 pub use open::{Sources, has_password, open};
-#[cfg(feature = "postgres")]
-pub use postgres::PostgresRows;
 pub use priority_pass::PriorityPass;
-pub use sqlite::{OpenMode, SqliteRows};
 
 /// A database that contains the rows of a batch.
 #[async_trait]
@@ -149,6 +137,11 @@ pub enum SourceError {
 }
 
 impl SourceError {
+    /// A statement that is rejected, without a place.
+    fn statement(message: &str) -> Self {
+        Self::Statement { message: message.to_owned(), offset: None }
+    }
+
     /// Whether rows wait, without an attempt: neither the row nor its statement failed.
     pub fn puts_rows_off(&self) -> bool {
         self.is_retryable() || matches!(self, Self::WrongDatabase { .. })

@@ -4,6 +4,7 @@
 mod task;
 mod topological_sort;
 
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -19,8 +20,10 @@ use task::TaskSpec;
 /// A job: its tasks, each after its dependencies.
 #[derive(Debug)]
 pub struct JobPlan {
-    /// Its name, and the prefix of its arrays' names.
+    /// Its name.
     pub name: String,
+    /// Number of failures at which the rest is cancelled.
+    pub max_fails: Option<u64>,
     /// The folder of the file, in which scripts are found and run.
     pub dir: PathBuf,
     /// The tasks.
@@ -32,6 +35,7 @@ pub struct JobPlan {
 #[serde(deny_unknown_fields)]
 struct JobFile {
     name: Option<String>,
+    max_fails: Option<NonZeroU64>,
     #[serde(default)]
     defaults: TaskSpec,
     #[serde(default)]
@@ -53,7 +57,7 @@ fn parse(text: &str, shown: &str, stem: &str, dir: PathBuf) -> anyhow::Result<Jo
         let offset = error.span().map_or(0, |span| span.start);
         explain(error.message()).context(at(offset))
     })?;
-    let JobFile { name, defaults, task } = file;
+    let JobFile { name, max_fails, defaults, task } = file;
     defaults.check_defaults().with_context(|| format!("in {shown}, in [defaults]"))?;
     if task.is_empty() {
         return Err(usage(format!("{shown} has no tasks"))).hint("a task begins with [[task]]");
@@ -69,7 +73,8 @@ fn parse(text: &str, shown: &str, stem: &str, dir: PathBuf) -> anyhow::Result<Jo
         tasks.push(task);
     }
     let tasks = topological_sort::sort(tasks).with_context(|| format!("in {shown}"))?;
-    Ok(JobPlan { name: name.unwrap_or_else(|| stem.to_owned()), dir, tasks })
+    let max_fails = max_fails.map(NonZeroU64::get);
+    Ok(JobPlan { name: name.unwrap_or_else(|| stem.to_owned()), max_fails, dir, tasks })
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
@@ -145,6 +150,7 @@ mod tests {
         let task = "[[task]]\nid = 'a'\nscript = 'a.sh'\n";
         for (text, words) in [
             (format!("{task}nthrs = 2"), vec!["line 4", "unknown key `nthrs`", "`nthr`"]),
+            (format!("{task}max_fails = 1"), vec!["`max_fails`", "whole job"]),
             (format!("{task}array = '5-1'"), vec!["line 4", "not a range"]),
             (format!("{task}time = 'long'"), vec!["line 4", "not a length of time"]),
             (format!("{task}\n{task}"), vec!["line 5", "two tasks `a`"]),

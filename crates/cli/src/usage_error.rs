@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Command, CommandFactory};
 
 use crate::args::Cli;
@@ -15,7 +15,7 @@ pub fn ended(rendered: &clap::Error) -> ExitCode {
     let is_help = rendered.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if rendered.use_stderr() && !is_help {
         let command = command_of(Cli::command(), std::env::args_os().skip(1));
-        let tip = script_tip(rendered.kind(), &command);
+        let tip = script_tip(rendered.kind(), &command).or_else(|| pool_tip(rendered, &command));
         return report(&explain(&rendered.render().to_string(), &command, tip));
     }
     let _ = rendered.print();
@@ -44,6 +44,14 @@ fn script_tip(kind: ErrorKind, command: &str) -> Option<String> {
     let named = std::env::args_os().skip_while(|arg| arg != "submit").nth(1)?;
     let is_file = std::path::Path::new(&named).is_file();
     is_file.then(|| format!("`longshore submit --script {}` submits the script", named.to_string_lossy()))
+}
+
+/// Why a command of batches takes no pool.
+fn pool_tip(error: &clap::Error, command: &str) -> Option<String> {
+    let unknown = error.get(ContextKind::InvalidArg)?.to_string();
+    let is_pool = error.kind() == ErrorKind::UnknownArgument && unknown.starts_with("--dir");
+    let words = "batches of rows are in a store: a pool has arrays, jobs and single scripts";
+    (is_pool && command.starts_with(" batch")).then(|| words.to_owned())
 }
 
 /// The command as far as it was named: ` batch watch`.

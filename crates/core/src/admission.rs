@@ -189,6 +189,19 @@ impl UnitDependencies {
     }
 }
 
+impl UnitDependencies {
+    /// The open dependencies of a unit that was cancelled by one, when its batch is retried. `None` if
+    /// one has failed, was cancelled or is gone.
+    pub fn reopened<E>(
+        after: Vec<UnitId>,
+        state_of: impl FnMut(UnitId) -> Result<Option<UnitState>, E>,
+    ) -> Result<Option<Vec<UnitId>>, E> {
+        let after = Dependencies { units: after, on_failure: OnDependencyFailure::Cancel };
+        let dependencies = Self::resolve(&after, state_of)?.ok().filter(|found| found.failed.is_none());
+        Ok(dependencies.map(|found| found.open))
+    }
+}
+
 impl OnDuplicate {
     /// The answer to a unit with a dedup key that `holder` has.
     pub fn answer(self, holder: UnitId) -> SendResult {

@@ -413,8 +413,9 @@ pub enum BatchAction {
         /// Why, for people.
         reason: String,
     },
-    /// Run its failed units again; after the end this opens a new generation. Failures that were
-    /// pruned, or that lost their dedup key to another unit, stay as they are.
+    /// Run its failed units again; after the end this opens a new generation. Units that were cancelled
+    /// because one of these failed wait for it again. Failures that were pruned, or that lost their
+    /// dedup key to another unit, stay as they are.
     RetryFailed,
     /// Replace the definition, for the units that have not ended.
     Revise(Box<BatchRevision>),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::Rights;
 use crate::error::Result;
+use crate::name::UnitId;
 use crate::retry::{OnLost, Policy};
 use crate::sql_row::{damaged, to_json};
 use crate::time::Timestamp;
@@ -158,6 +159,9 @@ pub struct UnitAttributes {
     /// [`crate::Unit::batch_generation`], if it is not 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch_generation: Option<u32>,
+    /// Its dependencies, if their failure cancels it: a retry of its batch looks at them again.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<UnitId>,
 }
 
 impl UnitAttributes {
@@ -173,6 +177,10 @@ impl UnitAttributes {
             ready_at: None,
             generation: None,
             batch_generation: None,
+            after: match unit.dependencies.on_failure {
+                OnDependencyFailure::Cancel => unit.dependencies.units.clone(),
+                OnDependencyFailure::Release => Vec::new(),
+            },
         }
     }
 

@@ -11,6 +11,8 @@
 //!            └───── retry or snooze with a delay ────┴── released, ──┘  └───▶ cancelled
 //!                                                        lost, retry now
 //! ```
+//!
+//! A unit that a failed dependency cancelled is blocked again when its batch is retried.
 
 use crate::name::UnitId;
 use crate::outcome::{Failure, Outcome};
@@ -70,6 +72,8 @@ pub enum Event<'a> {
     Cancel,
     /// An operator retries it.
     Retry,
+    /// Its batch is retried, and with it the dependencies that cancelled it: it waits for them again.
+    RetryBlocked,
     /// The event it waits for has occurred: it need not wait for its scheduled time.
     Wake,
 }
@@ -136,6 +140,9 @@ pub fn transition(
         (Event::Cancel, Blocked | Scheduled | Ready) => Ok(context.end(Cancelled, None)),
         (Event::Retry, Failed | Cancelled | Scheduled) => {
             Ok(Transition { attempt: 0, lost: 0, retried: true, ..context.ready() })
+        }
+        (Event::RetryBlocked, Cancelled) => {
+            Ok(Transition { attempt: 0, lost: 0, retried: true, ..context.to(Blocked, now, None) })
         }
         (event, state) => Err(InvalidTransition { state, event: event_name(event) }),
     }
@@ -245,12 +252,15 @@ fn deadline_passed() -> Failure {
     Failure::new("deadline", "its deadline passed before it was done")
 }
 
+/// The code of the failure of a unit that a dependency cancelled.
+pub const DEPENDENCY_FAILURE: &str = "dependency";
+
 fn dependency_failed(event: &Event<'_>) -> Failure {
     let which = match event {
         Event::DependencyFailed(id) => id.to_string(),
         _ => "a unit".to_owned(),
     };
-    Failure::new("dependency", format!("its dependency {which} failed or was cancelled"))
+    Failure::new(DEPENDENCY_FAILURE, format!("its dependency {which} failed or was cancelled"))
 }
 
 fn event_name(event: &Event<'_>) -> &'static str {
@@ -263,7 +273,7 @@ fn event_name(event: &Event<'_>) -> &'static str {
         Event::DependencyFailed(_) => "failed by a dependency",
         Event::Expired => "expired",
         Event::Cancel => "cancelled",
-        Event::Retry => "retried",
+        Event::Retry | Event::RetryBlocked => "retried",
         Event::Wake => "woken",
     }
 }

@@ -72,6 +72,17 @@ pub enum AccessError {
     },
 }
 
+impl AccessError {
+    /// Whether the file belongs to another user, or other users can change it.
+    pub fn is_of_another_user(&self) -> bool {
+        match self {
+            Self::Untrusted(_) => true,
+            Self::Io { error, .. } => error.kind() == io::ErrorKind::PermissionDenied,
+            Self::Missing(_) | Self::Damaged { .. } => false,
+        }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct AccessFile {
     addresses: Vec<SocketAddr>,

@@ -8,10 +8,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use longshore::store::SendRejection;
-use longshore::{
-    Batch, BatchId, BatchStatus, Dedup, Failure, Policy, Priority, TenantId, Timestamp, UnitId, UnitState,
-};
+use longshore::store::{QueueInfo, SendRejection};
+use longshore::{Batch, BatchId, Dedup, Failure, Policy, Priority, TenantId, Timestamp, UnitId, UnitState};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{Allocation, Explanation, PendingQuery};
@@ -19,8 +17,8 @@ use crate::scheduler::Obstacle;
 use crate::script::{RunReport, Script};
 
 pub use admin::{
-    ArrayAction, ArrayQuery, PastFailure, UnitDetails, UnitOperation, UnitOperationReport, UnitQuery,
-    UnitSummary,
+    ArrayAction, ArrayQuery, PastFailure, QueueAction, QueueSettings, UnitDetails, UnitOperation,
+    UnitOperationReport, UnitQuery, UnitSummary,
 };
 pub use explain::{
     RequestedResources, TaskPosition, UnfitScripts, UnitExplanation, WaitReason, WorkerObstacles,
@@ -33,12 +31,12 @@ pub use pool::{AllocationAction, AllocationChange, AllocationStatus, WorkerActio
 pub enum ClientRequest {
     /// Submit a script or an array.
     Submit(Box<Submission>),
+    /// Submit scripts and arrays that depend on each other, all or none.
+    SubmitJob(Box<JobSubmission>),
     /// Report the status of the pool.
     Status,
     /// Return a unit. If it has not ended, wait up to this long for its end.
     Unit(UnitId, Duration),
-    /// Return an array's counts.
-    Array(BatchId),
     /// Return all details of a unit. If a tenant is named, only that tenant's units are visible;
     /// this also holds for the requests below.
     Show(Option<TenantId>, UnitId),
@@ -46,12 +44,16 @@ pub enum ClientRequest {
     Units(Option<TenantId>, UnitQuery),
     /// Cancel or retry units.
     Operate(Option<TenantId>, Vec<UnitId>, UnitOperation),
-    /// List arrays.
+    /// List batches: arrays, jobs and single scripts.
     Arrays(Option<TenantId>, ArrayQuery),
-    /// Find the unit with this index in an array.
-    FindTask(Option<TenantId>, BatchId, u64),
-    /// Pause, resume, cancel or retry an array; without an action, only return it.
+    /// Find the unit of a task: `12.3` of an array, `etl.clean` or `etl.fetch.3` of a job, `12` if that is a
+    /// single script.
+    FindTask(Option<TenantId>, BatchId),
+    /// Pause, resume, cancel or retry a batch or a task, which is a batch of one; without an action, only
+    /// return it.
     Steer(Option<TenantId>, BatchId, Option<ArrayAction>),
+    /// List the pool's queues, after a change if one is named.
+    Queues(Option<TenantId>, Option<QueueAction>),
     /// Explain why no workers are being launched.
     Explain,
     /// Explain why a unit does not run.
@@ -79,7 +81,7 @@ impl ClientRequest {
     /// How long the server may take to reply; `None` if the work may take any time.
     pub(crate) fn reply_timeout(&self) -> Option<Duration> {
         match self {
-            Self::Submit(_) | Self::Operate(..) | Self::Steer(..) => None,
+            Self::Submit(_) | Self::SubmitJob(_) | Self::Operate(..) | Self::Steer(..) => None,
             Self::Unit(_, wait) => Some(REPLY_TIMEOUT.saturating_add(*wait)),
             _ => Some(REPLY_TIMEOUT),
         }
@@ -126,6 +128,28 @@ pub struct Submission {
     /// When to accept it and when to run it.
     #[serde(default)]
     pub conditions: SubmitConditions,
+}
+
+/// Scripts and arrays that depend on each other. They are one batch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct JobSubmission {
+    /// Its name. If a batch has it already, the server adds a suffix.
+    pub name: BatchId,
+    /// Number of failures at which the rest is given up.
+    pub max_failures: Option<u64>,
+    /// The tasks, each after its dependencies.
+    pub tasks: Vec<NewTask>,
+}
+
+/// A task of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewTask {
+    /// Its name in the job.
+    pub id: String,
+    /// The positions of the tasks that must be done first.
+    pub after: Vec<usize>,
+    /// What to run. The name, the limit on failures and the dependencies in it are not used.
+    pub submission: Submission,
 }
 
 /// When a submission is accepted, and when it is run.
@@ -183,15 +207,11 @@ pub enum Items {
         /// Number of failures at which the rest of the array is given up.
         #[serde(rename = "max_fails")]
         max_failures: Option<u64>,
-        /// The id of the first unit, if the client must know all ids: [`nth_unit_id`] derives the others
-        /// from it.
-        #[serde(default)]
-        first: Option<UnitId>,
     },
 }
 
-/// The id from which [`nth_unit_id`] derives the ids of an array's units by their index, if the
-/// client chose no other. It depends on the array only, so a task is found by its index.
+/// The id from which [`nth_unit_id`] derives the ids of a batch's units: of an array by their index,
+/// of a job by their position. It depends on the batch only, so a task is found without a search.
 pub fn first_unit_id(array: &Batch) -> UnitId {
     const NAMESPACE: [u8; 16] = *b"longshore arrays";
     let created = u64::try_from(array.initiated_at.as_micros() / 1000).unwrap_or(0);
@@ -255,9 +275,21 @@ pub enum ServerReply {
         /// Why no worker of the pool can ever run it, if that is so.
         #[serde(default)]
         unfit: Vec<Obstacle>,
-        /// The array's number.
+        /// The batch's number.
         #[serde(default)]
         number: Option<u64>,
+        /// The batch's name.
+        #[serde(default)]
+        batch: Option<BatchId>,
+    },
+    /// The job is stored durably.
+    JobSubmitted {
+        /// The batch.
+        batch: BatchId,
+        /// Its number.
+        number: u64,
+        /// Its tasks, in the order of the submission.
+        tasks: Vec<SubmittedTask>,
     },
     /// The store rejected the submission.
     NotTaken(SendRejection),
@@ -265,19 +297,19 @@ pub enum ServerReply {
     Status(Box<PoolStatus>),
     /// A unit.
     Unit(Box<ScriptView>),
-    /// Counts of an array.
-    Array(ArrayView),
     /// Details of a unit.
     Shown(Box<UnitDetails>),
     /// A page of units, and the cursor of the next page.
     Units(Vec<UnitSummary>, Option<String>),
     /// The unit of a task.
     Found(UnitId),
+    /// The queues, one entry per tenant.
+    Queues(Vec<QueueInfo>),
     /// Result of cancelling or retrying units.
     Operated(UnitOperationReport),
-    /// A page of arrays, and the cursor of the next page.
+    /// A page of batches, and the cursor of the next page.
     Arrays(Vec<Batch>, Option<String>),
-    /// The array after the action.
+    /// The batch after the action.
     Steered(Box<Batch>),
     /// The allocations.
     Allocations(Vec<AllocationStatus>),
@@ -325,21 +357,18 @@ pub struct ScriptView {
     pub report: Option<RunReport>,
 }
 
-/// Counts of an array.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArrayView {
-    /// Its name.
-    pub batch: BatchId,
-    /// Its status.
-    pub status: BatchStatus,
-    /// Number of units.
-    pub total: u64,
-    /// Done units.
-    pub done: u64,
-    /// Failed units.
-    pub failed: u64,
-    /// Cancelled units.
-    pub cancelled: u64,
+/// A stored task of a job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SubmittedTask {
+    /// Its name in the job.
+    pub id: String,
+    /// Its first unit.
+    pub first: UnitId,
+    /// Number of its units.
+    pub units: u64,
+    /// Why no worker of the pool can ever run it, if that is so.
+    #[serde(default)]
+    pub unfit: Vec<Obstacle>,
 }
 
 /// Status of a pool.

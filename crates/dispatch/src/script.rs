@@ -106,9 +106,74 @@ pub fn expand_placeholders(path: &Path, unit: UnitId, index: Option<u64>, attemp
     text.replace("%a", &attempt.to_string()).into()
 }
 
-/// Payload of an array's unit: its index and its line.
+/// Payload of an array's unit: its index, its line, and in a job the position of its task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ArrayItem(pub u64, #[serde(default)] pub Option<String>);
+pub struct ArrayItem(
+    pub u64,
+    #[serde(default)] pub Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")] pub Option<u32>,
+);
+
+/// What the units of a batch share: its definition in the store.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum BatchDefinition {
+    /// The tasks of a job, in the order of their dependencies.
+    Job {
+        /// The tasks.
+        tasks: Vec<StoredTask>,
+    },
+    /// The script of an array.
+    Array(Box<Script>),
+}
+
+/// A task of a job, as the batch's definition has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StoredTask {
+    /// Its name in the job.
+    pub id: String,
+    /// Number of its units. Their ids follow each other, task by task.
+    pub units: u64,
+    /// The script of an array. A single script is the payload of its unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script: Option<Box<Script>>,
+    /// The indices of an array that is not numbered from 0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranges: Vec<(u64, u64)>,
+}
+
+impl StoredTask {
+    /// The position of an array's index among its units.
+    pub fn position(&self, index: u64) -> Option<u64> {
+        if self.ranges.is_empty() {
+            return Some(index).filter(|index| *index < self.units);
+        }
+        let mut before = 0;
+        for (first, last) in &self.ranges {
+            if (*first..=*last).contains(&index) {
+                return Some(before + index - first);
+            }
+            before += last - first + 1;
+        }
+        None
+    }
+}
+
+impl BatchDefinition {
+    /// The script of an array's unit.
+    pub fn script(&self, item: &ArrayItem) -> Option<&Script> {
+        match self {
+            Self::Array(script) => Some(script),
+            Self::Job { tasks } => tasks.get(item.2? as usize)?.script.as_deref(),
+        }
+    }
+
+    /// The task of a job's unit: of an array by its item, of a single script by its name.
+    pub fn task(&self, item: Option<&ArrayItem>) -> Option<&StoredTask> {
+        let Self::Job { tasks } = self else { return None };
+        tasks.get(item?.2? as usize)
+    }
+}
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -46,7 +46,7 @@ use self::task_table::TaskTable;
 use crate::access::Access;
 use crate::connection::{ConnectError, ServerConnection, connect};
 use crate::script::{RunEnd, RunReport};
-use crate::wire::{PeerRole, TaskEvent, TaskOrder};
+use crate::wire::{PeerRole, TaskEvent};
 
 /// Stands for a drain limit that is too long to add to a time.
 const MAX_DRAIN: Duration = Duration::from_secs(365 * 86_400);
@@ -228,12 +228,7 @@ impl Worker {
 
     /// Starts queued scripts as far as resources are free.
     fn start_scripts(&mut self) {
-        loop {
-            let scripts = &self.scripts;
-            let is_pinned = |order: &TaskOrder| {
-                scripts.get(&order.script_id).is_some_and(|script| script.definition.script.pin)
-            };
-            let Some(start) = self.tasks.start_next(is_pinned) else { return };
+        while let Some(start) = self.tasks.start_next() {
             let lease = start.order.lease;
             let Some(script) = self.scripts.get(&start.order.script_id).cloned() else {
                 let reason = "the server sent no definition of the script".to_owned();

@@ -9,47 +9,20 @@
 //! Workers in any language may offer the same operations (`db.select_all` and so on): see
 //! [`Db::over`].
 
-mod deadline;
-mod driver;
-#[cfg_attr(
-    not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
-    allow(dead_code, reason = "each driver uses its part")
-)]
-mod error;
-#[cfg(feature = "mysql")]
-pub mod mysql;
-#[cfg(feature = "odbc")]
-pub mod odbc;
 mod operations;
 mod options;
-#[cfg(feature = "postgres")]
-pub mod postgres;
-mod row;
-#[cfg_attr(
-    not(all(feature = "sqlite", feature = "postgres", feature = "mysql", feature = "odbc")),
-    allow(dead_code, reason = "each driver uses its part")
-)]
-mod row_collector;
 mod session;
-mod sql;
-#[cfg(feature = "sqlite")]
-mod sqlite;
-mod statement;
-mod value;
 
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use self::driver::DatabaseTarget;
-pub use self::error::{DbError, Reason};
+use longshore_databases::{ConnectionConfig, DatabaseTarget, sql};
+pub use longshore_databases::{DbError, Reason, ResultRow, Statement, StatementOutcome, Value};
+
 use self::operations as names;
-use self::options::ConnectionConfig;
 pub use self::options::{DbIsolation, DbOptions};
-pub use self::row::ResultRow;
-pub use self::statement::{Statement, StatementOutcome};
-pub use self::value::Value;
 use crate::call_options::CallOptions;
 use crate::error::{CallError, ErrorKind, OperationError};
 use crate::operation::{Operation, OperationSet, Operator};
@@ -326,5 +299,37 @@ impl OperationSet for InvalidConfig {
     fn open(&self) -> Result<Box<dyn Operator>, OperationError> {
         let message = format!("{CONFIG_VARIABLE} is not readable: {}", self.0);
         Err(OperationError::of(message))
+    }
+}
+
+impl CallError {
+    /// The database's error, if the operation of a database failed with one.
+    pub fn db_error(&self) -> Option<DbError> {
+        let ErrorKind::Handler { message, data: Some(data), .. } = &self.kind else { return None };
+        let mut found = DbError::deserialize(data).ok()?;
+        found.message.clone_from(message);
+        Some(found)
+    }
+}
+
+impl From<DbError> for OperationError {
+    fn from(error: DbError) -> Self {
+        let data = serde_json::to_value(&error).ok();
+        Self(ErrorKind::Handler { message: error.message, chain: Vec::new(), data })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_comes_through_a_call_as_it_was() {
+        let error = DbError::new(Reason::Sql, "twice").at(1);
+        let OperationError(kind) = error.clone().into();
+        let call = CallError { pool: "db".to_owned(), operation: "db.do".to_owned(), kind, worker: None };
+        assert_eq!(call.db_error(), Some(error));
+        let other = CallError { kind: ErrorKind::ShuttingDown, ..call };
+        assert_eq!(other.db_error(), None);
     }
 }

@@ -56,6 +56,9 @@ mod suspects;
 mod sync;
 mod threads;
 
+#[cfg(feature = "database")]
+pub use longshore_databases::params;
+
 pub use call::PoolCall;
 pub use call_options::CallOptions;
 pub use error::{BoxError, CallError, CancelEffect, ErrorKind, OperationError, WorkerRef};

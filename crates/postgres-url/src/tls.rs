@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -26,12 +26,14 @@ pub(crate) fn connector(tls: &TlsMode) -> Result<MakeRustlsConnect, UrlError> {
     };
     let check_name = matches!(tls, TlsMode::VerifyFull(_));
     let check = CertificateVerifier { verifier, check_name, provider: Arc::clone(&provider) };
-    let config = ClientConfig::builder_with_provider(provider)
+    let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| UrlError(format!("TLS is not available: {error}")))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(check))
         .with_no_client_auth();
+    // PostgreSQL resumes no sessions, and their cache takes memory.
+    config.resumption = Resumption::disabled();
     Ok(MakeRustlsConnect::new(config))
 }
 

@@ -9,13 +9,13 @@ use longshore_core::batch::BatchAction;
 use longshore_core::store::{
     Capacity, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult,
 };
-use longshore_core::unit_state::{Event, Transition, transition};
+use longshore_core::unit_state::{DEPENDENCY_FAILURE, Event, Transition, transition};
 use longshore_core::{BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState};
 use uuid::Uuid;
 
 use crate::advisory_lock::{self, AdvisoryLock};
 use crate::error::{conflict, is_unique_violation};
-use crate::finish::{UnitChange, apply, lock_rows};
+use crate::finish::{UnitChange, apply, lock_rows, reopened_dependencies};
 use crate::queries::tenant;
 use crate::row::{Columns, UnitAttributes, UnitRow, flag, state_code, state_codes, value};
 use crate::streams::{self, Stream};
@@ -237,17 +237,65 @@ async fn assign_free_keys(tx: &mut Tx<'_>, wanted: BTreeMap<Vec<u8>, UnitId>) ->
     taken.iter().map(|row| Ok(unit_id(value(row, 0)?))).collect()
 }
 
-/// Position of a retry within the failed units of a batch.
+/// Position of a retry within the units of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetryCursor {
     batch: i64,
     stream: i64,
     sort_key: i64,
     unit: Uuid,
-    /// Units that failed after this time are not retried.
+    /// Units that ended after this time are not retried.
     until: i64,
     /// The generation that they enter.
     generation: u32,
+    pass: RetryPass,
+}
+
+/// What a retry of a batch looks for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum RetryPass {
+    /// Failed units.
+    Failed,
+    /// Units that were cancelled because a dependency failed. Each that waits again may make others
+    /// possible: there are passes until one has `changed` nothing.
+    Dependants { changed: bool },
+}
+
+impl RetryCursor {
+    /// Whether it still has to find a failed unit that can be retried.
+    fn finds_failed(self, retried: usize) -> bool {
+        retried == 0 && self.pass == RetryPass::Failed
+    }
+
+    /// The beginning of a pass.
+    fn first(self, pass: RetryPass) -> Self {
+        Self { stream: 0, sort_key: i64::MIN, unit: Uuid::nil(), pass, ..self }
+    }
+
+    /// Where to continue after a chunk that ended with `last`, if it was full.
+    fn next(self, last: Option<Self>, retried: usize) -> Option<Self> {
+        let pass = match self.pass {
+            RetryPass::Failed => RetryPass::Failed,
+            RetryPass::Dependants { changed } => RetryPass::Dependants { changed: changed || retried > 0 },
+        };
+        match (last, pass) {
+            (Some(last), pass) => Some(Self { pass, ..last }),
+            (None, RetryPass::Failed | RetryPass::Dependants { changed: true }) => {
+                Some(self.first(RetryPass::Dependants { changed: false }))
+            }
+            (None, RetryPass::Dependants { changed: false }) => None,
+        }
+    }
+}
+
+/// What one chunk of a retry did.
+struct RetriedChunk {
+    /// Units that it looked at.
+    seen: usize,
+    /// Units that run again.
+    retried: usize,
+    /// Where the next chunk begins.
+    next: Option<RetryCursor>,
 }
 
 /// Applies an action to a batch's record. For a retry it also makes the first chunk of failed units
@@ -268,13 +316,26 @@ pub(crate) async fn batch(
     if *action != BatchAction::RetryFailed {
         return Ok(None);
     }
-    let (unit, until) = (Uuid::nil(), tx.now.as_micros());
-    let generation = batch::load(tx, num).await?.generation;
-    let cursor = RetryCursor { batch: num, stream: 0, sort_key: i64::MIN, unit, until, generation };
-    let (mut retried, mut left) = (0, Some(cursor));
-    // A unit does not count if another has taken its key.
-    while let Some(cursor) = left.filter(|_| retried == 0) {
-        (retried, left) = retry_chunk(tx, cursor).await?;
+    let batch = batch::load(tx, num).await?;
+    let (unit, until, pass) = (Uuid::nil(), tx.now.as_micros(), RetryPass::Failed);
+    let generation = batch.generation;
+    let first = RetryCursor { batch: num, stream: 0, sort_key: i64::MIN, unit, until, generation, pass };
+    if batch.status.is_final() {
+        before.check_retried(0)?;
+        // Its failed units have run again, one by one; the units that were cancelled because of them have not.
+        return match batch.status.is_aborted() || batch.counts.cancelled == 0 {
+            true => Ok(None),
+            false => continue_retry(tx, id, first.first(RetryPass::Dependants { changed: false })).await,
+        };
+    }
+    let (mut seen, mut retried, mut left) = (0, 0, Some(first));
+    // Few units in one transaction, so that the batch cannot end in between. A unit does not count if
+    // another has taken its key.
+    while let Some(cursor) =
+        left.filter(|cursor| seen < MAX_CHUNK_UNITS as usize || cursor.finds_failed(retried))
+    {
+        let chunk = retry_chunk(tx, cursor).await?;
+        (seen, retried, left) = (seen + chunk.seen, retried + chunk.retried, chunk.next);
     }
     before.check_retried(retried)?;
     Ok(left)
@@ -293,20 +354,26 @@ pub(crate) async fn continue_retry(
     }
     // If the batch has ended meanwhile, this chunk opens its next generation.
     let generation = batch.generation + u32::from(batch.status.is_final());
-    let (retried, left) = retry_chunk(tx, RetryCursor { generation, ..cursor }).await?;
-    if retried > 0 && batch.status.is_final() {
+    let chunk = retry_chunk(tx, RetryCursor { generation, ..cursor }).await?;
+    if chunk.retried > 0 && batch.status.is_final() {
         batch::reopen(tx, id).await?;
     }
     tx.touch_batch(cursor.batch);
-    Ok(left)
+    Ok(chunk.next)
 }
 
-/// Makes one chunk of a batch's failed units ready. If another unit has taken a unit's key, that
-/// unit stays failed. Returns how many, and where the next chunk begins.
-async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Option<RetryCursor>)> {
+/// Makes one chunk of a batch's failed units ready, or lets cancelled dependants wait again. If
+/// another unit has taken a unit's key, that unit stays as it is.
+async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<RetriedChunk> {
+    let which = match cursor.pass {
+        RetryPass::Failed => "u.state = 5".to_owned(),
+        RetryPass::Dependants { .. } => {
+            format!("u.state = 6 AND u.failure::json ->> 'code' = '{DEPENDENCY_FAILURE}'")
+        }
+    };
     let sql = format!(
         "SELECT {columns} FROM longshore_stream s CROSS JOIN LATERAL (
-           SELECT {columns} FROM longshore_unit u WHERE u.stream = s.num AND u.state = 5
+           SELECT {columns} FROM longshore_unit u WHERE u.stream = s.num AND {which}
            AND u.sort_key <= $5
            AND (u.sort_key, u.id) > (CASE WHEN s.num > $2 THEN -9223372036854775808 ELSE $3 END, $4)
            ORDER BY u.sort_key, u.id LIMIT {MAX_CHUNK_UNITS} FOR UPDATE) u
@@ -314,23 +381,48 @@ async fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Opt
          ORDER BY s.num, u.sort_key, u.id LIMIT {MAX_CHUNK_UNITS}",
         columns = UnitRow::COLUMNS
     );
-    let RetryCursor { batch, stream, sort_key, unit, until, generation } = cursor;
-    let mut steps = Vec::new();
+    let RetryCursor { batch, stream, sort_key, unit, until, generation, pass } = cursor;
+    let mut rows = Vec::new();
     for row in tx.query(&sql, &[&batch, &stream, &sort_key, &unit, &until]).await? {
-        let mut row = UnitRow::read(&Columns(&row))?;
+        rows.push(UnitRow::read(&Columns(&row))?);
+    }
+    let last = rows.last().filter(|_| rows.len() >= MAX_CHUNK_UNITS as usize);
+    let last = last.map(|row| RetryCursor {
+        stream: row.stream,
+        sort_key: row.sort_key,
+        unit: uuid(row.id),
+        ..cursor
+    });
+    let seen = rows.len();
+    let mut open = match pass {
+        RetryPass::Failed => HashMap::new(),
+        RetryPass::Dependants { .. } => reopened_dependencies(tx, &rows).await?,
+    };
+    let mut steps = Vec::new();
+    for mut row in rows {
+        let event = match open.get(&row.id) {
+            _ if pass == RetryPass::Failed => Event::Retry,
+            Some(open) if open.is_empty() => Event::Retry,
+            Some(_) => Event::RetryBlocked,
+            None => continue,
+        };
         row.enter_generation(generation)?;
-        let step = transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
+        let step = transition(&row.transition_input()?, &event, &Policy::default(), tx.now)?;
         steps.push((row, step));
     }
-    let next_cursor = steps.last().filter(|_| steps.len() >= MAX_CHUNK_UNITS as usize).map(|(row, _)| {
-        RetryCursor { stream: row.stream, sort_key: row.sort_key, unit: uuid(row.id), ..cursor }
-    });
     let cache = Arc::clone(&tx.streams);
     let streams = cache.by_num(tx, steps.iter().map(|(row, _)| row.stream)).await?;
     let steps = reclaim_dedup_keys(tx, steps, &streams).await?;
     let retried = steps.len();
-    apply(tx, steps.into_iter().map(|(row, step)| UnitChange::step(row, step)).collect()).await?;
-    Ok((retried, next_cursor))
+    let (mut edges, mut changes) = (Vec::new(), Vec::new());
+    for (row, step) in steps {
+        let open = open.remove(&row.id).unwrap_or_default();
+        edges.extend(open.iter().map(|needs| (*needs, row.id)));
+        changes.push(UnitChange { waits_for: open.len(), ..UnitChange::step(row, step) });
+    }
+    apply(tx, changes).await?;
+    send::write_edges(tx, &edges).await?;
+    Ok(RetriedChunk { seen, retried, next: cursor.next(last, retried) })
 }
 
 /// Changes the settings of a queue or a lane.

@@ -11,6 +11,7 @@ use longshore_core::store::FinishResult;
 use longshore_core::{Effect, Error, Failure, Result};
 use tokio_postgres::types::{ToSql, Type};
 
+use crate::row::value;
 use crate::tx::{Tx, effect_timeouts};
 
 mod bind;
@@ -39,7 +40,8 @@ pub(crate) async fn run(
     let Some(last) = effects.last() else { return Ok(None) };
     let began = Instant::now();
     let (caller_settings, store_settings) = tx.effect_settings(budget.unit_limit());
-    tx.batch(&format!("SAVEPOINT effects; {caller_settings}")).await?;
+    let constraints = initial_constraints(tx).await?;
+    tx.batch(&format!("SAVEPOINT effects; {constraints}{caller_settings}")).await?;
     let mut failed = None;
     for effect in effects {
         set_time_left(tx, budget, began).await?;
@@ -79,15 +81,31 @@ pub(crate) async fn run(
     Ok(Some(result))
 }
 
-/// Statements that run deferred constraints and triggers of the effects now, inside their savepoint and time limit. At
-/// the commit, where PostgreSQL applies no `statement_timeout`, a failure could not be blamed on a unit. Afterwards
-/// constraints are deferred again, as the next unit's effects may need. A caller's own transaction decides this itself.
-fn run_deferred(tx: &Tx<'_>) -> &'static str {
-    match tx.is_caller_transaction() {
-        true => "",
-        false => "SET CONSTRAINTS ALL IMMEDIATE; SET CONSTRAINTS ALL DEFERRED; ",
+/// A statement that runs deferred constraints and triggers of the effects now, inside their savepoint and time limit. At
+/// the commit, where PostgreSQL applies no `statement_timeout`, a failure could not be blamed on a unit. A caller's own
+/// transaction decides this itself.
+fn run_deferred(tx: &mut Tx<'_>) -> &'static str {
+    if tx.is_caller_transaction() {
+        return "";
     }
+    tx.constraints_are_immediate = true;
+    "SET CONSTRAINTS ALL IMMEDIATE; "
 }
+
+/// Statements that set all constraints as a transaction finds them, after [`run_deferred`] for an earlier unit.
+async fn initial_constraints(tx: &mut Tx<'_>) -> Result<String> {
+    if !tx.constraints_are_immediate {
+        return Ok(String::new());
+    }
+    let row = tx.query_one(INITIALLY_IMMEDIATE, &[]).await?;
+    let immediate: Option<String> = value(&row, 0)?;
+    let immediate = immediate.map(|names| format!("SET CONSTRAINTS {names} IMMEDIATE; "));
+    Ok(format!("SET CONSTRAINTS ALL DEFERRED; {}", immediate.unwrap_or_default()))
+}
+
+const INITIALLY_IMMEDIATE: &str = "SELECT string_agg(format('%I.%I', nspname, conname), ', ')
+    FROM pg_constraint JOIN pg_namespace ON pg_namespace.oid = connamespace
+    WHERE condeferrable AND NOT condeferred AND has_schema_privilege(connamespace, 'USAGE')";
 
 /// Limits the next statements to what is left of the unit's time, which began at `began`.
 async fn set_time_left(tx: &mut Tx<'_>, budget: &EffectBudget, began: Instant) -> Result<()> {

@@ -21,7 +21,7 @@ mod fast_path;
 mod unpark;
 mod write;
 
-pub(crate) use dependants::release_dependants;
+pub(crate) use dependants::{release_dependants, reopened_dependencies};
 pub(crate) use fast_path::{EndedLeases, try_fast_path};
 pub(crate) use unpark::{unpark, unpark_counted};
 pub(crate) use write::{UnitChange, apply, lock_rows, lock_rows_where, settle};

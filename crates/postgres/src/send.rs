@@ -21,6 +21,7 @@ use crate::queue_limits::QueueLimits;
 use crate::streams::{self, Stream, StreamCache, StreamKey, TenantUsage};
 use crate::tx::Tx;
 
+pub(crate) use admission::write_edges;
 use admission::{AdmissionPlan, CapacityPolicy};
 pub(crate) use fast_path::try_fast_path;
 use insert::NewRow;

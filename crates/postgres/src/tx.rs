@@ -83,6 +83,8 @@ pub(crate) struct Tx<'c> {
     /// How many more dependants this transaction may release or cancel.
     pub(crate) dependants_left: i64,
     final_statements: Vec<FinalStatement>,
+    /// Whether effects of a unit have left all constraints immediate.
+    pub(crate) constraints_are_immediate: bool,
 }
 
 /// A statement pipelined with the commit.
@@ -240,6 +242,7 @@ impl<'c> Tx<'c> {
             ended: Vec::new(),
             dependants_left: MAX_DEPENDANTS,
             final_statements: Vec::new(),
+            constraints_are_immediate: false,
         }
     }
 

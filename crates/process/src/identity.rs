@@ -24,6 +24,7 @@ pub struct ProcessIdentity {
     pid: u32,
     /// Ticks between the boot and the start of the process.
     start_time: u64,
+    inherited: Inherited,
 }
 
 /// What this process knows about another one.
@@ -46,7 +47,7 @@ impl ProcessIdentity {
         let pid = std::process::id();
         let host = host(pid)?;
         let start_time = ProcessStat::own()?.start_time;
-        Some(Self { host, pid, start_time })
+        Some(Self { host, pid, start_time, inherited: Inherited::of(pid)? })
     }
 
     /// Whether the process exists, seen from this process.
@@ -65,9 +66,16 @@ impl ProcessIdentity {
         }
     }
 
+    /// Whether this may be a child that it left. Asked about processes of other users, as of `sudo`: their environment
+    /// cannot be read.
     fn may_be_orphan(&self, pid: Pid) -> bool {
-        let stat = u32::try_from(pid.as_raw_nonzero().get()).ok().and_then(ProcessStat::of);
-        stat.is_some_and(|stat| may_be_orphan_of(&stat, self.start_time))
+        let pid = pid.as_raw_nonzero().get().unsigned_abs();
+        ProcessStat::of(pid).is_some_and(|stat| {
+            stat.start_time >= self.start_time
+                && Inherited::of(pid).is_none_or(|theirs| self.inherited.may_hand_on(&theirs))
+                // Adopted: by the first process, or by another one that this process cannot have started.
+                && (stat.parent == 1 || Inherited::of(stat.parent).is_some_and(|theirs| !self.inherited.encloses(&theirs)))
+        })
     }
 
     fn has_ended(&self, pid: Pid) -> bool {
@@ -81,7 +89,47 @@ impl ProcessIdentity {
 
 impl fmt::Display for ProcessIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} {}", self.pid, self.start_time, self.host)
+        let Inherited { no_new_privs, control_groups } = &self.inherited;
+        write!(f, "{} {} {}\t{}", self.pid, self.start_time, self.host, u8::from(*no_new_privs))?;
+        control_groups.iter().try_for_each(|group| write!(f, "\t{group}"))
+    }
+}
+
+/// What a process hands on to its children, and what these cannot leave without help from root.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Inherited {
+    /// Whether programs of another user (setuid) run as this user.
+    no_new_privs: bool,
+    /// Its control groups but the roots, as `/proc/PID/cgroup` reports them: `0::/system.slice/worker.service`.
+    control_groups: Vec<String>,
+}
+
+impl Inherited {
+    /// Of a process, if the system reports it.
+    fn of(pid: u32) -> Option<Self> {
+        let read = |name: &str| read_to_string(format!("/proc/{pid}/{name}")).ok();
+        Some(Self::parse(&read("status")?, &read("cgroup")?))
+    }
+
+    fn parse(status: &str, control_groups: &str) -> Self {
+        let no_new_privs = status.lines().any(|line| line.split_whitespace().eq(["NoNewPrivs:", "1"]));
+        // A tab would be taken for the end of the name in the text of an identity.
+        let below_root = control_groups.lines().filter(|line| !line.ends_with(":/") && !line.contains('\t'));
+        Self { no_new_privs, control_groups: below_root.map(str::to_owned).collect() }
+    }
+
+    /// Whether a child may have `theirs`.
+    fn may_hand_on(&self, theirs: &Self) -> bool {
+        (theirs.no_new_privs || !self.no_new_privs) && self.encloses(theirs)
+    }
+
+    /// Whether `theirs` are these control groups, or groups below them.
+    fn encloses(&self, theirs: &Self) -> bool {
+        let is_within = |theirs: &str, own: &str| {
+            theirs.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let contains = |own: &String| theirs.control_groups.iter().any(|theirs| is_within(theirs, own));
+        self.control_groups.iter().all(contains)
     }
 }
 
@@ -93,10 +141,14 @@ impl FromStr for ProcessIdentity {
     type Err = InvalidIdentity;
 
     fn from_str(text: &str) -> Result<Self, InvalidIdentity> {
+        let (text, inherited) = text.split_once('\t').ok_or(InvalidIdentity)?;
+        let mut inherited = inherited.split('\t');
+        let no_new_privs = inherited.next() == Some("1");
         let mut parts = text.splitn(3, ' ');
         let mut next = || parts.next().ok_or(InvalidIdentity);
         let (pid, start_time, host) = (next()?, next()?, next()?);
         Ok(Self {
+            inherited: Inherited { no_new_privs, control_groups: inherited.map(str::to_owned).collect() },
             host: host.to_owned(),
             pid: pid.parse().map_err(|_| InvalidIdentity)?,
             start_time: start_time.parse().map_err(|_| InvalidIdentity)?,
@@ -140,12 +192,6 @@ fn shows_all(pid: u32, status: &str, mounts: &str) -> Option<bool> {
     // One id per namespace, from that of `/proc` to that of the process.
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     Some(ids.trim() == pid.to_string() && !mounts.contains("hidepid="))
-}
-
-/// Whether this may be a child of a process that started at `start_time` and has ended. Asked about processes of other
-/// users: their environment cannot be read.
-fn may_be_orphan_of(stat: &ProcessStat, start_time: u64) -> bool {
-    stat.parent == 1 && stat.start_time >= start_time
 }
 
 #[cfg(test)]
@@ -241,5 +287,34 @@ mod tests {
             process.wait().unwrap();
         }
         assert_eq!(identity.state(), ProcessState::Ended);
+    }
+
+    #[test]
+    fn a_process_that_did_not_inherit_what_it_must_have_is_no_child() {
+        let of = |no_new_privs: u8, groups: &str| {
+            Inherited::parse(&format!("Name:\ta\nNoNewPrivs:\t{no_new_privs}\n"), groups)
+        };
+        let worker = of(0, "4:memory:/w\n0::/system.slice/worker.service\n1:cpu:/\n");
+        for (groups, may) in [
+            ("0::/system.slice/worker.service\n4:memory:/w\n1:cpu:/\n", true),
+            ("0::/system.slice/worker.service/unit\n4:memory:/w\n1:cpu:/x\n", true),
+            ("0::/system.slice/worker.service2\n4:memory:/w\n1:cpu:/\n", false),
+            ("0::/system.slice/worker.service\n4:memory:/\n1:cpu:/\n", false),
+            ("0::/user.slice/session-3.scope\n4:memory:/w\n1:cpu:/\n", false),
+        ] {
+            assert_eq!(worker.may_hand_on(&of(0, groups)), may, "{groups}");
+        }
+        assert!(of(0, "0::/\n").may_hand_on(&of(1, "0::/x\n")), "in a container all groups may be its own");
+        assert!(!of(1, "0::/\n").may_hand_on(&of(0, "0::/\n")), "the bit is never lost");
+    }
+
+    #[test]
+    fn the_text_of_an_identity_keeps_all_of_it() {
+        let control_groups = vec!["0::/a b".to_owned(), "4:memory:/w".to_owned()];
+        let identity = ProcessIdentity {
+            inherited: Inherited { no_new_privs: true, control_groups },
+            ..ProcessIdentity::current().unwrap()
+        };
+        assert_eq!(identity.to_string().parse(), Ok(identity));
     }
 }

@@ -8,6 +8,7 @@ use crate::exit::Exit;
 #[derive(Debug, Clone, Copy)]
 pub struct ProcessStat {
     state: char,
+    /// Its parent's id.
     pub parent: u32,
     /// Its session. 0 if that began outside of this process's PID namespace, as for a program that `unshare --pid` or
     /// `nsenter` started in a container.
@@ -58,11 +59,9 @@ mod tests {
 
     #[test]
     fn a_process_may_have_any_name() {
-        let stat = ProcessStat::parse(
-            "42 (a) R (b) Z 1 7 8 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 777 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 \
-             0 0 0 0 10752\n",
-        )
-        .unwrap();
+        let unused = "0 ".repeat(29);
+        let line = format!("42 (a) R (b) Z 1 7 8 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 777 {unused}10752\n");
+        let stat = ProcessStat::parse(&line).unwrap();
         assert_eq!((stat.parent, stat.session, stat.start_time, stat.exit), (1, 8, 777, Exit::Code(42)));
         assert!(stat.has_ended());
     }

@@ -1,17 +1,18 @@
 //! Administration: cancel, retry, pause, resume.
 
+use longshore_core::admission::UnitDependencies;
 use longshore_core::batch::BatchAction;
 use longshore_core::store::{
     Capacity, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult,
 };
-use longshore_core::unit_state::{Event, transition};
+use longshore_core::unit_state::{DEPENDENCY_FAILURE, Event, transition};
 use longshore_core::{BatchId, Error, Policy, QueueName, Result, Scope, TenantId, UnitId, UnitState};
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
 use crate::error::Translate;
-use crate::finish::{apply, find, load};
+use crate::finish::{apply, apply_blocked, find, load};
 use crate::queries::{stream_names, tenant_filter};
-use crate::row::{UnitAttributes, UnitRow, flag, state_codes};
+use crate::row::{UnitAttributes, UnitRow, decode_state, flag, state_codes};
 use crate::tx::Tx;
 use crate::{batch, send, session};
 
@@ -148,17 +149,55 @@ fn reopen_batch(tx: &mut Tx<'_>, stream: i64) -> Result<Option<u32>> {
     Ok(Some(batch::load(tx.db, num)?.generation))
 }
 
-/// Position of a retry within the failed units of a batch.
+/// Position of a retry within the units of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RetryCursor {
     batch: i64,
     stream: i64,
     sort_key: i64,
     unit: UnitId,
-    /// Units that failed after this time are not retried.
+    /// Units that ended after this time are not retried.
     until: i64,
     /// The generation that they enter.
     generation: u32,
+    pass: RetryPass,
+}
+
+/// What a retry of a batch looks for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum RetryPass {
+    /// Failed units.
+    Failed,
+    /// Units that were cancelled because a dependency failed. Each that waits again may make others
+    /// possible: there are passes until one has `changed` nothing.
+    Dependants { changed: bool },
+}
+
+impl RetryCursor {
+    /// Whether it still has to find a failed unit that can be retried.
+    fn finds_failed(self, retried: usize) -> bool {
+        retried == 0 && self.pass == RetryPass::Failed
+    }
+
+    /// The beginning of a pass.
+    fn first(self, pass: RetryPass) -> Self {
+        Self { stream: 0, sort_key: i64::MIN, unit: UnitId::from_bytes([0; 16]), pass, ..self }
+    }
+
+    /// Where to continue after a chunk that ended with `last`, if it was full.
+    fn next(self, last: Option<Self>, retried: usize) -> Option<Self> {
+        let pass = match self.pass {
+            RetryPass::Failed => RetryPass::Failed,
+            RetryPass::Dependants { changed } => RetryPass::Dependants { changed: changed || retried > 0 },
+        };
+        match (last, pass) {
+            (Some(last), pass) => Some(Self { pass, ..last }),
+            (None, RetryPass::Failed | RetryPass::Dependants { changed: true }) => {
+                Some(self.first(RetryPass::Dependants { changed: false }))
+            }
+            (None, RetryPass::Dependants { changed: false }) => None,
+        }
+    }
 }
 
 /// Applies an action to a batch's record. For a retry it also makes the first chunk of failed units
@@ -178,13 +217,24 @@ pub(crate) fn batch(
     if *action != BatchAction::RetryFailed {
         return Ok(None);
     }
-    let (unit, until) = (UnitId::from_bytes([0; 16]), tx.now.as_micros());
-    let generation = batch::load(tx.db, num)?.generation;
-    let (mut retried, mut left) =
-        (0, Some(RetryCursor { batch: num, stream: 0, sort_key: i64::MIN, unit, until, generation }));
-    // A unit does not count if another has its key.
-    while let Some(cursor) = left.filter(|_| retried == 0) {
-        (retried, left) = retry_chunk(tx, cursor)?;
+    let batch = batch::load(tx.db, num)?;
+    let (unit, until, pass) = (UnitId::from_bytes([0; 16]), tx.now.as_micros(), RetryPass::Failed);
+    let generation = batch.generation;
+    let first = RetryCursor { batch: num, stream: 0, sort_key: i64::MIN, unit, until, generation, pass };
+    if batch.status.is_final() {
+        before.check_retried(0)?;
+        // Its failed units have run again, one by one; the units that were cancelled because of them have not.
+        return match batch.status.is_aborted() || batch.counts.cancelled == 0 {
+            true => Ok(None),
+            false => continue_retry(tx, first.first(RetryPass::Dependants { changed: false })),
+        };
+    }
+    let (mut seen, mut retried, mut left) = (0, 0, Some(first));
+    // Few units in one transaction, so that the batch cannot end in between. A unit does not count if
+    // another has its key.
+    while let Some(cursor) = left.filter(|cursor| seen < MAX_CHUNK as usize || cursor.finds_failed(retried)) {
+        let chunk = retry_chunk(tx, cursor)?;
+        (seen, retried, left) = (seen + chunk.seen, retried + chunk.retried, chunk.next);
     }
     before.check_retried(retried)?;
     Ok(left)
@@ -198,42 +248,85 @@ pub(crate) fn continue_retry(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<Opt
     };
     // If the batch has ended meanwhile, this chunk opens its next generation.
     let generation = batch.generation + u32::from(batch.status.is_final());
-    let (retried, left) = retry_chunk(tx, RetryCursor { generation, ..cursor })?;
-    if retried > 0 && batch.status.is_final() {
+    let chunk = retry_chunk(tx, RetryCursor { generation, ..cursor })?;
+    if chunk.retried > 0 && batch.status.is_final() {
         batch::reopen(tx, &batch.id)?;
     }
     tx.touch_batch(cursor.batch);
-    Ok(left)
+    Ok(chunk.next)
 }
 
-/// Makes one chunk of a batch's failed units ready, unless another unit has their dedup key now.
-/// Returns how many, and where the next chunk begins.
-fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<(usize, Option<RetryCursor>)> {
-    let failed = failed_units(tx.db, cursor)?;
+/// What one chunk of a retry did.
+struct RetriedChunk {
+    /// Units that it looked at.
+    seen: usize,
+    /// Units that run again.
+    retried: usize,
+    /// Where the next chunk begins.
+    next: Option<RetryCursor>,
+}
+
+/// Makes one chunk of a batch's failed units ready, or lets cancelled dependants wait again, unless
+/// another unit has their dedup key now.
+fn retry_chunk(tx: &mut Tx<'_>, cursor: RetryCursor) -> Result<RetriedChunk> {
+    let units = retried_units(tx.db, cursor)?;
     let mut retried = 0;
-    for at in &failed {
+    for at in &units {
         let mut row = load(tx, at.unit)?;
+        let open = match cursor.pass {
+            RetryPass::Failed => Vec::new(),
+            RetryPass::Dependants { .. } => match open_dependencies(tx.db, &row)? {
+                Some(open) => open,
+                None => continue,
+            },
+        };
         if reclaim_dedup_key(tx, &row)? {
             row.enter_generation(cursor.generation)?;
-            let step = transition(&row.transition_input()?, &Event::Retry, &Policy::default(), tx.now)?;
-            apply(tx, &row, &step, row.fence, None)?;
+            let event = if open.is_empty() { Event::Retry } else { Event::RetryBlocked };
+            let step = transition(&row.transition_input()?, &event, &Policy::default(), tx.now)?;
+            send::write_edges(tx, row.id, &open)?;
+            apply_blocked(tx, &row, &step, row.fence, None, open.len())?;
             retried += 1;
         }
     }
-    Ok((retried, failed.last().copied().filter(|_| failed.len() >= MAX_CHUNK as usize)))
+    let last = units.last().copied().filter(|_| units.len() >= MAX_CHUNK as usize);
+    Ok(RetriedChunk { seen: units.len(), retried, next: cursor.next(last, retried) })
 }
 
-/// The next chunk of a batch's failed units, as positions.
-fn failed_units(db: &Connection, after: RetryCursor) -> Result<Vec<RetryCursor>> {
+/// The dependencies for which a cancelled unit would wait; `None` if it cannot run.
+fn open_dependencies(db: &Connection, row: &UnitRow) -> Result<Option<Vec<UnitId>>> {
+    let after = UnitAttributes::parse(row.spec.as_deref())?.after;
+    if after.is_empty() {
+        return Ok(None);
+    }
+    UnitDependencies::reopened(after, |needs| {
+        let state: Option<u8> = db
+            .prepare_cached("SELECT state FROM longshore_unit WHERE id = ?1")
+            .or_translate()?
+            .query_row([needs.as_bytes()], |row| row.get(0))
+            .optional()
+            .or_translate()?;
+        state.map(decode_state).transpose()
+    })
+}
+
+/// The next chunk of the units that a pass looks for, as positions.
+fn retried_units(db: &Connection, after: RetryCursor) -> Result<Vec<RetryCursor>> {
     let RetryCursor { batch, stream, sort_key, unit, until, .. } = after;
-    db.prepare_cached(
+    let which = match after.pass {
+        RetryPass::Failed => "u.state = 5".to_owned(),
+        RetryPass::Dependants { .. } => {
+            format!("u.state = 6 AND u.failure ->> 'code' = '{DEPENDENCY_FAILURE}'")
+        }
+    };
+    db.prepare_cached(&format!(
         "SELECT s.num, u.sort_key, u.id
          FROM longshore_stream s JOIN longshore_unit u INDEXED BY longshore_unit_sort
-         ON u.stream = s.num AND u.state = 5 AND u.sort_key <= ?5
+         ON u.stream = s.num AND {which} AND u.sort_key <= ?5
          WHERE s.batch = ?1 AND s.batch <> 0 AND s.num >= ?2
          AND (s.num > ?2 OR (u.sort_key, u.id) > (?3, ?4))
-         ORDER BY s.num, u.sort_key, u.id LIMIT ?6",
-    )
+         ORDER BY s.num, u.sort_key, u.id LIMIT ?6"
+    ))
     .or_translate()?
     .query_map((batch, stream, sort_key, unit.as_bytes(), until, MAX_CHUNK), |row| {
         let unit = UnitId::from_bytes(row.get(2)?);

@@ -145,6 +145,18 @@ pub(crate) fn apply(
     fence: u64,
     by: Option<SessionId>,
 ) -> Result<()> {
+    apply_blocked(tx, row, step, fence, by, 0)
+}
+
+/// [`apply`] for a unit that waits for `waits_for` units then.
+pub(crate) fn apply_blocked(
+    tx: &mut Tx<'_>,
+    row: &UnitRow,
+    step: &Transition,
+    fence: u64,
+    by: Option<SessionId>,
+    waits_for: usize,
+) -> Result<()> {
     let (from, to) = (row.state()?, step.state);
     let failure = step.failure.as_ref().map(to_json).transpose()?;
     let mut flags = row.flags & !flag::CANCEL_REQUESTED;
@@ -164,6 +176,7 @@ pub(crate) fn apply(
             flags,
             failure,
             row.spec_after(step)?,
+            waits_for,
         ))
         .or_translate()?;
     if to.is_final() && row.has(flag::KEY_WHILE_LIVE) {

@@ -109,7 +109,7 @@ impl PreparedSql {
             }
             Self::Apply => {
                 "UPDATE longshore_unit SET state = ?2, sort_key = ?3, attempt = ?4, lost = ?5,
-                 fence = ?6, session = NULL, started_at = NULL, open_dependencies = 0, progress =
+                 fence = ?6, session = NULL, started_at = NULL, open_dependencies = ?10, progress =
                  NULL,
                  flags = ?7, failure = CASE WHEN ?2 = 4 THEN NULL ELSE coalesce(?8, failure) END,
                  spec = coalesce(?9, spec)

@@ -190,12 +190,13 @@ fn dependency_state(tx: &Tx<'_>, unit: &NewUnit, needs: UnitId) -> Result<Option
     found.map(decode_state).transpose()
 }
 
-fn record_dependencies(tx: &mut Tx<'_>, unit: &NewUnit, dependencies: &UnitDependencies) -> Result<()> {
-    for needs in &dependencies.open {
+/// Records the units that a blocked unit waits for.
+pub(crate) fn write_edges(tx: &Tx<'_>, unit: UnitId, open: &[UnitId]) -> Result<()> {
+    for needs in open {
         tx.db
             .prepare_cached("INSERT INTO longshore_dependency (depends_on, unit) VALUES (?1, ?2)")
             .or_translate()?
-            .execute((needs.as_bytes(), unit.id.as_bytes()))
+            .execute((needs.as_bytes(), unit.as_bytes()))
             .or_translate()?;
         tx.db
             .prepare_cached("UPDATE longshore_unit SET flags = flags | ?2 WHERE id = ?1")
@@ -203,6 +204,11 @@ fn record_dependencies(tx: &mut Tx<'_>, unit: &NewUnit, dependencies: &UnitDepen
             .execute((needs.as_bytes(), flag::HAS_DEPENDANTS))
             .or_translate()?;
     }
+    Ok(())
+}
+
+fn record_dependencies(tx: &mut Tx<'_>, unit: &NewUnit, dependencies: &UnitDependencies) -> Result<()> {
+    write_edges(tx, unit.id, &dependencies.open)?;
     let Some(failed) = dependencies.failed else { return Ok(()) };
     let row = finish::load(tx, unit.id)?;
     let input = TransitionInput { state: UnitState::Blocked, ..row.transition_input()? };

@@ -4,29 +4,28 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::GatewayError;
-use super::fields::{Content, Extras, Fields, checked_schema, short};
+use super::fields::{CacheControl, Content, Extras, Fields, checked_schema, short};
 use super::request::{Delivery, ParsedRequest};
-use crate::chat::{Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::chat::{Chat, ChatRole, Effort, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::profile::CacheFor;
 use crate::raw_json::RawObject;
 
 /// Fields that do not change the answer and are ignored.
-const IGNORED_FIELDS: &[&str] = &["metadata", "cache_control", "inference_geo"];
+const IGNORED_FIELDS: &[&str] = &["cache_control"];
 
 /// Fields that cost nothing beside the tokens that are reserved: thoughts are part of the answer's
 /// maximum. All others are refused where a budget bounds the call or its key is lent: `speed` and
 /// `inference_geo` multiply the price, and what is not known may have any price.
-const PRICED_FIELDS: &[&str] = &["cache_control", "metadata", "thinking", "top_k"];
+const PRICED_FIELDS: &[&str] = &["cache_control"];
 
 /// Values that ask for the default behaviour.
-const DEFAULT_VALUES: &[(&str, &[&str])] = &[
-    ("service_tier", &[r#""auto""#, r#""standard_only""#]),
-    ("speed", &[r#""standard""#]),
-    ("thinking", &[r#"{"type":"disabled"}"#]),
-];
+const DEFAULT_VALUES: &[(&str, &[&str])] =
+    &[("service_tier", &[r#""auto""#, r#""standard_only""#]), ("speed", &[r#""standard""#])];
 
 #[derive(Deserialize)]
 struct InputMessage<'a> {
@@ -56,6 +55,10 @@ struct Block<'a> {
     content: Option<&'a RawValue>,
     #[serde(default)]
     is_error: Option<bool>,
+    #[serde(default)]
+    title: Option<String>,
+    #[serde(default)]
+    cache_control: Option<CacheControl>,
 }
 
 #[derive(Deserialize)]
@@ -79,6 +82,8 @@ struct ToolDefinition {
     description: Option<String>,
     #[serde(default)]
     input_schema: Option<Value>,
+    #[serde(default)]
+    cache_control: Option<IgnoredAny>,
 }
 
 #[derive(Deserialize)]
@@ -89,6 +94,20 @@ struct Choice {
     name: Option<String>,
     #[serde(default)]
     disable_parallel_tool_use: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct Thinking {
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(default)]
+    budget_tokens: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    user_id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -123,14 +142,25 @@ pub(super) fn parse_for_count(body: &RawObject) -> Result<ParsedRequest, Gateway
     let model = fields.require("model")?;
     let messages = messages(fields.require("messages")?, &mut extras)?;
     let system = fields.take::<&RawValue>("system")?.map(|raw| system(raw, &mut extras)).transpose()?;
+    let (system, system_cache) = system.unwrap_or_default();
+    let choice: Option<Choice> = fields.take("tool_choice")?;
+    let output: Option<OutputConfig> = fields.take("output_config")?;
+    let (effort, format) = output.map(|output| (output.effort, output.format)).unwrap_or_default();
+    let effort = effort_of(effort, fields.take("thinking")?, &mut extras);
     let chat = Chat {
         messages,
         tools: tools(fields.take("tools")?.unwrap_or_default(), &mut extras),
-        tool_choice: tool_choice(fields.take("tool_choice")?, &mut extras),
+        one_tool_call: choice.as_ref().is_some_and(|choice| choice.disable_parallel_tool_use == Some(true)),
+        tool_choice: tool_choice(choice, &mut extras),
         stop: fields.take("stop_sequences")?.unwrap_or_default(),
         top_p: fields.take("top_p")?,
+        top_k: fields.take("top_k")?,
+        effort,
+        user: fields.take("metadata")?.and_then(|metadata: Metadata| metadata.user_id),
+        system_cache,
+        ..Chat::default()
     };
-    let schema = schema(fields.take("output_config")?, &mut extras)?.map(Arc::new);
+    let schema = schema(format)?.map(Arc::new);
     let max_tokens = fields.take("max_tokens")?;
     if max_tokens == Some(0) {
         extras.unsupported("`max_tokens` of 0");
@@ -138,11 +168,13 @@ pub(super) fn parse_for_count(body: &RawObject) -> Result<ParsedRequest, Gateway
     let stream = fields.take("stream")? == Some(true);
     Ok(ParsedRequest {
         model,
-        system: system.filter(|system| !system.is_empty()),
+        system: (!system.is_empty()).then_some(system),
         max_tokens,
         temperature: fields.take("temperature")?,
         schema,
         chat,
+        embeddings: None,
+        echo: Value::Null,
         delivery: if stream { Delivery::StreamWithUsage } else { Delivery::Complete },
         extras: {
             extras.remaining(&fields, IGNORED_FIELDS, PRICED_FIELDS, DEFAULT_VALUES);
@@ -171,12 +203,19 @@ fn message(input: &InputMessage<'_>, extras: &mut Extras) -> Result<Message, Str
     let content = Content::<Block<'_>>::parse(input.content);
     let parts = match content.map_err(|error| format!("content: {error}"))? {
         Content::Text(text) => vec![Part::Text(text)],
-        Content::Parts(blocks) => {
-            let parts = blocks.into_iter().filter_map(|block| part(block, extras));
-            parts.collect::<Result<_, _>>()?
-        }
+        Content::Parts(blocks) => parts(blocks, extras)?,
     };
     Ok(Message { role, parts })
+}
+
+fn parts(blocks: Vec<Block<'_>>, extras: &mut Extras) -> Result<Vec<Part>, String> {
+    let mut parts = Vec::with_capacity(blocks.len());
+    for mut block in blocks {
+        let mark = block.cache_control.take();
+        parts.extend(part(block, extras).transpose()?);
+        parts.extend(mark.map(|mark| Part::CacheMark(mark.cache_for())));
+    }
+    Ok(parts)
 }
 
 fn part(block: Block<'_>, extras: &mut Extras) -> Option<Result<Part, String>> {
@@ -198,6 +237,10 @@ fn part(block: Block<'_>, extras: &mut Extras) -> Option<Result<Part, String>> {
                 return None;
             }
         },
+        "document" if block.source.as_ref().is_some_and(|source| source.data.is_some()) => {
+            extras.unpriced_part("documents");
+            document(block)
+        }
         other => {
             extras.unpriced(format!("blocks of the type `{}`", short(other)));
             return None;
@@ -218,7 +261,7 @@ fn tool_result(block: Block<'_>, extras: &mut Extras) -> Result<Part, String> {
     let text = match content.map_err(|error| format!("content: {error}"))? {
         None => String::new(),
         Some(Content::Text(text)) => text,
-        Some(Content::Parts(blocks)) => text_of(blocks, "tool results", extras)?,
+        Some(Content::Parts(blocks)) => text_of(blocks, "tool results", extras)?.0,
     };
     Ok(Part::ToolResult { id, text, failed: block.is_error == Some(true) })
 }
@@ -231,14 +274,33 @@ fn image(source: Source) -> Option<Part> {
     }
 }
 
+/// An inline document. A plain text is part of the message.
+fn document(block: Block<'_>) -> Result<Part, String> {
+    let source = block.source.ok_or_else(|| lacks("source"))?;
+    let data = source.data.unwrap_or_default();
+    Ok(match &*source.kind {
+        "text" => Part::Text(data),
+        _ => {
+            let media_type = source.media_type.ok_or_else(|| lacks("media_type"))?;
+            Part::Document { media_type, data, name: block.title }
+        }
+    })
+}
+
 fn lacks(what: &str) -> String {
     format!("a block lacks its `{what}`")
 }
 
 /// The text of blocks in a place that has only text in a translation.
-fn text_of(blocks: Vec<Block<'_>>, place: &str, extras: &mut Extras) -> Result<String, String> {
-    let mut texts = Vec::new();
+/// Also returns their last cache mark.
+fn text_of(
+    blocks: Vec<Block<'_>>,
+    place: &str,
+    extras: &mut Extras,
+) -> Result<(String, Option<CacheFor>), String> {
+    let (mut texts, mut cache) = (Vec::new(), None);
     for block in blocks {
+        cache = block.cache_control.as_ref().map(CacheControl::cache_for).or(cache);
         if !["text", "image"].contains(&&*block.kind) {
             extras.unpriced(format!("{place} other than text and images"));
             continue;
@@ -249,20 +311,23 @@ fn text_of(blocks: Vec<Block<'_>>, place: &str, extras: &mut Extras) -> Result<S
             None => {}
         }
     }
-    Ok(texts.join("\n"))
+    Ok((texts.join("\n"), cache))
 }
 
-fn system(raw: &RawValue, extras: &mut Extras) -> Result<String, GatewayError> {
+fn system(raw: &RawValue, extras: &mut Extras) -> Result<(String, Option<CacheFor>), GatewayError> {
     let invalid = |why: String| GatewayError::of("system", format!("system: {why}"));
     match Content::<Block<'_>>::parse(raw).map_err(|error| invalid(error.to_string()))? {
-        Content::Text(text) => Ok(text),
+        Content::Text(text) => Ok((text, None)),
         Content::Parts(blocks) => text_of(blocks, "system prompts", extras).map_err(invalid),
     }
 }
 
 fn tools(offered: Vec<ToolDefinition>, extras: &mut Extras) -> Vec<Tool> {
     let mut tools = Vec::with_capacity(offered.len());
-    for ToolDefinition { kind, name, description, input_schema } in offered {
+    for ToolDefinition { kind, name, description, input_schema, cache_control } in offered {
+        if cache_control.is_some() {
+            extras.ignored("`cache_control` of a tool");
+        }
         match kind.as_deref() {
             None | Some("custom") => {
                 let input = input_schema.unwrap_or_else(|| json!({"type": "object"}));
@@ -276,9 +341,6 @@ fn tools(offered: Vec<ToolDefinition>, extras: &mut Extras) -> Vec<Tool> {
 
 fn tool_choice(choice: Option<Choice>, extras: &mut Extras) -> ToolChoice {
     let Some(choice) = choice else { return ToolChoice::Auto };
-    if choice.disable_parallel_tool_use == Some(true) {
-        extras.unsupported("`disable_parallel_tool_use`");
-    }
     match (&*choice.kind, choice.name) {
         ("auto", _) => ToolChoice::Auto,
         ("none", _) => ToolChoice::None,
@@ -291,13 +353,24 @@ fn tool_choice(choice: Option<Choice>, extras: &mut Extras) -> ToolChoice {
     }
 }
 
-/// The schema that the answer must follow.
-fn schema(config: Option<OutputConfig>, extras: &mut Extras) -> Result<Option<Value>, GatewayError> {
-    let Some(config) = config else { return Ok(None) };
-    if config.effort.is_some() {
-        extras.unsupported("`output_config.effort`");
+/// How long the model may think. By default a model that thinks does so with high effort.
+fn effort_of(effort: Option<String>, thinking: Option<Thinking>, extras: &mut Extras) -> Option<Effort> {
+    let named = super::fields::effort("`output_config.effort`", effort, extras);
+    let Some(thinking) = thinking else { return named };
+    match (&*thinking.kind, thinking.budget_tokens) {
+        ("disabled", _) => Some(Effort::None),
+        ("enabled", Some(tokens)) => Some(Effort::of_budget(tokens)),
+        ("adaptive", _) => named.or(Some(Effort::High)),
+        _ => {
+            extras.unsupported("this `thinking`");
+            named
+        }
     }
-    match config.format {
+}
+
+/// The schema that the answer must follow.
+fn schema(format: Option<ResponseFormat>) -> Result<Option<Value>, GatewayError> {
+    match format {
         None => Ok(None),
         Some(ResponseFormat { kind, schema: Some(schema) }) if kind == "json_schema" => {
             checked_schema("output_config", schema).map(Some)

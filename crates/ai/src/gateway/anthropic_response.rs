@@ -18,8 +18,8 @@ use crate::sse;
 pub(super) struct Anthropic;
 
 impl ApiFormat for Anthropic {
-    fn name(&self) -> ProviderName {
-        ProviderName::Anthropic
+    fn provider(&self) -> Option<ProviderName> {
+        Some(ProviderName::Anthropic)
     }
 
     fn parse(&self, body: &RawObject) -> Result<ParsedRequest, GatewayError> {
@@ -65,7 +65,9 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str) {
         GatewayErrorKind::InvalidRequest => (StatusCode::BAD_REQUEST, "invalid_request_error"),
         GatewayErrorKind::Unauthenticated => (StatusCode::UNAUTHORIZED, "authentication_error"),
         GatewayErrorKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"),
-        GatewayErrorKind::NotFound => (StatusCode::NOT_FOUND, "not_found_error"),
+        GatewayErrorKind::NotFound | GatewayErrorKind::UnknownPath => {
+            (StatusCode::NOT_FOUND, "not_found_error")
+        }
         GatewayErrorKind::Forbidden | GatewayErrorKind::Disabled => {
             (StatusCode::FORBIDDEN, "permission_error")
         }

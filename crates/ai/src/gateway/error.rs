@@ -37,6 +37,8 @@ pub(crate) enum GatewayErrorKind {
     TooLarge,
     /// There is no such profile.
     NotFound,
+    /// There is no such path, or not with this method.
+    UnknownPath,
     /// The profile cannot be used now.
     Disabled,
     /// Too many requests; the client may retry later.
@@ -69,6 +71,7 @@ impl GatewayErrorKind {
             | Self::Forbidden
             | Self::TooLarge
             | Self::NotFound
+            | Self::UnknownPath
             | Self::Disabled => None,
         }
     }

@@ -4,10 +4,13 @@ use std::borrow::Cow;
 
 use axum::body::Bytes;
 use serde::Deserialize;
+use serde::de::IntoDeserializer as _;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::error::{GatewayError, GatewayErrorKind};
+use crate::chat::Effort;
+use crate::profile::CacheFor;
 use crate::raw_json::RawObject;
 use crate::schema::check_types;
 
@@ -48,19 +51,33 @@ impl<'a> Fields<'a> {
     pub(super) fn remaining(
         &self,
         ignored: &[&str],
-        defaults: &[(&str, &[&str])],
-    ) -> impl Iterator<Item = Cow<'static, str>> {
+        defaults: Defaults<'_>,
+    ) -> std::vec::IntoIter<Cow<'static, str>> {
+        self.untaken(|name| !ignored.contains(&name), defaults)
+    }
+
+    /// The remaining fields with one of these names: not null, and without one of their `defaults`.
+    fn named(&self, names: &[&str], defaults: Defaults<'_>) -> std::vec::IntoIter<Cow<'static, str>> {
+        self.untaken(|name| names.contains(&name), defaults)
+    }
+
+    fn untaken(
+        &self,
+        is_meant: impl Fn(&str) -> bool,
+        defaults: Defaults<'_>,
+    ) -> std::vec::IntoIter<Cow<'static, str>> {
         let is_default = |name: &str, value: &str| {
-            let value = || value.split_ascii_whitespace().collect::<String>();
-            ignored.contains(&name)
-                || value() == "null"
-                || defaults.iter().any(|(n, values)| *n == name && values.contains(&&*value()))
+            let value: String = value.split_ascii_whitespace().collect();
+            value == "null" || defaults.iter().any(|(n, values)| *n == name && values.contains(&&*value))
         };
-        let rest = self.0.iter().filter(|(name, raw)| !is_default(name, raw));
-        let rest: Vec<_> = rest.map(|(name, _)| Cow::Owned(format!("`{}`", short(name)))).collect();
-        rest.into_iter()
+        let meant = self.0.iter().filter(|(name, raw)| is_meant(name) && !is_default(name, raw));
+        let names: Vec<_> = meant.map(|(name, _)| Cow::Owned(format!("`{}`", short(name)))).collect();
+        names.into_iter()
     }
 }
+
+/// Values of fields that ask for the default behaviour.
+type Defaults<'a> = &'a [(&'a str, &'a [&'a str])];
 
 /// The error of a parser without the text that it quotes, which may be part of a prompt.
 fn without_value(error: &serde_json::Error) -> String {
@@ -81,6 +98,8 @@ fn without_value(error: &serde_json::Error) -> String {
 pub(super) struct Extras {
     /// What matters and what a translation would lose.
     pub(super) unsupported: Vec<Cow<'static, str>>,
+    /// What a translation would lose without harm.
+    pub(super) ignored: Vec<Cow<'static, str>>,
     /// What may change the price of the call in a way that is not reserved.
     pub(super) unpriced: Vec<Cow<'static, str>>,
     /// How many answers it asks for.
@@ -93,6 +112,16 @@ impl Extras {
     /// Adds what a translation would lose.
     pub(super) fn unsupported(&mut self, what: impl Into<Cow<'static, str>>) {
         add(&mut self.unsupported, what.into());
+    }
+
+    /// Adds what a translation would lose without harm.
+    pub(super) fn ignored(&mut self, what: impl Into<Cow<'static, str>>) {
+        add(&mut self.ignored, what.into());
+    }
+
+    /// Adds what may change the price, and is translated.
+    pub(super) fn unpriced_part(&mut self, what: impl Into<Cow<'static, str>>) {
+        add(&mut self.unpriced, what.into());
     }
 
     /// Adds what a translation would lose, and what may change the price.
@@ -111,6 +140,7 @@ impl Extras {
         defaults: &[(&str, &[&str])],
     ) {
         fields.remaining(ignored, defaults).for_each(|what| add(&mut self.unsupported, what));
+        fields.named(ignored, defaults).for_each(|what| add(&mut self.ignored, what));
         fields.remaining(priced, defaults).for_each(|what| add(&mut self.unpriced, what));
     }
 
@@ -123,7 +153,7 @@ impl Extras {
     /// Data that is sent as an image counts as one, but not every server takes only images there.
     pub(super) fn image_type(&mut self, media_type: &str) {
         if !media_type.starts_with("image/") {
-            add(&mut self.unpriced, "images that are of another media type than `image/…`".into());
+            self.unpriced_part("images that are of another media type than `image/…`");
         }
     }
 }
@@ -158,6 +188,26 @@ impl From<StringOrList> for Vec<String> {
             StringOrList::More(texts) => texts,
         }
     }
+}
+
+/// A cache mark.
+#[derive(Debug, Deserialize)]
+pub(super) struct CacheControl {
+    #[serde(default)]
+    ttl: Option<String>,
+}
+
+impl CacheControl {
+    pub(super) fn cache_for(&self) -> CacheFor {
+        if self.ttl.as_deref() == Some("1h") { CacheFor::Hour } else { CacheFor::Minutes }
+    }
+}
+
+/// How long the model may think, by its name. An unknown one can only be passed through.
+pub(super) fn effort(field: &'static str, name: Option<String>, extras: &mut Extras) -> Option<Effort> {
+    let effort = Effort::deserialize(name?.into_deserializer());
+    let effort: Result<_, serde::de::value::Error> = effort;
+    effort.map_err(|_| extras.unsupported(field)).ok()
 }
 
 /// A message's content: a text, or a list of parts.

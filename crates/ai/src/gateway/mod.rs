@@ -10,6 +10,8 @@
 mod anthropic_request;
 mod anthropic_response;
 mod auth;
+mod completions;
+mod embeddings;
 mod error;
 mod fields;
 pub mod local_request;
@@ -18,6 +20,8 @@ mod openai_request;
 mod openai_response;
 mod request;
 mod response;
+mod responses_request;
+mod responses_response;
 mod server;
 
 use async_trait::async_trait;
@@ -27,7 +31,8 @@ use tokio::sync::mpsc;
 
 use crate::chat::AnswerPiece;
 use crate::inference::{InferenceOutcome, InferenceRequest};
-use crate::model_api::AskError;
+use crate::model_api::{AskError, Question};
+use crate::passthrough::OnUnsupported;
 use crate::profile::ProviderName;
 
 pub use self::auth::{AccessDenied, AuthenticatedTenant, Authenticator, PreAuthenticated, SingleTenant};
@@ -51,6 +56,14 @@ pub trait InferenceBackend: Send + Sync + 'static {
         profile: &ProfileName,
         model: &str,
     ) -> Result<(), AskError>;
+
+    /// The tokens of a question, if the provider of a tenant's profile counts them.
+    async fn count_tokens(
+        &self,
+        tenant: &TenantId,
+        profile: &ProfileName,
+        question: &Question,
+    ) -> Result<Option<u64>, AskError>;
 
     /// Asks, and sends the answer's pieces to `pieces` as they arrive. The caller drops the future
     /// to abandon the question. This method waits for journal capacity, so that [`InferenceBackend::record`]
@@ -79,6 +92,8 @@ pub trait InferenceBackend: Send + Sync + 'static {
 pub struct ProfileSettings {
     /// The provider. `None` if unknown: then the provider itself rejects what it cannot do.
     pub provider: Option<ProviderName>,
+    /// What happens to what the provider's API cannot express.
+    pub on_unsupported: OnUnsupported,
     /// The model.
     pub model: String,
     /// Maximum tokens of an answer, if the question sets none.

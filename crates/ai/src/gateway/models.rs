@@ -8,29 +8,27 @@ use axum::response::Response;
 use longshore::{ProfileName, TenantId};
 use serde_json::{Value, json};
 
-use super::anthropic_response::Anthropic;
 use super::auth::authenticate;
 use super::error::{GatewayError, GatewayErrorKind};
-use super::openai_response::OpenAi;
 use super::request::{profile_and_model, request_id};
 use super::response::{ApiFormat, finish, json_response};
-use super::server::GatewayState;
+use super::server::{GatewayState, format_of};
 use crate::profile::ProviderName;
 
 /// Lists the profiles.
 pub(super) async fn list(state: Arc<GatewayState>, head: Parts) -> Response {
-    let format = format_of(&head.headers);
+    let format = format_of(&head.headers, head.uri.path());
     let found = names(&state, &head).await.map(|names| {
-        let models = names.iter().map(|name| model(format.name(), name.as_str())).collect();
-        all(format.name(), models)
+        let models = names.iter().map(|name| model(format.provider(), name.as_str())).collect();
+        all(format.provider(), models)
     });
     answer(format, &head.headers, found)
 }
 
 /// Shows one profile.
 pub(super) async fn show(state: Arc<GatewayState>, id: String, head: Parts) -> Response {
-    let format = format_of(&head.headers);
-    let found = require_offered(&state, &id, &head).await.map(|()| model(format.name(), &id));
+    let format = format_of(&head.headers, head.uri.path());
+    let found = require_offered(&state, &id, &head).await.map(|()| model(format.provider(), &id));
     answer(format, &head.headers, found)
 }
 
@@ -60,22 +58,17 @@ fn tenant_of(state: &GatewayState, head: &Parts) -> Result<TenantId, GatewayErro
     authenticate(&*state.authenticator, &Request::from_parts(head.clone(), ()))
 }
 
-/// Both APIs use the same path; only Anthropic's clients send a version header.
-fn format_of(headers: &HeaderMap) -> &'static dyn ApiFormat {
-    if headers.contains_key("anthropic-version") { &Anthropic } else { &OpenAi }
-}
-
 /// The model's creation time is unknown: both formats use 1970 for that.
-fn model(format: ProviderName, id: &str) -> Value {
-    if format == ProviderName::Anthropic {
+fn model(format: Option<ProviderName>, id: &str) -> Value {
+    if format == Some(ProviderName::Anthropic) {
         let made = "1970-01-01T00:00:00Z";
         return json!({"type": "model", "id": id, "display_name": id, "created_at": made});
     }
     json!({"id": id, "object": "model", "created": 0, "owned_by": "longshore"})
 }
 
-fn all(format: ProviderName, models: Vec<Value>) -> Value {
-    if format == ProviderName::Anthropic {
+fn all(format: Option<ProviderName>, models: Vec<Value>) -> Value {
+    if format == Some(ProviderName::Anthropic) {
         let id = |model: Option<&Value>| model.map(|model| model["id"].clone());
         let (first, last) = (id(models.first()), id(models.last()));
         return json!({"data": models, "has_more": false, "first_id": first, "last_id": last});

@@ -9,9 +9,11 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::error::GatewayError;
-use super::fields::{Content, Extras, Fields, StringOrList, checked_schema, short};
+use super::fields::{CacheControl, Content, Extras, Fields, StringOrList, checked_schema, effort, short};
 use super::request::{Delivery, ParsedRequest};
 use crate::chat::{Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::profile::CacheFor;
+use crate::providers::tool_input;
 use crate::raw_json::RawObject;
 
 /// Fields that do not change the answer and are ignored.
@@ -22,46 +24,36 @@ const IGNORED_FIELDS: &[&str] = &[
     "prompt_cache_options",
     "prompt_cache_retention",
     "safety_identifier",
-    "seed",
     "store",
     "top_logprobs",
-    "user",
 ];
 
 /// Fields that cost nothing beside the tokens that are reserved. All others are refused where a
 /// budget bounds the call or its key is lent: `web_search_options` has a price per search,
 /// `prediction` adds tokens beyond the answer's maximum, and what is not known may have any price.
 const PRICED_FIELDS: &[&str] = &[
-    "frequency_penalty",
     "function_call",
     "functions",
     "logit_bias",
     "logprobs",
     "metadata",
     "min_p",
-    "parallel_tool_calls",
-    "presence_penalty",
     "prompt_cache_key",
-    "reasoning_effort",
     "repetition_penalty",
     "safety_identifier",
-    "seed",
     "store",
-    "top_k",
     "top_logprobs",
-    "user",
     "verbosity",
 ];
 
 /// Values that ask for the default behaviour.
 const DEFAULT_VALUES: &[(&str, &[&str])] = &[
     ("logprobs", &["false"]),
-    ("frequency_penalty", &["0", "0.0"]),
-    ("presence_penalty", &["0", "0.0"]),
     ("logit_bias", &["{}"]),
+    ("metadata", &["{}"]),
     ("modalities", &[r#"["text"]"#]),
-    ("parallel_tool_calls", &["true"]),
     ("service_tier", &[r#""auto""#, r#""default""#]),
+    ("store", &["false"]),
     ("verbosity", &[r#""medium""#]),
 ];
 
@@ -91,6 +83,24 @@ struct ContentPart<'a> {
     refusal: Option<String>,
     #[serde(default)]
     image_url: Option<ImageUrl>,
+    #[serde(default)]
+    file: Option<File>,
+    #[serde(default)]
+    cache_control: Option<CacheControl>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct File {
+    #[serde(default)]
+    filename: Option<String>,
+    #[serde(default)]
+    file_data: Option<String>,
+}
+
+impl File {
+    pub(super) fn is_inline(&self) -> bool {
+        self.file_data.is_some()
+    }
 }
 
 #[derive(Deserialize)]
@@ -159,7 +169,7 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
         let added = conversation.add(message);
         added.map_err(|why| GatewayError::of("messages", format!("`messages[{number}]`: {why}")))?;
     }
-    let Conversation { system, messages, mut extras } = conversation;
+    let Conversation { system, system_cache, messages, mut extras } = conversation;
     if messages.is_empty() {
         return Err(GatewayError::of("messages", "`messages` must not be empty"));
     }
@@ -170,6 +180,14 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
         tool_choice: tool_choice(fields.take("tool_choice")?, &mut extras),
         stop: fields.take::<StringOrList>("stop")?.map(Vec::from).unwrap_or_default(),
         top_p: fields.take("top_p")?,
+        top_k: fields.take("top_k")?,
+        frequency_penalty: fields.take("frequency_penalty")?,
+        presence_penalty: fields.take("presence_penalty")?,
+        seed: fields.take("seed")?,
+        effort: effort("`reasoning_effort`", fields.take("reasoning_effort")?, &mut extras),
+        one_tool_call: fields.take("parallel_tool_calls")? == Some(false),
+        user: fields.take("user")?,
+        system_cache,
     };
     extras.choices = choices(&mut fields)?;
     if extras.choices > 1 {
@@ -182,7 +200,9 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
         temperature: fields.take("temperature")?,
         schema: schema(fields.take("response_format")?)?.map(Arc::new),
         chat,
+        embeddings: None,
         delivery: delivery(&mut fields)?,
+        echo: Value::Null,
         extras: {
             extras.remaining(&fields, IGNORED_FIELDS, PRICED_FIELDS, DEFAULT_VALUES);
             extras
@@ -194,14 +214,14 @@ pub(super) fn parse(body: &RawObject) -> Result<ParsedRequest, GatewayError> {
 const MAX_CHOICES: u32 = 128;
 
 /// How many answers are asked for.
-fn choices(fields: &mut Fields<'_>) -> Result<u32, GatewayError> {
+pub(super) fn choices(fields: &mut Fields<'_>) -> Result<u32, GatewayError> {
     match fields.take("n")?.unwrap_or(1) {
         choices @ 1..=MAX_CHOICES => Ok(choices),
         _ => Err(GatewayError::of("n", format!("`n` must be from 1 to {MAX_CHOICES}"))),
     }
 }
 
-fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, GatewayError> {
+pub(super) fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, GatewayError> {
     let options: Option<StreamOptions> = fields.take("stream_options")?;
     let usage = options.and_then(|options| options.include_usage) == Some(true);
     Ok(match (fields.take("stream")?, usage) {
@@ -213,10 +233,11 @@ fn delivery(fields: &mut Fields<'_>) -> Result<Delivery, GatewayError> {
 
 /// Collects a conversation, message by message.
 #[derive(Default)]
-struct Conversation {
-    system: Option<String>,
-    messages: Vec<Message>,
-    extras: Extras,
+pub(super) struct Conversation {
+    pub(super) system: Option<String>,
+    system_cache: Option<CacheFor>,
+    pub(super) messages: Vec<Message>,
+    pub(super) extras: Extras,
 }
 
 impl Conversation {
@@ -249,18 +270,22 @@ impl Conversation {
     }
 
     /// The text of a message that has only text in a translation.
-    fn text_of(&mut self, parts: Vec<Part>, role: &str) -> String {
+    pub(super) fn text_of(&mut self, parts: Vec<Part>, role: &str) -> String {
         let mut texts = Vec::new();
         for part in parts {
             match part {
                 Part::Text(text) => texts.push(text),
+                Part::CacheMark(cache) if matches!(role, "system" | "developer") => {
+                    self.system_cache = Some(cache);
+                }
+                Part::CacheMark(_) => self.extras.ignored("`cache_control`"),
                 _ => self.extras.lost_image(&format!("messages of the role `{role}`")),
             }
         }
         texts.join("\n")
     }
 
-    fn add_system(&mut self, text: &str) {
+    pub(super) fn add_system(&mut self, text: &str) {
         let system = self.system.get_or_insert_default();
         if !system.is_empty() {
             system.push_str("\n\n");
@@ -272,7 +297,7 @@ impl Conversation {
         for AssistantToolCall { id, function } in calls {
             match function {
                 Some(Function { name, arguments }) => {
-                    let input = input(arguments);
+                    let input = tool_input(&arguments);
                     parts.push(Part::ToolCall(ToolCall { id, name, input }));
                 }
                 None => self.extras.unsupported("calls of tools other than functions"),
@@ -282,7 +307,7 @@ impl Conversation {
     }
 
     /// Results of calls that were made together belong to one message.
-    fn add_tool_result(&mut self, id: String, text: String) {
+    pub(super) fn add_tool_result(&mut self, id: String, text: String) {
         let result = Part::ToolResult { id, text, failed: false };
         let before = self.messages.last_mut().filter(|message| {
             let last = message.parts.last();
@@ -298,7 +323,15 @@ impl Conversation {
         let Some(content) = content else { return Ok(Vec::new()) };
         match Content::<ContentPart<'_>>::parse(content).map_err(|error| format!("`content`: {error}"))? {
             Content::Text(text) => Ok(vec![Part::Text(text)]),
-            Content::Parts(parts) => parts.into_iter().filter_map(|part| self.part(part)).collect(),
+            Content::Parts(parts) => {
+                let mut all = Vec::with_capacity(parts.len());
+                for mut part in parts {
+                    let mark = part.cache_control.take();
+                    all.extend(self.part(part).transpose()?);
+                    all.extend(mark.map(|mark| Part::CacheMark(mark.cache_for())));
+                }
+                Ok(all)
+            }
         }
     }
 
@@ -307,11 +340,15 @@ impl Conversation {
             "text" => Some(part.text.map(Part::Text).ok_or_else(|| lacks("text"))),
             "refusal" => part.refusal.map(|text| Ok(Part::Text(text))),
             "image_url" => {
-                let image = part.image_url.ok_or_else(|| lacks("image_url")).and_then(image);
+                let image = part.image_url.ok_or_else(|| lacks("image_url")).and_then(|one| image(one.url));
                 if let Ok(Part::Image { media_type, .. }) = &image {
                     self.extras.image_type(media_type);
                 }
                 Some(image)
+            }
+            "file" if part.file.as_ref().is_some_and(File::is_inline) => {
+                self.extras.unpriced_part("documents");
+                part.file.map(document)
             }
             other => {
                 self.extras.unpriced(format!("parts of the kind `{}`", short(other)));
@@ -326,8 +363,7 @@ fn lacks(what: &str) -> String {
 }
 
 /// An image: inline, or a URL for the provider to fetch.
-fn image(image: ImageUrl) -> Result<Part, String> {
-    let url = image.url;
+pub(super) fn image(url: String) -> Result<Part, String> {
     if let Some((media_type, data)) = url.strip_prefix("data:").and_then(|rest| rest.split_once(";base64,")) {
         return Ok(Part::Image { media_type: media_type.to_owned(), data: data.to_owned() });
     }
@@ -337,13 +373,14 @@ fn image(image: ImageUrl) -> Result<Part, String> {
     Err("an image's URL must be http(s):… or data:…;base64,…".to_owned())
 }
 
-/// A tool call's arguments. Models do write invalid JSON; it is kept as a string for the next
-/// model.
-fn input(arguments: String) -> Value {
-    if arguments.trim().is_empty() {
-        return json!({});
-    }
-    serde_json::from_str(&arguments).unwrap_or(Value::String(arguments))
+/// A document: inline, as a data URL.
+pub(super) fn document(file: File) -> Result<Part, String> {
+    let data = file.file_data.unwrap_or_default();
+    let (media_type, data) = data
+        .strip_prefix("data:")
+        .and_then(|rest| rest.split_once(";base64,"))
+        .ok_or("a file's `file_data` must be data:…;base64,…")?;
+    Ok(Part::Document { media_type: media_type.to_owned(), data: data.to_owned(), name: file.filename })
 }
 
 fn tools(offered: Vec<ToolDefinition>, extras: &mut Extras) -> Vec<Tool> {

@@ -18,8 +18,8 @@ use crate::sse;
 pub(super) struct OpenAi;
 
 impl ApiFormat for OpenAi {
-    fn name(&self) -> ProviderName {
-        ProviderName::Openai
+    fn provider(&self) -> Option<ProviderName> {
+        Some(ProviderName::Openai)
     }
 
     fn parse(&self, body: &RawObject) -> Result<ParsedRequest, GatewayError> {
@@ -67,6 +67,7 @@ fn status_of(kind: GatewayErrorKind) -> (StatusCode, &'static str, Option<&'stat
         GatewayErrorKind::Forbidden => (StatusCode::FORBIDDEN, INVALID, Some("insufficient_permissions")),
         GatewayErrorKind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, INVALID, Some("request_too_large")),
         GatewayErrorKind::NotFound => (StatusCode::NOT_FOUND, INVALID, Some("model_not_found")),
+        GatewayErrorKind::UnknownPath => (StatusCode::NOT_FOUND, INVALID, Some("unknown_url")),
         GatewayErrorKind::Disabled => (StatusCode::FORBIDDEN, INVALID, Some("profile_disabled")),
         GatewayErrorKind::RateLimited => {
             (StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", Some("rate_limit_exceeded"))
@@ -154,7 +155,7 @@ fn is_usage(line: &str) -> bool {
             .is_ok_and(|chunk| chunk.choices.is_empty() && chunk.usage.is_some())
 }
 
-fn finish_reason(answer: &Answer) -> &'static str {
+pub(super) fn finish_reason(answer: &Answer) -> &'static str {
     match answer.finish_reason {
         FinishReason::Length => "length",
         FinishReason::ContentFilter => "content_filter",
@@ -164,13 +165,21 @@ fn finish_reason(answer: &Answer) -> &'static str {
     }
 }
 
-fn usage(answer: &Answer) -> Usage {
+pub(super) fn usage(answer: &Answer) -> Usage {
     let cache_write_tokens = answer.tokens_cache_write + answer.tokens_cache_write_long;
     Usage {
         prompt_tokens: answer.tokens_in,
         completion_tokens: answer.tokens_out,
         total_tokens: answer.tokens_in + answer.tokens_out,
         prompt_tokens_details: Details { cached_tokens: answer.tokens_cached, cache_write_tokens },
+    }
+}
+
+/// A call's input as text. Invalid JSON was kept as a string, and is sent unchanged.
+pub(super) fn arguments(call: &ToolCall) -> String {
+    match &call.input {
+        Value::String(text) => text.clone(),
+        input => input.to_string(),
     }
 }
 
@@ -260,18 +269,13 @@ struct Function<'a> {
 
 impl<'a> Call<'a> {
     fn new(call: &'a ToolCall, index: Option<u32>) -> Self {
-        // Invalid JSON was kept as a string, and is sent unchanged.
-        let arguments = match &call.input {
-            Value::String(text) => text.clone(),
-            input => input.to_string(),
-        };
-        let function = Function { name: &call.name, arguments };
+        let function = Function { name: &call.name, arguments: arguments(call) };
         Self { index, id: &call.id, r#type: "function", function }
     }
 }
 
 #[derive(Serialize)]
-struct Usage {
+pub(super) struct Usage {
     prompt_tokens: u64,
     completion_tokens: u64,
     total_tokens: u64,

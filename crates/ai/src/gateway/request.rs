@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::http::{HeaderMap, Request};
+use axum::http::{HeaderMap, HeaderValue, Request};
 use axum::response::Response;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use longshore::{CallId, ProfileName};
@@ -20,6 +20,7 @@ use super::fields::{Extras, object};
 use super::response::{ApiFormat, ResponseMeta, answer, finish, json_response};
 use super::server::GatewayState;
 use crate::chat::Chat;
+use crate::embedding::EmbeddingInput;
 use crate::inference::InferenceRequest;
 use crate::model_api::{Question, SentFlag};
 use crate::passthrough::PassthroughRequest;
@@ -62,7 +63,7 @@ pub(super) async fn handle<B: IncomingBody>(
     finish(format, &id, served)
 }
 
-/// Answers with the estimated number of tokens of a question.
+/// Answers with the number of tokens of a question, by the provider if it counts them.
 pub(super) async fn count_tokens(state: Arc<GatewayState>, request: Request<Body>) -> Response {
     let id = request_id(request.headers());
     finish(&Anthropic, &id, token_count(&state, request).await)
@@ -70,15 +71,36 @@ pub(super) async fn count_tokens(state: Arc<GatewayState>, request: Request<Body
 
 async fn token_count(state: &GatewayState, request: Request<Body>) -> Result<Response, GatewayError> {
     let tenant = authenticate(&*state.authenticator, &request)?;
-    let parsed = anthropic_request::parse_for_count(&object(read_body(request).await?)?)?;
-    let (profile, _) = profile_and_model(&parsed.model)?;
-    state.backend.profile_settings(&tenant, &profile).await?;
+    let until = deadline(request.headers(), Instant::now())?;
+    let body = object(read_body(request).await?)?;
+    let parsed = anthropic_request::parse_for_count(&body)?;
+    let (profile, model) = profile_and_model(&parsed.model)?;
+    let extras = parsed.extras;
+    let raw = PassthroughRequest {
+        format: Anthropic.provider(),
+        body,
+        unsupported: extras.unsupported,
+        ignored: extras.ignored,
+        unpriced: extras.unpriced,
+        choices: 1,
+        images: extras.images,
+        has_system: parsed.system.is_some(),
+    };
     let question = Question {
         system: parsed.system,
+        schema: parsed.schema,
+        model,
         chat: Some(Arc::new(parsed.chat)),
-        ..Question::new("", "", Instant::now())
+        raw: Some(Arc::new(raw)),
+        ..Question::new("", "", until)
     };
-    Ok(json_response(json!({"input_tokens": question.estimate()}).to_string()))
+    let counted = state.backend.count_tokens(&tenant, &profile, &question).await?;
+    let tokens = counted.unwrap_or_else(|| question.estimate_with_template());
+    let mut response = json_response(json!({"input_tokens": tokens}).to_string());
+    if counted.is_none() {
+        response.headers_mut().insert("x-longshore-estimated", HeaderValue::from_static("true"));
+    }
+    Ok(response)
 }
 
 /// A request that can be asked, and how to answer it.
@@ -103,13 +125,17 @@ async fn prepare<B: IncomingBody>(
     // A profile that cannot be used is rejected by the backend, so that the ledger has a record of
     // it.
     let settings = state.backend.profile_settings(&tenant, &profile).await.unwrap_or_default();
-    let Extras { unsupported, unpriced, choices, images } = parsed.extras;
-    let (format_name, has_system) = (format.name(), parsed.system.is_some());
-    let raw =
-        PassthroughRequest { format: format_name, body, unsupported, unpriced, choices, images, has_system };
-    if let Some(error) = settings.provider.and_then(|provider| raw.unsupported_by(provider)) {
-        return Err(error.into());
-    }
+    let Extras { unsupported, ignored, unpriced, choices, images } = parsed.extras;
+    let raw = PassthroughRequest {
+        format: format.provider(),
+        body,
+        unsupported,
+        ignored,
+        unpriced,
+        choices,
+        images,
+        has_system: parsed.system.is_some(),
+    };
     let question = Question {
         request_id: id.to_owned(),
         prompt: String::new(),
@@ -118,12 +144,17 @@ async fn prepare<B: IncomingBody>(
         temperature: parsed.temperature.or(settings.temperature).unwrap_or(DEFAULT_TEMPERATURE),
         schema: parsed.schema,
         model,
-        chat: Some(Arc::new(parsed.chat)),
+        chat: parsed.embeddings.is_none().then(|| Arc::new(parsed.chat)),
+        embeddings: parsed.embeddings,
         raw: Some(Arc::new(raw)),
         until,
         sent: SentFlag::default(),
         connect_timeout: None,
     };
+    let unsupported = |provider| question.unsupported_by(provider, settings.on_unsupported);
+    if let Some(error) = settings.provider.and_then(unsupported) {
+        return Err(error.into());
+    }
     let streams = parsed.delivery != Delivery::Complete;
     let meta = ResponseMeta {
         id: id.to_owned(),
@@ -131,6 +162,7 @@ async fn prepare<B: IncomingBody>(
         model: question.model.clone().unwrap_or(settings.model),
         // Only sent at the start of a stream; the estimate is not free.
         tokens_in: if streams { question.estimate() } else { 0 },
+        echo: parsed.echo,
     };
     let request = InferenceRequest::new(tenant, Some(profile), question);
     Ok(PreparedRequest { request, meta, delivery: parsed.delivery })
@@ -146,7 +178,11 @@ pub(crate) struct ParsedRequest {
     pub(super) temperature: Option<f64>,
     pub(super) schema: Option<Arc<Value>>,
     pub(super) chat: Chat,
+    /// Texts to embed, in place of a conversation.
+    pub(super) embeddings: Option<Arc<EmbeddingInput>>,
     pub(super) delivery: Delivery,
+    /// What the response repeats of the request, or is written by.
+    pub(super) echo: Value,
     pub(super) extras: Extras,
 }
 

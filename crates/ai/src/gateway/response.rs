@@ -34,8 +34,8 @@ use crate::raw_json::RawObject;
 
 /// An API format that the gateway serves.
 pub(super) trait ApiFormat: Send + Sync + 'static {
-    /// The provider that defines this API.
-    fn name(&self) -> ProviderName;
+    /// The provider that is sent requests of this API unchanged.
+    fn provider(&self) -> Option<ProviderName>;
 
     /// Parses a request.
     fn parse(&self, body: &RawObject) -> Result<ParsedRequest, GatewayError>;
@@ -91,6 +91,8 @@ pub(super) struct ResponseMeta {
     pub(super) model: String,
     /// Estimated tokens of the question.
     pub(super) tokens_in: u64,
+    /// What it repeats of the request, or is written by.
+    pub(super) echo: Value,
 }
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -111,10 +113,15 @@ pub(super) async fn answer(
         state.backend.record(records);
         let may_be_repeated = outcome.may_be_repeated();
         let mut response = match outcome.into_valid() {
-            Ok(answer) => json_response(match answer.raw {
-                Some(raw) => Body::from(*raw),
-                None => format.encode(&meta, &answer).into(),
-            }),
+            Ok(mut answer) => {
+                let dropped = answer.dropped.take();
+                let mut response = json_response(match answer.raw {
+                    Some(raw) => Body::from(*raw),
+                    None => format.encode(&meta, &answer).into(),
+                });
+                set_dropped_header(dropped.as_deref(), response.headers_mut());
+                response
+            }
             Err(error) => {
                 error_response(format, &meta.id, &GatewayError::of_question(error, may_be_repeated))
             }
@@ -133,11 +140,17 @@ pub(super) async fn answer(
         }
         first => first,
     };
+    let dropped = match &first {
+        AnswerEvent::Piece(AnswerPiece::Started { dropped, .. }) => dropped.clone(),
+        AnswerEvent::End(Ok(answer)) => answer.dropped.clone(),
+        _ => None,
+    };
     let encoder = StreamEncoder::new(format.events(delivery), meta);
     let mut response = respond(StatusCode::OK, EVENTS, event_stream_body(encoder, first, answers));
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    set_dropped_header(dropped.as_deref(), headers);
     set_budget_header(state, &tenant, headers);
     Ok(response)
 }
@@ -148,6 +161,13 @@ fn set_budget_header(state: &GatewayState, tenant: &TenantId, headers: &mut Head
     let used = state.backend.budget_used(tenant).map(|used| format!("{used:.3}"));
     if let Some(used) = used.and_then(|used| HeaderValue::from_str(&used).ok()) {
         headers.insert("x-longshore-budget-used", used);
+    }
+}
+
+/// Sets the header that tells a client what of its request the provider was not told.
+fn set_dropped_header(dropped: Option<&str>, headers: &mut HeaderMap) {
+    if let Some(dropped) = dropped.and_then(|dropped| HeaderValue::from_str(dropped).ok()) {
+        headers.insert("x-longshore-dropped", dropped);
     }
 }
 
@@ -352,7 +372,7 @@ impl StreamEncoder {
 
     fn piece(&mut self, piece: AnswerPiece, out: &mut Vec<u8>) {
         match piece {
-            AnswerPiece::Started { model } => self.meta.model = model,
+            AnswerPiece::Started { model, .. } => self.meta.model = model,
             AnswerPiece::Text(text) => self.text(&text, out),
             AnswerPiece::ToolCall(call) => self.call(&call, out),
             AnswerPiece::Raw(event) => {

@@ -15,8 +15,8 @@ use axum::body::Body;
 use axum::extract::Path;
 use axum::http::header::HOST;
 use axum::http::request::Parts;
-use axum::http::{Method, Request, Response, StatusCode};
-use axum::routing::{get, post};
+use axum::http::{HeaderMap, Method, Request, Response, StatusCode};
+use axum::routing::{any, get, post};
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -29,12 +29,17 @@ use tokio::task::JoinSet;
 use tower_service::Service as _;
 
 use super::anthropic_response::Anthropic;
+use super::completions::Completions;
+use super::embeddings::Embeddings;
+use super::error::{GatewayError, GatewayErrorKind};
+use super::fields::short;
 use super::openai_response::OpenAi;
-use super::response::ApiFormat;
+use super::response::{ApiFormat, finish};
+use super::responses_response::Responses;
 use super::{Authenticator, InferenceBackend, models, request};
 
 /// Path of OpenAI's chat completions.
-const COMPLETIONS: &str = "/v1/chat/completions";
+const CHAT_COMPLETIONS: &str = "/v1/chat/completions";
 
 /// Path of Anthropic's messages.
 const MESSAGES: &str = "/v1/messages";
@@ -82,7 +87,7 @@ impl Gateway {
     /// Cheaper than a router, for processes that serve nothing else.
     pub async fn serve(self, listener: TcpListener, end: impl Future<Output = ()> + Send) {
         let state = Arc::new(self.state);
-        let router = routes(&state);
+        let router = routes(&state).fallback(unknown);
         Arc::new(Connections { state, router }).accept(listener, Box::pin(end)).await;
     }
 }
@@ -97,12 +102,43 @@ fn routes(state: &Arc<GatewayState>) -> Router {
     let list = get(move |head: Parts| models::list(listing, head));
     let show = get(move |Path(id): Path<String>, head: Parts| models::show(looking, id, head));
     Router::new()
-        .route(COMPLETIONS, ask(&OpenAi))
+        .route(CHAT_COMPLETIONS, ask(&OpenAi))
+        .route("/v1/completions", ask(&Completions))
+        .route("/v1/embeddings", ask(&Embeddings))
+        .route("/v1/responses", ask(&Responses))
         .route(MESSAGES, ask(&Anthropic))
         .route("/v1/messages/count_tokens", count)
         .route("/v1/models", list)
         // A model may be `profile/model`.
         .route("/v1/models/{*id}", show)
+        .method_not_allowed_fallback(wrong_method)
+        .route("/v1/", any(unknown))
+        .route("/v1/{*path}", any(unknown))
+}
+
+/// Answers a request for a path that does not exist in its API's format.
+async fn unknown(head: Parts) -> axum::response::Response {
+    let path = head.uri.path();
+    let message = format!("there is no `{} {}`", head.method, short(path));
+    let message = match path.starts_with("/v1/") {
+        true => message,
+        false => format!("{message}: paths of the API begin with `/v1/`"),
+    };
+    let format = format_of(&head.headers, path);
+    let id = request::request_id(&head.headers);
+    finish(format, &id, Err(GatewayError::new(GatewayErrorKind::UnknownPath, message)))
+}
+
+async fn wrong_method(head: Parts) -> axum::response::Response {
+    let mut response = unknown(head).await;
+    *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
+    response
+}
+
+/// Only Anthropic's clients send a version header.
+pub(super) fn format_of(headers: &HeaderMap, path: &str) -> &'static dyn ApiFormat {
+    let is_anthropic = headers.contains_key("anthropic-version") || path.starts_with(MESSAGES);
+    if is_anthropic { &Anthropic } else { &OpenAi }
 }
 
 /// Shared by all connections.
@@ -173,7 +209,7 @@ impl Connections {
             return Ok(response);
         }
         let format: &'static dyn ApiFormat = match (request.method(), request.uri().path()) {
-            (&Method::POST, COMPLETIONS) => &OpenAi,
+            (&Method::POST, CHAT_COMPLETIONS) => &OpenAi,
             (&Method::POST, MESSAGES) => &Anthropic,
             _ => return Box::pin(self.router.clone().call(request)).await,
         };

@@ -174,7 +174,7 @@ impl ProfileCall<'_> {
         let started = Instant::now();
         let question = self.question();
         let provider = self.entry.profile.provider;
-        if let Some(error) = question.raw.as_ref().and_then(|raw| raw.unsupported_by(provider)) {
+        if let Some(error) = question.unsupported_by(provider, self.entry.profile.on_unsupported) {
             return self.reject(&question, error, started, outcome);
         }
         let tenant = &self.request.tenant;
@@ -214,7 +214,9 @@ impl ProfileCall<'_> {
             permit.set_outcome(pool_feedback(&result));
         }
         let end = bound.bill(reservation, &result, attempts_loop.attempts, started);
-        outcome.result = result.map(|answer| Answer { latency_ms: end.latency_ms, ..answer });
+        let dropped = || self.entry.provider.dropped(&question);
+        outcome.result =
+            result.map(|answer| Answer { latency_ms: end.latency_ms, dropped: dropped(), ..answer });
         outcome.add(call.finish(end));
         outcome.sent |= attempts_loop.sent;
         outcome.blocked = attempts_loop.blocked;
@@ -331,11 +333,23 @@ impl InferenceBackend for Inference {
         let entry = self.inner.profile_cache.find(tenant, Some(profile)).await?;
         let profile = &entry.profile;
         Ok(ProfileSettings {
+            on_unsupported: entry.profile.on_unsupported,
             provider: Some(profile.provider),
             model: profile.model.clone(),
             max_tokens: profile.max_tokens,
             temperature: profile.temperature,
         })
+    }
+
+    async fn count_tokens(
+        &self,
+        tenant: &TenantId,
+        profile: &ProfileName,
+        question: &Question,
+    ) -> Result<Option<u64>, AskError> {
+        let entry = self.inner.profile_cache.find(tenant, Some(profile)).await?;
+        entry.require_model(question.model.as_deref())?;
+        entry.provider.count_tokens(question).await
     }
 
     async fn require_model(

@@ -215,7 +215,8 @@ impl<'c, 'd> RetryLoop<'c, 'd> {
         if !std::mem::replace(&mut self.streamed, true) {
             question.sent.set_accepted();
             let model = self.call.entry.profile.asked_model(question.model.as_deref());
-            let _ = out.send(AnswerPiece::Started { model: model.to_owned() }).await;
+            let dropped = self.call.entry.provider.dropped(question);
+            let _ = out.send(AnswerPiece::Started { model: model.to_owned(), dropped }).await;
         }
         out.send(piece).await.is_ok()
     }

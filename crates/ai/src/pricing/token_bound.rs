@@ -61,7 +61,8 @@ impl Chat {
     fn text_bytes(&self) -> u64 {
         let parts = self.parts().map(|part| match part {
             Part::Text(text) | Part::ToolResult { text, .. } | Part::ImageUrl(text) => bytes(text.len()),
-            Part::Image { .. } => 0,
+            Part::Image { .. } | Part::CacheMark(_) => 0,
+            Part::Document { data, .. } => bytes(data.len()),
             Part::ToolCall(call) => bytes(call.id.len() + call.name.len() + call.input.to_string().len()),
         });
         let tools = self.tools.iter().map(|tool| {

@@ -12,7 +12,7 @@ use super::provider_adapter::{
     if_readable, is_path_segment, token_count, tool_input,
 };
 use super::schema_compat;
-use crate::chat::{AnswerPiece, Chat, ChatRole, Part, Tool, ToolCall, ToolChoice};
+use crate::chat::{AnswerPiece, Chat, ChatRole, Effort, Part, Tool, ToolCall, ToolChoice};
 use crate::model_api::{AskError, FinishReason, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::profile::{ApiOptions, Auth, CacheFor, ProviderName};
@@ -32,8 +32,8 @@ impl Anthropic {
     }
 
     /// The system prompt. A cache mark makes the provider cache it and everything before it.
-    fn system(&self, text: &str) -> Value {
-        match self.wire.cache {
+    fn system(&self, text: &str, mark: Option<CacheFor>) -> Value {
+        match mark.or(self.wire.cache) {
             None => json!(text),
             Some(cache) => {
                 json!([{ "type": "text", "text": text, "cache_control": cache_control(cache) }])
@@ -46,6 +46,42 @@ impl Anthropic {
         self.version() == LEGACY_VERSION && self.wire.sampling.unwrap_or_else(takes)
     }
 }
+
+impl Anthropic {
+    /// Adds the settings that only some models take. Returns whether the model thinks: then it takes no other
+    /// temperature than its own.
+    fn add_thinking(&self, body: &mut Value, model: &str, question: &Question) -> bool {
+        let Some(chat) = &question.chat else { return false };
+        if let Some(top_k) = chat.top_k.filter(|_| self.takes_sampling(model)) {
+            body["top_k"] = json!(top_k);
+        }
+        let Some(effort) = chat.effort else { return false };
+        // Older models are told how many tokens they may think, at least 1,024 and less than the answer has.
+        if takes_sampling(Self::NAME, model) {
+            let budget = effort.token_budget().max(MIN_THOUGHTS).min(question.max_tokens.saturating_sub(1));
+            let thinks = effort > Effort::Minimal && budget >= MIN_THOUGHTS;
+            if thinks {
+                body["thinking"] = json!({ "type": "enabled", "budget_tokens": budget });
+            }
+            return thinks;
+        }
+        if effort == Effort::None {
+            body["thinking"] = json!({ "type": "disabled" });
+            return false;
+        }
+        let effort = match effort {
+            Effort::Minimal => Effort::Low,
+            Effort::Xhigh => Effort::Max,
+            other => other,
+        };
+        body["thinking"] = json!({ "type": "adaptive" });
+        body["output_config"]["effort"] = json!(effort.as_str());
+        true
+    }
+}
+
+/// The fewest tokens that a model can be told to think.
+const MIN_THOUGHTS: u32 = 1_024;
 
 /// Models reject `temperature` beside `top_p`. 1 is the default, and need not be sent.
 fn omits_temperature(question: &Question, has_top_p: bool) -> bool {
@@ -92,7 +128,8 @@ impl ProviderAdapter for Anthropic {
             }
         }
         if let Some(system) = system.filter(|system| !system.is_empty()) {
-            body["system"] = self.system(&system);
+            let mark = question.chat.as_ref().and_then(|chat| chat.system_cache);
+            body["system"] = self.system(&system, mark);
         }
         match &question.chat {
             None => body["messages"] = json!([{ "role": "user", "content": question.prompt }]),
@@ -100,7 +137,8 @@ impl ProviderAdapter for Anthropic {
         }
         let names = ("top_p", "stop_sequences");
         add_sampling(&mut body, question, self.takes_sampling(model), names);
-        if omits_temperature(question, body.get("top_p").is_some())
+        let thinks = self.add_thinking(&mut body, model, question);
+        if (thinks || omits_temperature(question, body.get("top_p").is_some()))
             && let Some(fields) = body.as_object_mut()
         {
             fields.remove("temperature");
@@ -138,6 +176,39 @@ impl ProviderAdapter for Anthropic {
         changes
     }
 
+    /// The question without what only an answer has.
+    fn count(&self, model: &str, question: &Question) -> Option<(String, Vec<u8>)> {
+        const OF_ANSWERS: [&str; 9] = [
+            "max_tokens",
+            "temperature",
+            "top_p",
+            "top_k",
+            "stop_sequences",
+            "stream",
+            "metadata",
+            "service_tier",
+            "inference_geo",
+        ];
+        let body = match self.raw(question) {
+            Some(raw) => {
+                let removed = OF_ANSWERS.into_iter().map(|name| (name, None));
+                raw.with_changes(&removed.chain([("model", Some(model.into()))]).collect::<Changes>())
+            }
+            None => {
+                let mut body = self.body(model, question, ResponseMode::Complete);
+                if let Some(fields) = body.as_object_mut() {
+                    fields.retain(|name, _| !OF_ANSWERS.contains(&name.as_str()));
+                }
+                serde_json::to_vec(&body)
+            }
+        };
+        Some(("/messages/count_tokens".to_owned(), body.ok()?))
+    }
+
+    fn counted(&self, response: &Value) -> Option<u64> {
+        response["input_tokens"].as_u64()
+    }
+
     fn parse(&self, body: &[u8]) -> Result<Draft, String> {
         parse_answer(body, self.wire.cache)
     }
@@ -166,32 +237,63 @@ fn cache_control(cache: CacheFor) -> Value {
 }
 
 fn add_conversation(body: &mut Value, chat: &Chat) {
+    if let Some(user) = &chat.user {
+        body["metadata"] = json!({ "user_id": user });
+    }
     let messages = chat.messages.iter().map(|message| {
         let role = match message.role {
             ChatRole::User => "user",
             ChatRole::Assistant => "assistant",
         };
-        let content: Vec<Value> = message.parts.iter().filter_map(block).collect();
+        let content = blocks(&message.parts);
         json!({ "role": role, "content": content })
     });
     body["messages"] = messages.collect();
     if !chat.tools.is_empty() {
         body["tools"] = chat.tools.iter().map(tool).collect();
-        match &chat.tool_choice {
-            ToolChoice::Auto => {}
-            ToolChoice::None => body["tool_choice"] = json!({ "type": "none" }),
-            ToolChoice::Any => body["tool_choice"] = json!({ "type": "any" }),
-            ToolChoice::Named(name) => {
-                body["tool_choice"] = json!({ "type": "tool", "name": name });
+        let mut choice = match &chat.tool_choice {
+            ToolChoice::Auto if !chat.one_tool_call => return,
+            ToolChoice::Auto => json!({ "type": "auto" }),
+            ToolChoice::None => json!({ "type": "none" }),
+            ToolChoice::Any => json!({ "type": "any" }),
+            ToolChoice::Named(name) => json!({ "type": "tool", "name": name }),
+        };
+        if chat.one_tool_call && chat.tool_choice != ToolChoice::None {
+            choice["disable_parallel_tool_use"] = json!(true);
+        }
+        body["tool_choice"] = choice;
+    }
+}
+
+/// Parts as blocks. A cache mark belongs to the block before it.
+fn blocks(parts: &[Part]) -> Vec<Value> {
+    let mut blocks: Vec<Value> = Vec::with_capacity(parts.len());
+    for part in parts {
+        match part {
+            Part::CacheMark(cache) => {
+                if let Some(last) = blocks.last_mut() {
+                    last["cache_control"] = cache_control(*cache);
+                }
             }
+            part => blocks.extend(block(part)),
         }
     }
+    blocks
 }
 
 /// A part as a block. The provider rejects blocks without text.
 fn block(part: &Part) -> Option<Value> {
     Some(match part {
         Part::Text(text) if text.is_empty() => return None,
+        Part::CacheMark(_) => return None,
+        Part::Document { media_type, data, name } => {
+            let source = json!({ "type": "base64", "media_type": media_type, "data": data });
+            let mut block = json!({ "type": "document", "source": source });
+            if let Some(name) = name {
+                block["title"] = json!(name);
+            }
+            block
+        }
         Part::Text(text) => json!({ "type": "text", "text": text }),
         Part::Image { media_type, data } => {
             let source = json!({ "type": "base64", "media_type": media_type, "data": data });

@@ -1,5 +1,6 @@
 //! The capabilities of each provider, as data.
 
+use crate::chat::Feature;
 use crate::profile::ProviderName;
 
 /// The capabilities of a provider. A model may have fewer.
@@ -22,6 +23,8 @@ pub struct Capabilities {
     pub limits: bool,
     /// Answers are simulated.
     pub simulated: bool,
+    /// What a translated conversation may contain besides what all providers have.
+    pub features: &'static [Feature],
 }
 
 /// How a provider caches prompts.
@@ -37,6 +40,7 @@ pub enum Caching {
 
 /// The capabilities of a provider.
 pub fn capabilities(provider: ProviderName) -> Capabilities {
+    use Feature::*;
     let simulated = Capabilities {
         schema: false,
         streaming: false,
@@ -46,6 +50,19 @@ pub fn capabilities(provider: ProviderName) -> Capabilities {
         batches: false,
         limits: false,
         simulated: true,
+        features: &[
+            TopK,
+            Penalty,
+            Seed,
+            Effort,
+            NamedTool,
+            AnyTool,
+            OneToolCall,
+            Document,
+            ImageUrl,
+            User,
+            CacheMark,
+        ],
     };
     let real = Capabilities {
         schema: true,
@@ -58,13 +75,20 @@ pub fn capabilities(provider: ProviderName) -> Capabilities {
     match provider {
         ProviderName::Echo | ProviderName::Scripted => simulated,
         ProviderName::Anthropic => {
-            Capabilities { caching: Caching::Marked, batches: true, limits: true, ..real }
+            let features =
+                &[TopK, Effort, NamedTool, AnyTool, OneToolCall, Document, ImageUrl, User, CacheMark];
+            Capabilities { caching: Caching::Marked, batches: true, limits: true, features, ..real }
         }
         ProviderName::Openai => {
-            Capabilities { caching: Caching::Automatic, batches: true, limits: true, ..real }
+            let features =
+                &[Penalty, Seed, Effort, NamedTool, AnyTool, OneToolCall, Document, ImageUrl, User];
+            Capabilities { caching: Caching::Automatic, batches: true, limits: true, features, ..real }
         }
-        ProviderName::Ollama => real,
-        ProviderName::Gemini => Capabilities { caching: Caching::Automatic, ..real },
+        ProviderName::Ollama => Capabilities { features: &[TopK, Penalty, Seed, Effort, NamedTool], ..real },
+        ProviderName::Gemini => {
+            let features = &[TopK, Penalty, Seed, Effort, NamedTool, AnyTool, Document, ImageUrl];
+            Capabilities { caching: Caching::Automatic, features, ..real }
+        }
     }
 }
 

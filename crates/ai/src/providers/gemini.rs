@@ -7,7 +7,8 @@ use super::provider_adapter::{
     Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, Usage, add_sampling, if_readable,
     is_path_segment, token_count,
 };
-use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::chat::{AnswerPiece, Chat, ChatRole, Effort, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::embedding::EmbeddingInput;
 use crate::model_api::{AskError, Code, FinishReason, Question};
 use crate::profile::{ApiOptions, ProviderName};
 use crate::sse::{DecodedEvent, Framing};
@@ -22,13 +23,26 @@ pub(crate) struct Gemini {
 }
 
 impl Gemini {
-    fn settings(&self, question: &Question) -> Value {
+    fn settings(&self, model: &str, question: &Question) -> Value {
         let mut settings = json!({ "maxOutputTokens": question.max_tokens });
         let names = ("topP", "stopSequences");
         add_sampling(&mut settings, question, self.wire.sampling.unwrap_or(true), names);
         if let Some(schema) = &question.schema {
             settings["responseMimeType"] = json!("application/json");
             settings["responseJsonSchema"] = (**schema).clone();
+        }
+        let Some(chat) = &question.chat else { return settings };
+        let more = [
+            ("topK", chat.top_k.map(Value::from)),
+            ("frequencyPenalty", chat.frequency_penalty.map(Value::from)),
+            ("presencePenalty", chat.presence_penalty.map(Value::from)),
+            ("seed", chat.seed.map(Value::from)),
+            ("thinkingConfig", chat.effort.map(|effort| thinking(model, effort))),
+        ];
+        for (name, value) in more {
+            if let Some(value) = value {
+                settings[name] = value;
+            }
         }
         settings
     }
@@ -47,19 +61,36 @@ impl ProviderAdapter for Gemini {
 
     /// The model is part of the path and may come from the client: it must not change the path.
     fn path(&self, model: &str, _: &Question, mode: ResponseMode) -> Result<String, AskError> {
-        let sound = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-        if !model.chars().all(sound) || model.contains("..") || model.starts_with('/') {
-            return Err(AskError::new(Code::InvalidRequest, "the model's name is not valid for Gemini"));
-        }
-        let folder = if model.contains('/') { "" } else { "models/" };
+        let name = resource(model)
+            .ok_or_else(|| AskError::new(Code::InvalidRequest, "the model's name is not valid for Gemini"))?;
         Ok(match mode {
-            ResponseMode::Complete => format!("/{folder}{model}:generateContent"),
-            ResponseMode::Stream => format!("/{folder}{model}:streamGenerateContent?alt=sse"),
+            ResponseMode::Complete => format!("/{name}:generateContent"),
+            ResponseMode::Stream => format!("/{name}:streamGenerateContent?alt=sse"),
         })
     }
 
-    fn body(&self, _model: &str, question: &Question, _mode: ResponseMode) -> Value {
-        let mut body = json!({ "generationConfig": self.settings(question) });
+    fn embedding(&self, model: &str, input: &EmbeddingInput) -> Option<(String, Value)> {
+        let name = resource(model)?;
+        let request = |text: &String| {
+            let mut request = json!({ "model": name, "content": { "parts": [{ "text": text }] } });
+            if let Some(dimensions) = input.dimensions {
+                request["outputDimensionality"] = json!(dimensions);
+            }
+            request
+        };
+        let requests: Vec<Value> = input.texts.iter().map(request).collect();
+        Some((format!("/{name}:batchEmbedContents"), json!({ "requests": requests })))
+    }
+
+    fn parse_embeddings(&self, body: &[u8]) -> Result<Draft, String> {
+        let list: EmbeddingList = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        let vectors = list.embeddings.into_iter().map(|one| one.values).collect();
+        let input = list.usage_metadata.and_then(|counts| counts.prompt_token_count);
+        Ok(Draft::of_embeddings(vectors, None, input))
+    }
+
+    fn body(&self, model: &str, question: &Question, _mode: ResponseMode) -> Value {
+        let mut body = json!({ "generationConfig": self.settings(model, question) });
         if let Some(system) = question.system.as_ref().filter(|system| !system.is_empty()) {
             body["systemInstruction"] = json!({ "parts": [{ "text": system }] });
         }
@@ -71,6 +102,18 @@ impl ProviderAdapter for Gemini {
             Some(chat) => add_conversation(&mut body, chat),
         }
         body
+    }
+
+    fn count(&self, model: &str, question: &Question) -> Option<(String, Vec<u8>)> {
+        let name = resource(model)?;
+        let mut request = self.body(model, question, ResponseMode::Complete);
+        request["model"] = json!(name);
+        let body = serde_json::to_vec(&json!({ "generateContentRequest": request })).ok()?;
+        Some((format!("/{name}:countTokens"), body))
+    }
+
+    fn counted(&self, response: &Value) -> Option<u64> {
+        response["totalTokens"].as_u64()
     }
 
     fn parse(&self, body: &[u8]) -> Result<Draft, String> {
@@ -98,6 +141,21 @@ impl ProviderAdapter for Gemini {
     }
 }
 
+/// Models before version 3 are told how many tokens they may think, later ones how long.
+fn thinking(model: &str, effort: Effort) -> Value {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    if ["gemini-1", "gemini-2"].iter().any(|old| name.starts_with(old)) {
+        return json!({ "thinkingBudget": effort.token_budget() });
+    }
+    let level = match effort {
+        Effort::None | Effort::Minimal => "minimal",
+        Effort::Low => "low",
+        Effort::Medium => "medium",
+        Effort::High | Effort::Xhigh | Effort::Max => "high",
+    };
+    json!({ "thinkingLevel": level })
+}
+
 fn add_conversation(body: &mut Value, chat: &Chat) {
     body["contents"] = chat.messages.iter().map(|message| content(chat, message)).collect();
     if chat.tools.is_empty() {
@@ -116,14 +174,15 @@ fn add_conversation(body: &mut Value, chat: &Chat) {
 
 fn content(chat: &Chat, message: &Message) -> Value {
     let role = if message.role == ChatRole::User { "user" } else { "model" };
-    let parts: Vec<Value> = message.parts.iter().map(|one| part(chat, one)).collect();
+    let parts: Vec<Value> = message.parts.iter().filter_map(|one| part(chat, one)).collect();
     json!({ "role": role, "parts": parts })
 }
 
-fn part(chat: &Chat, part: &Part) -> Value {
-    match part {
+fn part(chat: &Chat, part: &Part) -> Option<Value> {
+    Some(match part {
+        Part::CacheMark(_) => return None,
         Part::Text(text) => json!({ "text": text }),
-        Part::Image { media_type, data } => {
+        Part::Image { media_type, data } | Part::Document { media_type, data, .. } => {
             json!({ "inlineData": { "mimeType": media_type, "data": data } })
         }
         Part::ImageUrl(url) => json!({ "fileData": { "fileUri": url } }),
@@ -134,7 +193,7 @@ fn part(chat: &Chat, part: &Part) -> Value {
             let response: Map<String, Value> = [(field.to_owned(), json!(text))].into_iter().collect();
             json!({ "functionResponse": { "name": name, "response": response } })
         }
-    }
+    })
 }
 
 fn function_call(call: &ToolCall) -> Value {
@@ -148,6 +207,28 @@ fn function_call(call: &ToolCall) -> Value {
 fn tool(tool: &Tool) -> Value {
     let description = tool.description.as_deref().unwrap_or_default();
     json!({ "name": tool.name, "description": description, "parametersJsonSchema": tool.input })
+}
+
+/// A model's name in a path; `None` if it would change the path.
+fn resource(model: &str) -> Option<String> {
+    let sound = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    if !model.chars().all(sound) || model.contains("..") || model.starts_with('/') {
+        return None;
+    }
+    Some(if model.contains('/') { model.to_owned() } else { format!("models/{model}") })
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct EmbeddingList {
+    embeddings: Vec<Embedding>,
+    #[serde(default, deserialize_with = "if_readable")]
+    usage_metadata: Option<Counts>,
+}
+
+#[derive(Deserialize)]
+struct Embedding {
+    values: Vec<f32>,
 }
 
 /// An answer, or a chunk of one: both have the same form.

@@ -17,8 +17,10 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::error_mapping::{self, ErrorContext, Redactor};
 use super::provider_adapter::{Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser};
 use crate::chat::AnswerPiece;
+use crate::embedding::EmbeddingInput;
 use crate::http::{Http, HttpError, HttpResponse, MAX_ANSWER_BYTES, MAX_ERROR_BYTES, headroom};
 use crate::model_api::{Answer, AskError, BillingStatus, Code, Headroom, Provider, Question, SentFlag};
+use crate::passthrough::OnUnsupported;
 use crate::sse::{DecodedEvent, EventDecoder, Framing};
 
 /// How long to wait for the body of an error response.
@@ -41,6 +43,7 @@ pub(crate) struct HttpProvider<D> {
     pub(crate) redactor: Redactor,
     /// The profile's longest time without a byte from the provider.
     pub(crate) idle_timeout: Option<Duration>,
+    pub(crate) on_unsupported: OnUnsupported,
 }
 
 #[async_trait]
@@ -59,10 +62,12 @@ impl<D: ProviderAdapter> Provider for HttpProvider<D> {
     ) -> Result<Answer, AskError> {
         let (began, sent) = (Instant::now(), &question.sent);
         sent.set(false);
-        let sending = pin!(self.send(question, ResponseMode::Stream));
+        let streams = self.adapter.streams(question);
+        let mode = if streams { ResponseMode::Stream } else { ResponseMode::Complete };
+        let sending = pin!(self.send(question, mode));
         let response = within(question.until, sent, sending).await?;
         let headroom = headroom(&response.headers);
-        if is_complete::<D>(&response.headers) {
+        if !streams || is_complete::<D>(&response.headers) {
             let reading = pin!(self.read_as_pieces(response, question, pieces));
             let draft = within(question.until, sent, reading).await?;
             return self.finish(question, draft, began, headroom);
@@ -84,6 +89,18 @@ impl<D: ProviderAdapter> Provider for HttpProvider<D> {
             Err(error) => error,
         };
         Err(self.with_bill(error, question, draft, began))
+    }
+
+    async fn count_tokens(&self, question: &Question) -> Result<Option<u64>, AskError> {
+        let Some((path, body)) = self.adapter.count(self.model(question), question) else { return Ok(None) };
+        within(question.until, &SentFlag::default(), self.count(&path, body, question)).await
+    }
+
+    fn dropped(&self, question: &Question) -> Option<Box<str>> {
+        match self.adapter.raw(question) {
+            Some(_) => None,
+            None => question.translation_loss(D::NAME).dropped(),
+        }
     }
 
     fn token_bound(&self, question: &Question) -> u64 {
@@ -155,7 +172,12 @@ impl<D: ProviderAdapter> HttpProvider<D> {
     async fn read(&self, response: HttpResponse, question: &Question) -> Result<(Draft, Bytes), AskError> {
         let body = response.read_all(MAX_ANSWER_BYTES).await?;
         let context = self.errors_of(question);
-        let draft = self.adapter.parse(&body).map_err(|why| unreadable(&why, &body, context))?;
+        let parsed = match &question.embeddings {
+            None => self.adapter.parse(&body),
+            Some(input) => self.adapter.parse_embeddings(&body).and_then(|draft| complete_list(draft, input)),
+        };
+        let mut draft = parsed.map_err(|why| unreadable(&why, &body, context))?;
+        self.adapter.complete(question, &mut draft);
         Ok((draft, body))
     }
 
@@ -222,6 +244,18 @@ impl<D: ProviderAdapter> HttpProvider<D> {
         self.adapter.health(&self.model, &status).map_err(missing)
     }
 
+    /// Asks how many tokens a question has. A server of the same API that does not count is no error.
+    async fn count(&self, path: &str, body: Vec<u8>, question: &Question) -> Result<Option<u64>, AskError> {
+        let response = self.http.send(self.request(Method::POST, path, body)?).await?;
+        if matches!(response.status.as_u16(), 404 | 405 | 501) {
+            return Ok(None);
+        }
+        let response = self.require_success(response, Some(question)).await?;
+        let body = response.read_all(MAX_ANSWER_BYTES).await?;
+        let counted = serde_json::from_slice(&body).ok().and_then(|response| self.adapter.counted(&response));
+        counted.map(Some).ok_or_else(|| self.unreadable("it has no count", &body))
+    }
+
     async fn send(&self, question: &Question, mode: ResponseMode) -> Result<HttpResponse, AskError> {
         let model = self.model(question);
         if model.is_empty() {
@@ -230,8 +264,10 @@ impl<D: ProviderAdapter> HttpProvider<D> {
                 "neither the profile nor the question names a model",
             ));
         }
-        let path = self.adapter.path(model, question, mode)?;
-        let body = self.body(model, question, mode)?;
+        let (path, body) = match &question.embeddings {
+            None => (self.adapter.path(model, question, mode)?, self.body(model, question, mode)?),
+            Some(input) => self.embedding(model, question, input)?,
+        };
         let request = self.request(Method::POST, &path, body)?;
         let response = self.response(request, question).await?;
         let mut response = self.require_success(response, Some(question)).await?;
@@ -268,14 +304,34 @@ impl<D: ProviderAdapter> HttpProvider<D> {
 
     /// The request body: the client's original, or a translation that loses nothing.
     fn body(&self, model: &str, question: &Question, mode: ResponseMode) -> Result<Vec<u8>, AskError> {
-        let body = match (self.adapter.raw(question), &question.raw) {
-            (Some(raw), _) => raw.with_changes(&self.adapter.changes(model, question, raw, mode)),
-            (None, raw) => match raw.as_ref().and_then(|raw| raw.translation_loss(D::NAME)) {
-                Some(loss) => return Err(loss),
+        let body = match self.adapter.raw(question) {
+            Some(raw) => raw.with_changes(&self.adapter.changes(model, question, raw, mode)),
+            None => match question.translation_loss(D::NAME).refused(D::NAME, self.on_unsupported) {
+                Some(refused) => return Err(refused),
                 None => serde_json::to_vec(&self.adapter.body(model, question, mode)),
             },
         };
         body.map_err(|error| AskError::new(Code::Internal, error.to_string()))
+    }
+
+    /// The path and the request body of texts to embed.
+    fn embedding(
+        &self,
+        model: &str,
+        question: &Question,
+        input: &EmbeddingInput,
+    ) -> Result<(String, Vec<u8>), AskError> {
+        let (path, body) = self.adapter.embedding(model, input).ok_or_else(|| {
+            AskError::new(Code::InvalidRequest, format!("provider {} has no embeddings", D::NAME))
+        })?;
+        let body = match self.adapter.raw(question) {
+            Some(raw) => raw.with_changes(&[("model", Some(model.into()))]),
+            None => match question.translation_loss(D::NAME).refused(D::NAME, OnUnsupported::Refuse) {
+                Some(refused) => return Err(refused),
+                None => serde_json::to_vec(&body),
+            },
+        };
+        Ok((path, body.map_err(|error| AskError::new(Code::Internal, error.to_string()))?))
     }
 
     fn piece_format(&self, question: &Question) -> PieceFormat {
@@ -334,6 +390,14 @@ impl<D: ProviderAdapter> HttpProvider<D> {
 
     pub(crate) fn model<'a>(&'a self, question: &'a Question) -> &'a str {
         question.model.as_deref().unwrap_or(&self.model)
+    }
+}
+
+/// Embeddings of all texts; the error says why they are not.
+fn complete_list(draft: Draft, input: &EmbeddingInput) -> Result<Draft, String> {
+    match draft.embeddings.len() {
+        count if input.tokens > 0 || count == input.texts.len() => Ok(draft),
+        count => Err(format!("it has {count} embeddings of {} texts", input.texts.len())),
     }
 }
 

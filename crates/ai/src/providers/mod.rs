@@ -35,6 +35,7 @@ pub use capabilities::{Caching, Capabilities, capabilities};
 use error_mapping::Redactor;
 use http_provider::{BaseUrl, HttpProvider};
 use provider_adapter::ProviderAdapter;
+pub(crate) use provider_adapter::tool_input;
 
 /// Opens a profile's provider, simulated or real. Does not connect yet.
 pub fn open(
@@ -72,7 +73,8 @@ pub(crate) fn http_provider<D: ProviderAdapter>(
     let redactor = Redactor::new(key.into_iter().chain(others));
     let (model, http) = (profile.model.clone(), http.clone());
     let idle_timeout = profile.retry.idle_timeout.map(|HumanDuration(time)| time);
-    Ok(HttpProvider { adapter, http, base, headers, model, redactor, idle_timeout })
+    let on_unsupported = profile.on_unsupported;
+    Ok(HttpProvider { adapter, http, base, headers, model, redactor, idle_timeout, on_unsupported })
 }
 
 /// The base URL of requests. An endpoint may end with the API version, as other clients want it, or

@@ -4,13 +4,17 @@
 //! request sets `truncate` to false and may set the context size, and the server's token count is
 //! compared with the estimate.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::provider_adapter::{
-    Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, add_sampling, messages, token_count,
+    Draft, EventError, Flow, ProviderAdapter, ResponseMode, StreamParser, add_sampling, messages,
+    token_count, tool_input,
 };
-use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall};
+use crate::chat::{AnswerPiece, Chat, ChatRole, Effort, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::embedding::EmbeddingInput;
 use crate::model_api::{AskError, Code, FinishReason, Question};
 use crate::profile::{ApiOptions, ProviderName};
 use crate::sse::{DecodedEvent, Framing};
@@ -35,6 +39,18 @@ impl Ollama {
             options["num_ctx"] = json!(context);
         }
         add_sampling(&mut options, question, self.wire.sampling.unwrap_or(true), ("top_p", "stop"));
+        let Some(chat) = &question.chat else { return options };
+        let more = [
+            ("top_k", chat.top_k.map(Value::from)),
+            ("frequency_penalty", chat.frequency_penalty.map(Value::from)),
+            ("presence_penalty", chat.presence_penalty.map(Value::from)),
+            ("seed", chat.seed.map(Value::from)),
+        ];
+        for (name, value) in more {
+            if let Some(value) = value {
+                options[name] = value;
+            }
+        }
         options
     }
 
@@ -80,6 +96,9 @@ impl ProviderAdapter for Ollama {
         if let Some(schema) = &question.schema {
             body["format"] = (**schema).clone();
         }
+        if let Some(effort) = question.chat.as_ref().and_then(|chat| chat.effort) {
+            body["think"] = think(model, effort);
+        }
         let system = question.system.as_deref().filter(|system| !system.is_empty());
         if self.uses_generate(question) {
             body["prompt"] = json!(question.prompt);
@@ -88,8 +107,18 @@ impl ProviderAdapter for Ollama {
             }
             return body;
         }
-        body["messages"] = messages(system, question, messages_of);
-        if let Some(chat) = question.chat.as_ref().filter(|chat| !chat.tools.is_empty()) {
+        // The server cannot require a call: a required one is asked for as an answer with the schema of its input.
+        let required = required_tool(question);
+        let instruction = required.map(|tool| {
+            let description = tool.description.as_deref().unwrap_or_default();
+            let call = format!("Answer with the input of the tool `{}` as JSON. {description}", tool.name);
+            system.map_or(call.clone(), |system| format!("{system}\n\n{call}"))
+        });
+        body["messages"] = messages(instruction.as_deref().or(system), question, messages_of);
+        let offered = |chat: &&Arc<Chat>| !chat.tools.is_empty() && chat.tool_choice != ToolChoice::None;
+        if let Some(tool) = required {
+            body["format"] = tool.input.clone();
+        } else if let Some(chat) = question.chat.as_ref().filter(offered) {
             body["tools"] = chat.tools.iter().map(tool).collect();
         }
         body
@@ -99,8 +128,31 @@ impl ProviderAdapter for Ollama {
         parse_answer(body)
     }
 
+    fn embedding(&self, model: &str, input: &EmbeddingInput) -> Option<(String, Value)> {
+        let mut body = json!({ "model": model, "input": input.texts, "truncate": false });
+        if let Some(dimensions) = input.dimensions {
+            body["dimensions"] = json!(dimensions);
+        }
+        Some(("/embed".to_owned(), body))
+    }
+
+    fn parse_embeddings(&self, body: &[u8]) -> Result<Draft, String> {
+        let list: EmbeddingList = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        Ok(Draft::of_embeddings(list.embeddings, list.model, list.prompt_eval_count))
+    }
+
     fn stream_parser(&self) -> Box<dyn StreamParser> {
         Box::new(LineParser)
+    }
+
+    fn streams(&self, question: &Question) -> bool {
+        required_tool(question).is_none()
+    }
+
+    fn complete(&self, question: &Question, draft: &mut Draft) {
+        let Some(tool) = required_tool(question).filter(|_| draft.tool_calls.is_empty()) else { return };
+        let input = tool_input(&std::mem::take(&mut draft.text));
+        draft.tool_calls.push(ToolCall { id: draft.next_call_id(), name: tool.name.clone(), input });
     }
 
     /// The tokens of an image depend on the model: questions with images are not checked.
@@ -136,6 +188,23 @@ impl ProviderAdapter for Ollama {
     }
 }
 
+/// The tool that must be called.
+fn required_tool(question: &Question) -> Option<&Tool> {
+    question.chat.as_ref().and_then(|chat| chat.required_tool())
+}
+
+/// Whether the model thinks; those of `gpt-oss` are told how long.
+fn think(model: &str, effort: Effort) -> Value {
+    if effort == Effort::None || !model.contains("gpt-oss") {
+        return json!(effort != Effort::None);
+    }
+    json!(match effort {
+        Effort::None | Effort::Minimal | Effort::Low => "low",
+        Effort::Medium => "medium",
+        Effort::High | Effort::Xhigh | Effort::Max => "high",
+    })
+}
+
 /// A message as Ollama's messages; tool results are messages of their own.
 fn messages_of(chat: &Chat, message: &Message) -> Vec<Value> {
     let mut messages = Vec::new();
@@ -144,8 +213,8 @@ fn messages_of(chat: &Chat, message: &Message) -> Vec<Value> {
         match part {
             Part::Text(words) => text.push_str(words),
             Part::Image { data, .. } => images.push(json!(data)),
-            // The server fetches nothing; the model at least sees the URL.
-            Part::ImageUrl(url) => text.push_str(url),
+            // The server fetches nothing.
+            Part::ImageUrl(_) | Part::Document { .. } | Part::CacheMark(_) => {}
             Part::ToolCall(call) => {
                 calls.push(json!({ "function": { "name": call.name, "arguments": call.input } }));
             }
@@ -192,6 +261,14 @@ struct ChatResponse {
     #[serde(default, deserialize_with = "token_count")]
     eval_count: Option<u64>,
     error: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct EmbeddingList {
+    embeddings: Vec<Vec<f32>>,
+    model: Option<String>,
+    #[serde(default, deserialize_with = "token_count")]
+    prompt_eval_count: Option<u64>,
 }
 
 #[derive(Deserialize)]

@@ -12,6 +12,7 @@ use super::provider_adapter::{
 };
 use super::schema_compat;
 use crate::chat::{AnswerPiece, Chat, ChatRole, Message, Part, Tool, ToolCall, ToolChoice};
+use crate::embedding::{EmbeddingInput, EncodedVector};
 use crate::model_api::{AskError, FinishReason, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::profile::{ApiOptions, ProviderName};
@@ -71,6 +72,7 @@ impl ProviderAdapter for Openai {
         }
         if let Some(chat) = &question.chat {
             add_tools(&mut body, chat);
+            add_settings(&mut body, chat);
         }
         add_sampling(&mut body, question, self.takes_sampling(model), ("top_p", "stop"));
         if mode.is_streamed() {
@@ -116,6 +118,23 @@ impl ProviderAdapter for Openai {
         parse_answer(body)
     }
 
+    fn embedding(&self, model: &str, input: &EmbeddingInput) -> Option<(String, Value)> {
+        let mut body = json!({ "model": model, "input": input.texts });
+        if let Some(dimensions) = input.dimensions {
+            body["dimensions"] = json!(dimensions);
+        }
+        Some(("/embeddings".to_owned(), body))
+    }
+
+    fn parse_embeddings(&self, body: &[u8]) -> Result<Draft, String> {
+        let list: EmbeddingList = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+        let mut data = list.data;
+        data.sort_by_key(|one| one.index);
+        let vectors = data.into_iter().map(|one| one.embedding.decode()).collect::<Result<_, _>>()?;
+        let input = list.usage.and_then(|usage| usage.prompt_tokens);
+        Ok(Draft::of_embeddings(vectors, list.model, input))
+    }
+
     fn stream_parser(&self) -> Box<dyn StreamParser> {
         Box::new(ChunkParser::default())
     }
@@ -143,12 +162,30 @@ fn add_tools(body: &mut Value, chat: &Chat) {
         return;
     }
     body["tools"] = chat.tools.iter().map(tool).collect();
+    if chat.one_tool_call {
+        body["parallel_tool_calls"] = json!(false);
+    }
     match &chat.tool_choice {
         ToolChoice::Auto => {}
         ToolChoice::None => body["tool_choice"] = json!("none"),
         ToolChoice::Any => body["tool_choice"] = json!("required"),
         ToolChoice::Named(name) => {
             body["tool_choice"] = json!({ "type": "function", "function": { "name": name } });
+        }
+    }
+}
+
+fn add_settings(body: &mut Value, chat: &Chat) {
+    let settings = [
+        ("frequency_penalty", chat.frequency_penalty.map(Value::from)),
+        ("presence_penalty", chat.presence_penalty.map(Value::from)),
+        ("seed", chat.seed.map(Value::from)),
+        ("reasoning_effort", chat.effort.map(|effort| effort.as_str().into())),
+        ("user", chat.user.as_deref().map(Value::from)),
+    ];
+    for (name, value) in settings {
+        if let Some(value) = value {
+            body[name] = value;
         }
     }
 }
@@ -185,11 +222,20 @@ fn messages_of(message: &Message) -> Vec<Value> {
 fn content(part: &Part) -> Option<Value> {
     let url = match part {
         Part::Text(text) => return Some(json!({ "type": "text", "text": text })),
-        Part::Image { media_type, data } => format!("data:{media_type};base64,{data}"),
+        Part::Image { media_type, data } => data_url(media_type, data),
         Part::ImageUrl(url) => url.clone(),
-        Part::ToolCall(_) | Part::ToolResult { .. } => return None,
+        Part::Document { media_type, data, name } => {
+            let name = name.as_deref().unwrap_or("document");
+            let file = json!({ "filename": name, "file_data": data_url(media_type, data) });
+            return Some(json!({ "type": "file", "file": file }));
+        }
+        Part::ToolCall(_) | Part::ToolResult { .. } | Part::CacheMark(_) => return None,
     };
     Some(json!({ "type": "image_url", "image_url": { "url": url } }))
+}
+
+fn data_url(media_type: &str, data: &str) -> String {
+    format!("data:{media_type};base64,{data}")
 }
 
 fn assistant(message: &Message) -> Value {
@@ -212,6 +258,21 @@ fn assistant(message: &Message) -> Value {
 fn call(call: &ToolCall) -> Value {
     let function = json!({ "name": call.name, "arguments": call.input.to_string() });
     json!({ "id": call.id, "type": "function", "function": function })
+}
+
+#[derive(Deserialize)]
+struct EmbeddingList {
+    data: Vec<EmbeddingData>,
+    model: Option<String>,
+    #[serde(default, deserialize_with = "if_readable")]
+    usage: Option<Counts>,
+}
+
+#[derive(Deserialize)]
+struct EmbeddingData {
+    #[serde(default)]
+    index: u64,
+    embedding: EncodedVector,
 }
 
 /// A completion, or a chunk of one: only the choices differ.
@@ -351,7 +412,7 @@ fn parse_answer(body: &[u8]) -> Result<Draft, String> {
         tier: tier(completion.service_tier),
         usage: completion.usage.map(Usage::from).unwrap_or_default(),
         hidden,
-        open_input: String::new(),
+        ..Draft::default()
     })
 }
 

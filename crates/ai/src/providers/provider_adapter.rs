@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use crate::chat::{AnswerPiece, Chat, Message, ToolCall};
+use crate::embedding::EmbeddingInput;
 use crate::model_api::{Answer, AskError, FinishReason, Headroom, Question};
 use crate::passthrough::PassthroughRequest;
 use crate::pricing::{MAX_IMAGE_TOKENS, estimate_tokens};
@@ -74,11 +75,39 @@ pub(crate) trait ProviderAdapter: Send + Sync + 'static {
         Changes::new()
     }
 
+    /// The path and the request body to count a question's tokens; `None` if the provider does not count.
+    fn count(&self, _model: &str, _question: &Question) -> Option<(String, Vec<u8>)> {
+        None
+    }
+
+    /// The count in the response.
+    fn counted(&self, _response: &Value) -> Option<u64> {
+        None
+    }
+
     /// Parses a complete answer; the error says why it is invalid.
     fn parse(&self, body: &[u8]) -> Result<Draft, String>;
 
+    /// The path and the request body for texts to embed; `None` if the provider has no embeddings.
+    fn embedding(&self, _model: &str, _input: &EmbeddingInput) -> Option<(String, Value)> {
+        None
+    }
+
+    /// Parses embeddings; the error says why they are invalid.
+    fn parse_embeddings(&self, _body: &[u8]) -> Result<Draft, String> {
+        Err("it has no embeddings".to_owned())
+    }
+
     /// A parser for a streamed answer.
     fn stream_parser(&self) -> Box<dyn StreamParser>;
+
+    /// Whether an answer to this question can be streamed.
+    fn streams(&self, _question: &Question) -> bool {
+        true
+    }
+
+    /// Changes an answer into what was asked for.
+    fn complete(&self, _question: &Question, _draft: &mut Draft) {}
 
     /// Checks an answer against its question.
     fn check(&self, _question: &Question, _draft: &Draft) -> Result<(), AskError> {
@@ -151,6 +180,7 @@ pub(crate) struct Draft {
     pub(crate) hidden: String,
     /// The input of tool calls that are still arriving.
     pub(crate) open_input: String,
+    pub(crate) embeddings: Vec<Vec<f32>>,
 }
 
 /// A token count. Absent if it is no count: the answer was paid for, and is worth more than that.
@@ -177,6 +207,16 @@ pub(crate) struct Usage {
 }
 
 impl Draft {
+    /// Embeddings, of which only the input has tokens.
+    pub(crate) fn of_embeddings(
+        embeddings: Vec<Vec<f32>>,
+        model: Option<String>,
+        input: Option<u64>,
+    ) -> Self {
+        let usage = Usage { input, output: Some(0), ..Usage::default() };
+        Self { embeddings, model, usage, finish: Some(FinishReason::Stop), ..Self::default() }
+    }
+
     /// Adds a text, and its piece.
     pub(crate) fn add_text(&mut self, text: String, pieces: &mut Vec<AnswerPiece>) {
         if !text.is_empty() {
@@ -228,8 +268,10 @@ impl Draft {
             model: self.model.filter(|name| !name.is_empty()).unwrap_or_else(|| model.to_owned()),
             text: self.text,
             tool_calls: self.tool_calls,
+            embeddings: self.embeddings,
             tier: self.tier,
             headroom,
+            dropped: None,
             raw: None,
         }
     }

@@ -41,7 +41,11 @@ pub(crate) async fn respond_after(delay: Duration, until: Instant) -> Result<(),
 
 /// The answer to a question that arrived at `started`.
 pub(crate) fn answer(question: &Question, model: &str, started: Instant, text: String) -> Answer {
-    let (text, finish_reason) = truncate(text, question.max_tokens);
+    let embeddings = question.embeddings.as_ref().map(|input| input.simulated());
+    let (text, finish_reason) = match embeddings {
+        Some(_) => (String::new(), FinishReason::Stop),
+        None => truncate(text, question.max_tokens),
+    };
     Answer {
         model: question.model.as_deref().unwrap_or(model).to_owned(),
         tokens_in: question.estimate(),
@@ -50,6 +54,7 @@ pub(crate) fn answer(question: &Question, model: &str, started: Instant, text: S
         finish_reason,
         simulated: true,
         text,
+        embeddings: embeddings.unwrap_or_default(),
         ..Answer::default()
     }
 }

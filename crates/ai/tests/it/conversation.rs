@@ -41,5 +41,6 @@ fn chat() -> Chat {
         tool_choice: ToolChoice::Named("look".into()),
         stop: vec!["END".into()],
         top_p: Some(0.9),
+        ..Chat::default()
     }
 }

@@ -174,7 +174,7 @@ impl<'a> RowExecution<'a> {
         match resume_point {
             ResumePoint::Answer(answer) => {
                 let cost = self.checkpoint.cost.unwrap_or_else(|| self.cost(step, &answer));
-                Ok(step.read(answer, cost))
+                Ok(step.read(*answer, cost))
             }
             ResumePoint::Error(error) => Ok(error_reply(error.into())),
             ResumePoint::MaybeBilled if self.compiled.definition.on_lost == OnLost::Fail => {

@@ -24,6 +24,8 @@ pub(super) struct UnitFactory {
     policy: Policy,
     /// The prefix of each unit's dedup key.
     claim: Option<String>,
+    /// Whether rows are read by priority. If a priority changes meanwhile, its row is read again.
+    has_passes: bool,
     skip_since: Option<Timestamp>,
 }
 
@@ -35,7 +37,9 @@ impl UnitFactory {
         let policy = Policy { retry, timeout: None, on_lost: OnLost::Rerun, ..Policy::default() };
         let claim = definition.candidates.claim.as_deref().map(claim_prefix);
         let skip_since = definition.candidates.skip_since;
-        Ok(Self { queue: QueueName::new(QUEUE)?, kind: Kind::new(ROW_KIND)?, policy, claim, skip_since })
+        let has_passes = definition.candidates.priority.is_some();
+        let (queue, kind) = (QueueName::new(QUEUE)?, Kind::new(ROW_KIND)?);
+        Ok(Self { queue, kind, policy, claim, has_passes, skip_since })
     }
 
     /// The unit for one row.
@@ -60,9 +64,12 @@ impl UnitFactory {
 
     /// The dedup key of a row. A row is skipped while another unit for it is live or ended since
     /// this batch was started: in that case it may have been read as a candidate before that unit
-    /// ended.
+    /// ended. Without a claim, only the units of this batch count.
     fn dedup(&self, batch: &Batch, row: &Candidate) -> Result<Option<Dedup>, FillError> {
-        let claim = self.claim.as_deref().unwrap_or_default();
+        let own = || self.has_passes.then(|| format!(":{}:", batch.id));
+        let claim = self.claim.clone().or_else(own);
+        let is_claimed = claim.is_some();
+        let claim = claim.unwrap_or_default();
         // The key is JSON: the number 1 and the text `1` are two rows.
         let key = format!("{claim}{}", to_json(&row.key));
         if key.len() > MAX_KEY {
@@ -71,7 +78,7 @@ impl UnitFactory {
         }
         let window = DedupWindow::Since(self.skip_since.unwrap_or(batch.initiated_at));
         let dedup = Dedup { key, window, on_duplicate: OnDuplicate::Existing };
-        Ok(self.claim.is_some().then_some(dedup))
+        Ok(is_claimed.then_some(dedup))
     }
 }
 

@@ -3,12 +3,10 @@
 
 use std::fmt;
 
-#[cfg(any(feature = "mysql", feature = "odbc"))]
-use longshore::SqlValue;
+use longshore_databases::{Connection, Deadline, Dialect, Statement, Value};
 use serde::{Deserialize, Serialize};
 
-#[cfg(any(feature = "mysql", feature = "odbc"))]
-use super::Row;
+use super::error::{self, CallError};
 use super::{RowSource, SourceError};
 use crate::definition::Definition;
 
@@ -52,11 +50,10 @@ impl DatabaseFingerprint {
     }
 
     /// The fingerprint in a row with the columns server, database and schemas.
-    #[cfg(any(feature = "mysql", feature = "odbc"))]
-    pub(super) fn of_row(product: &str, row: &Row) -> Self {
-        let part = |at: usize| match row.columns.get(at).map(|(_, value)| value) {
-            Some(SqlValue::Text(text)) => Some(text.trim().to_owned()),
-            Some(SqlValue::Int(number)) => Some(number.to_string()),
+    fn of_row(product: &str, row: &[Value]) -> Self {
+        let part = |at: usize| match row.get(at) {
+            Some(Value::Text(text)) => Some(text.trim().to_owned()),
+            Some(Value::Int(number)) => Some(number.to_string()),
             _ => None,
         };
         let (server, database, schemas) = (part(0), part(1), part(2));
@@ -124,39 +121,62 @@ impl fmt::Display for DatabaseFingerprint {
 
 const POSTGRES_PRODUCT: &str = "PostgreSQL";
 
-/// What tells PostgreSQL databases apart: a dropped and restored one has another oid.
-#[cfg(any(feature = "odbc", feature = "postgres"))]
-pub(super) const POSTGRES: (&str, &str) = (
-    POSTGRES_PRODUCT,
-    "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || d.oid::text AS server,
-            current_database()::text, array_to_string(current_schemas(false), ',')
-     FROM pg_database d WHERE d.datname = current_database()",
-);
-/// For users that may not ask for the cluster's identifier.
-#[cfg(any(feature = "odbc", feature = "postgres"))]
-pub(super) const POSTGRES_DATABASE: (&str, &str) = (
-    POSTGRES_PRODUCT,
-    "SELECT d.oid::text AS server, current_database()::text, array_to_string(current_schemas(false), ',')
-     FROM pg_database d WHERE d.datname = current_database()",
-);
+/// A product, and a query for what tells its databases apart.
+type Query = (&'static str, &'static str);
+
+/// A dropped and restored database has another oid. The second query is for users that may not ask for the cluster's
+/// identifier.
+const POSTGRES: [Query; 2] = [
+    (
+        POSTGRES_PRODUCT,
+        "SELECT (SELECT system_identifier::text FROM pg_control_system()) || '/' || d.oid::text AS server,
+                current_database()::text, array_to_string(current_schemas(false), ',')
+         FROM pg_database d WHERE d.datname = current_database()",
+    ),
+    (
+        POSTGRES_PRODUCT,
+        "SELECT d.oid::text AS server, current_database()::text, array_to_string(current_schemas(false), ',')
+         FROM pg_database d WHERE d.datname = current_database()",
+    ),
+];
 /// MySQL's, MariaDB's, and that of versions that have no identifier.
-#[cfg(any(feature = "mysql", feature = "odbc"))]
-pub(super) const MYSQL: [(&str, &str); 3] = [
+const MYSQL: [Query; 3] = [
     ("MySQL", "SELECT @@server_uuid AS server, DATABASE()"),
     ("MySQL", "SELECT @@server_uid AS server, DATABASE()"),
     ("MySQL", "SELECT CONCAT(@@hostname, @@datadir) AS server, DATABASE()"),
 ];
+const SQL_SERVER: [Query; 1] = [("SQL Server", "SELECT @@SERVERNAME AS server, DB_NAME(), SCHEMA_NAME()")];
+const DB2: [Query; 1] =
+    [("Db2", "SELECT CURRENT SERVER, CURRENT SERVER, CURRENT SCHEMA FROM SYSIBM.SYSDUMMY1")];
+const ORACLE: [Query; 1] = [(
+    "Oracle",
+    "SELECT SYS_CONTEXT('USERENV', 'DB_UNIQUE_NAME'), SYS_CONTEXT('USERENV', 'DB_NAME'), \
+            SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') FROM DUAL",
+)];
+const SQLITE: [Query; 1] = [("SQLite", "SELECT file FROM pragma_database_list WHERE name = 'main'")];
 
-/// The fingerprint by the first query that the database knows.
-#[cfg(any(feature = "mysql", feature = "odbc"))]
-pub(super) async fn by_queries(
-    source: &dyn RowSource,
-    queries: &[(&str, &str)],
-) -> Result<Option<DatabaseFingerprint>, SourceError> {
+/// The fingerprint of a connection's database, by the first query that it knows; `None` if it does not tell.
+pub(super) fn read(
+    db: &mut dyn Connection,
+    deadline: &Deadline,
+) -> Result<Option<DatabaseFingerprint>, CallError> {
+    // A product of another name may know one of them.
+    let all = || [&POSTGRES[..], &MYSQL, &SQL_SERVER, &DB2, &ORACLE, &SQLITE].concat();
+    let queries: Vec<Query> = match db.dialect() {
+        Dialect::Postgres => POSTGRES.to_vec(),
+        Dialect::Mysql => MYSQL.to_vec(),
+        Dialect::SqlServer => SQL_SERVER.to_vec(),
+        Dialect::Db2 => DB2.to_vec(),
+        Dialect::Oracle => ORACLE.to_vec(),
+        Dialect::Sqlite => SQLITE.to_vec(),
+        Dialect::Standard => all(),
+    };
     for (product, sql) in queries {
-        match source.fetch(sql, &[]).await {
-            Ok(rows) => return Ok(rows.first().map(|row| DatabaseFingerprint::of_row(product, row))),
-            Err(error) if error.is_retryable() => return Err(error),
+        match db.read(&Statement::new(sql, []), &[], deadline).map_err(error::of_call) {
+            Ok(found) => {
+                return Ok(found.table.rows.first().map(|row| DatabaseFingerprint::of_row(product, row)));
+            }
+            Err(failed) if failed.error.is_retryable() => return Err(failed),
             Err(_) => {}
         }
     }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use longshore::text::is_plain_name;
 use longshore::{AlertSink, LogAlertSink};
+use longshore_databases::DatabaseTarget;
 use tokio::time::Instant;
 
 use super::fingerprint::require_database;
 use super::outage::{WatchedRows, report_unusable};
-use super::{OpenMode, RowSource, SourceError, SqliteRows};
+use super::{DatabaseRows, OpenMode, RowSource, SourceError};
 use crate::definition::{Database, Definition};
 
 /// Opens the rows of a URL: `sqlite:PATH`, relative to the working directory; with the features of
@@ -27,29 +28,26 @@ pub fn open(url: &str) -> Result<Arc<dyn RowSource>, SourceError> {
         "sqlite" => {
             // sqlite:PATH, sqlite://PATH and sqlite:///ABSOLUTE are all in use elsewhere.
             let path = rest.strip_prefix("//").unwrap_or(rest);
-            Ok(Arc::new(SqliteRows::open(Path::new(path), OpenMode::Write)?))
+            Ok(Arc::new(DatabaseRows::sqlite(Path::new(path), OpenMode::Write)?))
         }
-        #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Ok(Arc::new(super::PostgresRows::open(url)?)),
-        #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => Ok(Arc::new(super::MysqlRows::open(url)?)),
-        #[cfg(feature = "odbc")]
-        "odbc" => Ok(Arc::new(super::OdbcRows::open(rest))),
-        #[cfg(not(feature = "postgres"))]
-        "postgres" | "postgresql" => Err(not_built(scheme, "postgres")),
-        #[cfg(not(feature = "mysql"))]
-        "mysql" | "mariadb" => Err(not_built(scheme, "mysql")),
-        #[cfg(not(feature = "odbc"))]
-        "odbc" => Err(not_built(scheme, "odbc")),
+        "postgres" | "postgresql" if cfg!(not(feature = "postgres")) => Err(not_built(scheme, "postgres")),
+        "mysql" | "mariadb" if cfg!(not(feature = "mysql")) => Err(not_built(scheme, "mysql")),
+        "odbc" if cfg!(not(feature = "odbc")) => Err(not_built(scheme, "odbc")),
+        "postgres" | "postgresql" => server(DatabaseTarget::Postgres(url.to_owned())),
+        "mysql" | "mariadb" => server(DatabaseTarget::Mysql(url.to_owned())),
+        "odbc" => server(DatabaseTarget::Odbc(rest.to_owned())),
         _ => Err(unknown(&format!("unknown kind of database `{scheme}:`"))),
     }
+}
+
+fn server(target: DatabaseTarget) -> Result<Arc<dyn RowSource>, SourceError> {
+    Ok(Arc::new(DatabaseRows::server(target)?))
 }
 
 fn unknown(message: &str) -> SourceError {
     SourceError::Data(format!("{message}; known are sqlite:, postgres:, mysql: and odbc:"))
 }
 
-#[cfg(not(all(feature = "mysql", feature = "odbc", feature = "postgres")))]
 fn not_built(scheme: &str, feature: &str) -> SourceError {
     SourceError::Data(format!(
         "this build of longshore cannot read rows from `{scheme}:`; build it with --features {feature}"

@@ -51,18 +51,16 @@ enum Placeholder {
 }
 
 impl PositionalStatement {
-    /// One statement of the user, without its semicolon.
-    pub(super) fn of(style: PlaceholderStyle, sql: &str) -> Result<Self, SourceError> {
-        Self::around(style, "", sql, "")
-    }
-
-    /// One statement of the user between `head` and `tail`, which are ours.
+    /// One statement of the user, without its semicolon, between `head` and `tail`, which are ours.
     pub(super) fn around(
         style: PlaceholderStyle,
         head: &str,
         sql: &str,
         tail: &str,
     ) -> Result<Self, SourceError> {
+        if style == PlaceholderStyle::DollarNumber {
+            reject_foreign_parameters(sql, &["$"], |c| c.is_ascii_digit())?;
+        }
         let parts = sql::split(sql);
         let [part] = parts[..] else {
             let none = "there is no statement here";
@@ -206,6 +204,23 @@ impl PositionalStatement {
         let found = sql::significant_tokens(&self.sql).find(|token| last(token.text) == wanted)?;
         self.original_offset(found.at)
     }
+}
+
+/// Rejects parameters of the database's own form: one of these signs, and a name or number.
+pub(super) fn reject_foreign_parameters(
+    sql: &str,
+    signs: &[&str],
+    begins: fn(char) -> bool,
+) -> Result<(), SourceError> {
+    let mut tokens = sql::tokens(sql).peekable();
+    while let Some(token) = tokens.next() {
+        let next = tokens.peek().map_or("", |next| next.text);
+        if signs.contains(&token.text) && next.starts_with(begins) {
+            let message = format!("a parameter has no name: write `:name`, not `{}{next}`", token.text);
+            return Err(SourceError::Statement { message, offset: Some(token.at) });
+        }
+    }
+    Ok(())
 }
 
 fn number(token: &Token<'_>) -> Option<usize> {

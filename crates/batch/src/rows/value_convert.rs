@@ -1,10 +1,26 @@
-//! Converts values of the drivers that are shared with the pool's database workers.
+//! Converts values and rows from and to the driver layer's.
 
 use longshore::SqlValue;
-use longshore_pool::database::Value;
+use longshore_databases::{ResultTable, Statement, Value};
 
-/// A value that a driver read.
-pub(super) fn from_pool_value(value: Value) -> SqlValue {
+use super::Row;
+use super::placeholders::PositionalStatement;
+
+/// A statement with its values.
+pub(super) fn bind(statement: &PositionalStatement, values: Vec<&SqlValue>) -> Statement {
+    Statement::new(statement.sql.as_str(), values.into_iter().map(to_driver))
+}
+
+/// The rows of a result.
+pub(super) fn rows(table: ResultTable) -> Vec<Row> {
+    let ResultTable { names, rows } = table;
+    let row = |values: Vec<Value>| Row {
+        columns: names.iter().cloned().zip(values.into_iter().map(from_driver)).collect(),
+    };
+    rows.into_iter().map(row).collect()
+}
+
+fn from_driver(value: Value) -> SqlValue {
     match value {
         Value::Null => SqlValue::Null,
         Value::Bool(value) => SqlValue::Bool(value),
@@ -15,8 +31,7 @@ pub(super) fn from_pool_value(value: Value) -> SqlValue {
     }
 }
 
-/// A value for a driver to bind.
-pub(super) fn to_pool_value(value: &SqlValue) -> Value {
+fn to_driver(value: &SqlValue) -> Value {
     match value {
         SqlValue::Null => Value::Null,
         SqlValue::Bool(value) => Value::Bool(*value),

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use longshore_batch::check::{CheckReport, check};
 use longshore_batch::file::{FileError, LoadedBatchFile, Overrides};
-use longshore_batch::rows::{OpenMode, SqliteRows};
+use longshore_batch::rows::{DatabaseRows, OpenMode};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -115,6 +115,6 @@ impl Case {
     }
 }
 
-pub(crate) fn open(path: &Path) -> SqliteRows {
-    SqliteRows::open(path, OpenMode::Read).unwrap()
+pub(crate) fn open(path: &Path) -> DatabaseRows {
+    DatabaseRows::sqlite(path, OpenMode::Read).unwrap()
 }

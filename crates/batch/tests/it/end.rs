@@ -15,6 +15,7 @@ use longshore_batch::rows::Sources;
 use longshore_batch::{CompletionHandler, RowHandler};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_sqlite::{SqliteOptions, SqliteStore};
+use longshore_testkit::{Fault, FaultyStore};
 use serde_json::{Value, json};
 
 use crate::handler::fixture::{FakeProvider, FakeReply, Fixture, answer, definition, row_kind, statement};
@@ -112,6 +113,24 @@ async fn an_announcement_that_did_not_get_through_is_tried_again() {
     work(&fixture, fixture.sources(), Arc::clone(&act)).await;
     assert_eq!(act.facts.lock().unwrap().len(), 2);
     assert_eq!(ends(&fixture).await[0].0, UnitState::Done);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announcement_waits_for_the_store_without_an_attempt() {
+    let mut fixture = Fixture::in_memory(two_of_three());
+    fixture.start(&Definition { completion: command(), ..definition() }, &[json!(1)]).await;
+    let store = FaultyStore::new(Arc::clone(&fixture.store));
+    let mut left = 12;
+    store.set_fault_source(Some(Box::new(move |method| {
+        let fails = method == "batch" && left > 0;
+        left -= u32::from(fails);
+        fails.then_some(Fault::FailBefore)
+    })));
+    fixture.store = Arc::new(store);
+    let act = Arc::new(RecordingActions::default());
+    work(&fixture, fixture.sources(), Arc::clone(&act)).await;
+    assert_eq!(ends(&fixture).await, [(UnitState::Done, None)]);
+    assert_eq!(act.facts.lock().unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@ mod bounds;
 mod crashes;
 mod fake_table;
 mod keys;
+mod listing;
 mod overlap;
 mod priority;
 mod start;

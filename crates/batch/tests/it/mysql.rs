@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use longshore::SqlValue;
-use longshore_batch::rows::{MysqlRows, RowSource, SourceError, open};
+use longshore_batch::rows::{DatabaseRows, RowSource, SourceError, open};
+use longshore_databases::DatabaseTarget;
 use longshore_testkit::servers::PrivateMariaDb;
 use mysql_async::Conn;
 use mysql_async::prelude::Queryable;
@@ -195,7 +196,7 @@ async fn a_server_that_stops_is_away_until_it_is_back() {
 }
 
 async fn a_wrong_password_is_not_repeated(server: &PrivateMariaDb) {
-    let rows = MysqlRows::open(&server.url_with("wrong-one")).unwrap();
+    let rows = DatabaseRows::server(DatabaseTarget::Mysql(server.url_with("wrong-one"))).unwrap();
     let error = rows.describe("SELECT 1").await.unwrap_err();
     assert!(error.to_string().contains("Access denied for user 'longshore'"), "{error}");
     assert!(matches!(error, SourceError::Unavailable(_)));

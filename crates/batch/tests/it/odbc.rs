@@ -3,7 +3,8 @@
 mod postgres;
 mod sqlite;
 
-use longshore_batch::rows::{OdbcRows, SourceError, open};
+use longshore_batch::rows::{DatabaseRows, SourceError, open};
+use longshore_databases::DatabaseTarget;
 
 #[tokio::test]
 async fn a_driver_that_is_not_installed_is_named() {
@@ -14,8 +15,11 @@ async fn a_driver_that_is_not_installed_is_named() {
         "{error}"
     );
     assert!(!error.to_string().contains("s3cret"));
-    let shown = format!("{:?}", OdbcRows::open("DSN=orders;UID=me;PWD=s3cret"));
-    assert_eq!(shown, "OdbcRows(DSN=orders)");
+    let shown = format!(
+        "{:?}",
+        DatabaseRows::server(DatabaseTarget::Odbc("DSN=orders;UID=me;PWD=s3cret".to_owned())).unwrap()
+    );
+    assert_eq!(shown, "DatabaseRows(DSN=orders, Write)");
     let error = open("odbc:DSN=no-such-source").unwrap().describe("SELECT 1").await.unwrap_err();
     assert!(error.to_string().contains("Data source name not found"), "{error}");
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore::TenantId;
 use longshore_ai::{AskError, Code, Prompts};
-use longshore_batch::SqliteRows;
+use longshore_batch::DatabaseRows;
 use longshore_batch::prompt_lookup::SqlPrompts;
 use longshore_batch::rows::OpenMode;
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 const SQL: &str = "SELECT prompt_text FROM ai_prompts WHERE customer = :tenant AND request_id = :id";
 
 /// A table with prompts of two tenants.
-fn rows(dir: &tempfile::TempDir) -> Arc<SqliteRows> {
+fn rows(dir: &tempfile::TempDir) -> Arc<DatabaseRows> {
     let path = dir.path().join("prompts.db");
     let db = rusqlite::Connection::open(&path).unwrap();
     db.execute_batch(
@@ -25,7 +25,7 @@ fn rows(dir: &tempfile::TempDir) -> Arc<SqliteRows> {
              ('acme', 'twice', 'one'), ('acme', 'twice', 'two');",
     )
     .unwrap();
-    Arc::new(SqliteRows::open(&path, OpenMode::Write).unwrap())
+    Arc::new(DatabaseRows::sqlite(&path, OpenMode::Write).unwrap())
 }
 
 async fn fetch(prompts: &SqlPrompts, reference: &str) -> Result<String, AskError> {

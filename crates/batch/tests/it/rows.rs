@@ -5,7 +5,7 @@ use std::time::Duration;
 use longshore::outcome::Params;
 use longshore::{Effect, SqlValue};
 use longshore_batch::definition::Candidates;
-use longshore_batch::rows::{OpenMode, RowSource, SourceError, SqliteRows};
+use longshore_batch::rows::{DatabaseRows, OpenMode, RowSource, SourceError};
 use rusqlite::Connection;
 
 use crate::support::{Orders, candidates};
@@ -61,9 +61,9 @@ async fn a_bad_statement_is_refused_with_the_place_of_the_mistake() {
     for (sql, words, place) in [
         ("SELECT missing FROM line", "no such column: missing", Some(7)),
         ("\n SELECT 1 FRM line", "near \"line\"", Some(15)),
-        ("SELECT 1; SELECT oops FROM line", "no such column: oops", Some(17)),
-        ("SELECT * FROM elsewhere", "no such table: elsewhere", None),
-        ("SELECT 1; SELECT 2", "only one statement", None),
+        ("SELECT 1; SELECT oops FROM line", "only one statement", Some(10)),
+        ("SELECT * FROM elsewhere", "no such table: elsewhere", Some(14)),
+        ("SELECT 1; SELECT 2", "only one statement", Some(10)),
         (" -- nothing\n", "no statement", None),
         ("SELECT ?", "write `:name`", None),
         ("SELECT ?1", "write `:name`", None),
@@ -194,7 +194,7 @@ async fn effects_are_applied_all_or_none() {
         (effect("INSERT INTO line (id) VALUES (1)", &[], None), "UNIQUE constraint failed"),
         (effect("UPDATE nowhere SET x = 1", &[], None), "no such table"),
         (effect("COMMIT", &[], None), "may only insert, update or delete"),
-        (effect("INSERT OR ROLLBACK INTO line (id) VALUES (1)", &[], None), "rolled the others back"),
+        (effect("INSERT OR ROLLBACK INTO line (id) VALUES (1)", &[], None), "rolled back the transaction"),
     ] {
         let error = rows.apply(&[good(), bad]).await.unwrap_err();
         assert!(error.to_string().contains(words), "{words}: {error}");
@@ -220,7 +220,7 @@ async fn a_locked_file_is_away_for_now() {
     let orders = Orders::new(1);
     orders.run("PRAGMA journal_mode = DELETE");
     let brief = Duration::from_millis(1);
-    let rows = SqliteRows::open_with_busy_timeout(&orders.path(), OpenMode::Write, brief).unwrap();
+    let rows = DatabaseRows::sqlite_with_busy_timeout(&orders.path(), OpenMode::Write, brief).unwrap();
     let other = Connection::open(orders.path()).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let change = [effect("UPDATE line SET note = 'x'", &[], None)];
@@ -228,7 +228,7 @@ async fn a_locked_file_is_away_for_now() {
         rows.fetch("SELECT * FROM line", &[]).await.unwrap_err(),
         rows.describe("SELECT * FROM line").await.unwrap_err(),
         rows.apply(&change).await.unwrap_err(),
-        SqliteRows::open_with_busy_timeout(&orders.path(), OpenMode::Read, brief).unwrap_err(),
+        DatabaseRows::sqlite_with_busy_timeout(&orders.path(), OpenMode::Read, brief).unwrap_err(),
     ] {
         assert!(matches!(error, SourceError::Unavailable(_)) && error.is_retryable(), "{error:?}");
     }

@@ -12,7 +12,7 @@ use longshore_batch::Definition;
 use longshore_batch::definition::{
     Ai, Alerts, AskRoute, Candidates, Database, Post, Pre, RowConcurrency, RowStep, SqlPost, SqlPre,
 };
-use longshore_batch::rows::{OpenMode, SqliteRows};
+use longshore_batch::rows::{DatabaseRows, OpenMode};
 use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -126,8 +126,8 @@ impl Orders {
         db.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    pub(crate) fn rows(&self) -> Arc<SqliteRows> {
-        Arc::new(SqliteRows::open(&self.path(), OpenMode::Write).unwrap())
+    pub(crate) fn rows(&self) -> Arc<DatabaseRows> {
+        Arc::new(DatabaseRows::sqlite(&self.path(), OpenMode::Write).unwrap())
     }
 }
 

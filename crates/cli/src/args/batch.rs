@@ -9,7 +9,7 @@ use longshore_batch::definition::{MailMode, RowConcurrency};
 use longshore_batch::row_listing::KeyRange;
 
 use super::dispatch_pool::DispatchPoolArg;
-use super::unit_worker::{PageArgs, PoolTarget, UnitRef};
+use super::unit_worker::{PageArgs, PoolTarget};
 
 /// Run batches of database rows; watch, pause, resume, cancel, retry and report them.
 #[derive(Debug, Subcommand)]
@@ -92,7 +92,8 @@ Exit codes: 0 all done, 3 finished with failures, 4 cancelled or paused, 130 int
     },
     /// Cancel a batch: waiting units are cancelled, running ones asked to stop
     Cancel(BatchTarget),
-    /// Retry the failed units of a batch; after the batch's end this opens a new generation
+    /// Retry the failed units of a batch, and the units that were cancelled because of them; after the
+    /// batch's end this opens a new generation
     Retry {
         #[command(flatten)]
         batch: BatchTarget,
@@ -117,11 +118,12 @@ are; `batch rows --json` shows the revision that each row ran with. What selects
   longshore batch rows nightly --format csv -o rows.csv      all rows, for a spreadsheet
   longshore batch rows nightly --failed --format ndjson | jq -r .key")]
     Rows(Box<BatchRowsArgs>),
-    /// Print the output of an array's scripts, or of one of them, wherever it was kept
+    /// Print the output of a batch's scripts, or of one of them, wherever it was kept
     #[command(after_help = "Examples:
   longshore batch cat nightly                       all of an array, in the order of its indices
-  longshore batch cat 12.3 --stderr                 one script of array number 12
-  longshore batch cat last --stdout --follow        your newest array, as it is written
+  longshore batch cat 12.3 --stderr                 one script of batch number 12
+  longshore batch cat etl.fetch.3                   one script of a task of a job
+  longshore batch cat last --stdout --follow        your newest submission, as it is written
   longshore batch cat 01980f6e-0000-7000-8000-000000000000
 
 Output that is kept as `tail` is the last 4 KiB of a script that has ended, stdout and stderr together.")]
@@ -184,9 +186,9 @@ pub struct BatchRowsArgs {
 /// `batch cat`
 #[derive(Debug, Args)]
 pub struct BatchCatArgs {
-    /// Array (name, number or `last`), task of an array as 12.3, or id of a unit
+    /// Array, job or script (name, number or `last`), task as 12.3 or etl.fetch.3, or id of a unit
     #[arg(value_name = "BATCH|UNIT")]
-    pub whose: OutputOwner,
+    pub whose: BatchId,
     /// Standard output only
     #[arg(long, conflicts_with = "stderr")]
     pub stdout: bool,
@@ -198,26 +200,6 @@ pub struct BatchCatArgs {
     pub follow: bool,
     #[command(flatten)]
     pub pool: DispatchPoolArg,
-}
-
-/// An array or a unit, to print its output.
-#[derive(Debug, Clone)]
-pub enum OutputOwner {
-    /// All scripts of an array.
-    Batch(BatchId),
-    /// One script.
-    Unit(UnitRef),
-}
-
-impl FromStr for OutputOwner {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.parse() {
-            Ok(unit) => Ok(Self::Unit(unit)),
-            Err(_) => BatchId::new(text).map(Self::Batch).map_err(|error| error.to_string()),
-        }
-    }
 }
 
 /// The format of an export.
@@ -232,7 +214,8 @@ pub enum RowFormat {
 /// A batch by its name.
 #[derive(Debug, Args)]
 pub struct BatchNameArg {
-    /// Name or number of the batch, or `last`: the newest of this user
+    /// Name or number of the batch, or `last`: the newest of this user. In a pool also a task, as 12.3, or
+    /// the id of a unit: a batch of one
     #[arg(value_name = "BATCH")]
     pub name: BatchId,
 }

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use longshore::{QueueName, TenantId};
 
 use super::limit::{AtLeastOne, CapacityArgs, LimitArg};
-use super::server::ServerArgs;
+use super::unit_worker::{LocalPoolTarget, PoolTarget};
 
 /// Show, pause, resume, bound or purge queues.
 #[derive(Debug, Subcommand)]
@@ -12,28 +12,28 @@ pub enum QueueCommand {
     /// List queues, one line per tenant
     List {
         #[command(flatten)]
-        server: ServerArgs,
+        pool: PoolTarget,
     },
     /// Show one queue
     Show {
         /// Name of the queue
         queue: QueueName,
         #[command(flatten)]
-        server: ServerArgs,
+        pool: PoolTarget,
     },
     /// Pause a queue, or one tenant's lane of it: nothing is claimed from it
     Pause {
         #[command(flatten)]
         lane: LaneArg,
         #[command(flatten)]
-        server: ServerArgs,
+        pool: PoolTarget,
     },
     /// Resume a queue or a lane
     Resume {
         #[command(flatten)]
         lane: LaneArg,
         #[command(flatten)]
-        server: ServerArgs,
+        pool: PoolTarget,
     },
     /// Set a queue's bounds, or a lane's weight, cap and bounds
     Set(QueueSetArgs),
@@ -44,6 +44,8 @@ pub enum QueueCommand {
         /// Do not ask for confirmation
         #[arg(long, short)]
         yes: bool,
+        #[command(flatten)]
+        pool: LocalPoolTarget,
     },
 }
 
@@ -77,4 +79,6 @@ pub struct QueueSetArgs {
     /// With --lane: maximum running (leased) units, or none
     #[arg(long, value_name = "N|none", requires = "lane")]
     pub cap: Option<LimitArg<AtLeastOne>>,
+    #[command(flatten)]
+    pub pool: LocalPoolTarget,
 }

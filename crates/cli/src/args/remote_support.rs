@@ -25,8 +25,8 @@ impl CliCommand {
             Self::Submit(typed) => (&typed.server, script_refusal(typed)),
             Self::Unit(DeferredArgs(typed)) => (unit_server(typed)?, None),
             Self::Queue(DeferredArgs(typed)) => match typed {
-                QueueCommand::List { server } | QueueCommand::Show { server, .. } => (server, None),
-                QueueCommand::Pause { server, .. } | QueueCommand::Resume { server, .. } => (server, None),
+                QueueCommand::List { pool } | QueueCommand::Show { pool, .. } => (&pool.server, None),
+                QueueCommand::Pause { pool, .. } | QueueCommand::Resume { pool, .. } => (&pool.server, None),
                 QueueCommand::Set(_) | QueueCommand::Purge { .. } => return None,
             },
             Self::Batch(DeferredArgs(typed)) => batch_server(typed)?,

@@ -34,7 +34,8 @@ const NOT_WITH_JOB: [&str; 17] = [
 #[derive(Debug, Args)]
 #[command(
     next_help_heading = "Options for scripts and commands",
-    group(ArgGroup::new("runnable").args(["script", "args"]).multiple(true))
+    group(ArgGroup::new("runnable").args(["script", "args"]).multiple(true)),
+    group(ArgGroup::new("pooled").args(["script", "args", "job"]).multiple(true))
 )]
 pub struct ScriptArgs {
     /// Script to run with bash on a worker of a pool (see `dispatch start`), `-`: from stdin. Without
@@ -114,7 +115,7 @@ pub struct ScriptArgs {
     #[arg(long, value_name = "NAME=N", requires = "runnable", value_parser = parse_rlimit)]
     pub limit: Vec<(String, u64)>,
     /// With --wait: show progress
-    #[arg(long, requires = "runnable", requires = "wait")]
+    #[arg(long, requires = "pooled", requires = "wait")]
     pub progress: bool,
     /// Arguments of the script; without --script, the command to run
     #[arg(last = true, value_name = "ARGUMENTS")]

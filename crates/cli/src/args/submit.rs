@@ -3,12 +3,13 @@
 use clap::{Args, ValueEnum};
 use longshore::batch::{FailureLimit, OnThreshold};
 use longshore::unit::{DedupWindow, OnDependencyFailure, OnDuplicate};
-use longshore::{BatchId, Dedup, HumanDuration, Kind, Priority, QueueName, Timestamp, UnitId, WhenFull};
+use longshore::{BatchId, Dedup, HumanDuration, Kind, Priority, QueueName, Timestamp, WhenFull};
 
 use super::http::HttpArgs;
 use super::resource::ResourceArg;
 use super::script::ScriptArgs;
 use super::server::ServerArgs;
+use super::unit_worker::UnitRef;
 use crate::time_arg::TimeArg;
 
 /// Submit a unit, or a batch of units.
@@ -72,9 +73,10 @@ pub struct SubmitArgs {
     /// Maximum number of attempts
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_attempts: Option<u32>,
-    /// Run after this unit is done (may be repeated)
+    /// Run after this unit is done (may be repeated); of a pool also a script by its number or name, or a task
+    /// as 12.3
     #[arg(long, value_name = "UNIT")]
-    pub after: Vec<UnitId>,
+    pub after: Vec<UnitRef>,
     /// Action if a dependency fails or is cancelled
     #[arg(long, value_enum, default_value = "cancel", requires = "after")]
     pub on_dependency_failure: OnDependencyFailureArg,

@@ -13,7 +13,7 @@ use super::server::ServerArgs;
 pub enum UnitCommand {
     /// Show one unit: payload, failures, result
     Show {
-        /// Id of the unit, or a task of an array as 12.3
+        /// Id of the unit, a task of a batch as 12.3, or a single script by its name or number
         #[arg(value_name = "UNIT")]
         id: UnitRef,
         #[command(flatten)]
@@ -28,7 +28,7 @@ pub enum UnitCommand {
 For each worker: threads, memory, other resources, time left, draining, disconnected, reserved. `dispatch
 explain` says why workers are not being launched.")]
     Explain {
-        /// Id of the unit, or a task of an array as 12.3
+        /// Id of the unit, a task of a batch as 12.3, or a single script by its name or number
         #[arg(value_name = "UNIT")]
         id: UnitRef,
         #[command(flatten)]
@@ -38,7 +38,7 @@ explain` says why workers are not being launched.")]
     List(UnitListArgs),
     /// Wait for a unit's end and print its result; the exit code tells how it ended
     Wait {
-        /// Id of the unit, or a task of an array as 12.3
+        /// Id of the unit, a task of a batch as 12.3, or a single script by its name or number
         #[arg(value_name = "UNIT")]
         id: UnitRef,
         /// Stop waiting after this long
@@ -85,13 +85,22 @@ pub struct PoolTarget {
     pub server: ServerArgs,
 }
 
-/// A unit: its id, or a task of an array.
+/// Selects a pool instead of the store.
+#[derive(Debug, Args)]
+pub struct LocalPoolTarget {
+    /// Folder of a pool (see `dispatch start`): ask its server, not the store [env:
+    /// LONGSHORE_DISPATCH_DIR, unless a store is named]
+    #[arg(long, value_name = "DIR", conflicts_with = "store")]
+    pub dir: Option<PathBuf>,
+}
+
+/// A unit: its id, or its place in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UnitRef {
     /// Its id.
     Id(UnitId),
-    /// The task with this index of the batch with this name or number, or of `last`.
-    Task(BatchId, u64),
+    /// A task, as `12.3` or `etl.fetch.3`; or a batch of one script, by its name, its number or as `last`.
+    Task(BatchId),
 }
 
 impl std::str::FromStr for UnitRef {
@@ -101,14 +110,8 @@ impl std::str::FromStr for UnitRef {
         if let Ok(id) = text.parse() {
             return Ok(Self::Id(id));
         }
-        let task = text.rsplit_once('.').and_then(|(batch, index)| {
-            let is_index = index.chars().all(|c| c.is_ascii_digit());
-            Some(Self::Task(BatchId::new(batch).ok()?, index.parse().ok().filter(|_| is_index)?))
-        });
-        task.ok_or_else(|| match !text.is_empty() && text.chars().all(|c| c.is_ascii_digit()) {
-            true => format!("`{text}` is a batch's number; its tasks are `{text}.1` and so on"),
-            false => format!("`{text}` is neither the id of a unit nor a task of an array, as 12.3"),
-        })
+        let task = BatchId::new(text).map(Self::Task);
+        task.map_err(|_| format!("`{text}` is neither the id of a unit nor a task of a batch, as 12.3"))
     }
 }
 
@@ -116,7 +119,7 @@ impl std::fmt::Display for UnitRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Id(id) => id.fmt(f),
-            Self::Task(batch, index) => write!(f, "{batch}.{index}"),
+            Self::Task(name) => name.fmt(f),
         }
     }
 }
@@ -135,7 +138,7 @@ pub struct PageArgs {
 /// Several units.
 #[derive(Debug, Args)]
 pub struct UnitIdsArgs {
-    /// Ids of the units, or tasks of arrays as 12.3
+    /// Ids of the units, tasks of batches as 12.3, or single scripts by name or number
     #[arg(required = true, value_name = "UNIT")]
     pub ids: Vec<UnitRef>,
     #[command(flatten)]
@@ -214,12 +217,10 @@ mod tests {
         let read = |text: &str| text.parse::<UnitRef>();
         let id = UnitId::new();
         assert_eq!(read(&id.to_string()), Ok(UnitRef::Id(id)));
-        let task = |batch: &str, index| Ok(UnitRef::Task(BatchId::new(batch).unwrap(), index));
-        assert_eq!(read("12.3"), task("12", 3));
-        assert_eq!(read("last.0"), task("last", 0));
-        assert_eq!(read("etl-1.5-x.17"), task("etl-1.5-x", 17));
-        assert_eq!(read("12").unwrap_err(), "`12` is a batch's number; its tasks are `12.1` and so on");
-        for bad in ["", ".3", "12.", "12.x", "12.+3", "nightly", "a b.3"] {
+        for name in ["12", "12.3", "last.0", "etl.fetch.17"] {
+            assert_eq!(read(name), Ok(UnitRef::Task(BatchId::new(name).unwrap())));
+        }
+        for bad in ["", "12.+3", "a b.3"] {
             assert!(read(bad).unwrap_err().contains("neither"), "{bad}");
         }
     }

@@ -28,6 +28,7 @@ use tokio::time::Instant;
 
 use crate::args::dispatch::{DispatchCommand, DispatchScaleArgs, DispatchStopArgs, DispatchWaitArgs};
 use crate::args::dispatch_pool::DispatchPoolArg;
+use crate::commands::wait::with_wait_limit;
 use crate::error::{WithHint, hinted, usage};
 use crate::exit::ExitCode;
 use crate::host_identity;
@@ -84,7 +85,7 @@ fn connection_hint(error: &ClientError, folder: &Path) -> Option<String> {
              or `chmod 600 {}` if none has",
             path.display()
         )),
-        ConnectError::Access(AccessError::Untrusted(_)) => {
+        ConnectError::Access(error) if error.is_of_another_user() => {
             Some("a pool is for one user; `--dir` names another folder".to_owned())
         }
         ConnectError::Unreachable { wrong_identity: true, .. } => Some(
@@ -97,7 +98,11 @@ fn connection_hint(error: &ClientError, folder: &Path) -> Option<String> {
              it again"
                 .to_owned(),
         ),
-        ConnectError::Access(_) | ConnectError::Unreachable { .. } => Some(start()),
+        ConnectError::Unreachable { .. } => Some(format!(
+            "a server that hangs answers when it runs again; if it has ended, {}",
+            start()
+        )),
+        ConnectError::Access(_) => Some(start()),
         _ => None,
     }
 }
@@ -158,10 +163,7 @@ async fn wait(typed: DispatchWaitArgs, settings: &Settings) -> anyhow::Result<Ex
             }
         }
     };
-    let (report, status) = match typed.wait_limit {
-        None => idle.await?,
-        Some(limit) => tokio::time::timeout(limit.0, idle).await.hint("the pool continues")??,
-    };
+    let (report, status) = with_wait_limit(typed.wait_limit, "the pool continues", idle).await?;
     // Pruning may have made the counts smaller; the server counts failures one by one.
     let since = |now: u64, before: u64| now.saturating_sub(before);
     let (done, cancelled) = (since(status.done, before.done), since(status.cancelled, before.cancelled));

@@ -1,4 +1,4 @@
-//! Finds what users name: a batch by its number or as `last`, and a task of an array as `12.3`.
+//! Finds what users name: a batch by its number or as `last`, and a task of a batch as `12.3`.
 
 use std::path::{Path, PathBuf};
 
@@ -49,16 +49,19 @@ impl<'a> NameLookup<'a> {
     }
 
     /// The batch that is meant: a batch of this name, or else the one with this number, or the
-    /// newest of this user.
+    /// newest of this user. The server of a pool finds names, numbers and tasks itself.
     pub async fn batch(&mut self, name: &BatchId) -> anyhow::Result<BatchId> {
-        let is_number = name.as_str().chars().all(|c| c.is_ascii_digit());
-        if !is_number && name.as_str() != LAST {
+        let (batch, task) = name.as_str().split_once('.').unwrap_or((name.as_str(), ""));
+        let is_last = batch == LAST && (task.is_empty() || self.folder.is_some());
+        let is_number = self.folder.is_none() && name.as_str().chars().all(|c| c.is_ascii_digit());
+        if !is_last && !is_number {
             return Ok(name.clone());
         }
-        match self.read(name).await {
-            Err(_) if name.as_str() == LAST => self.newest().await,
-            found => Ok(found?.id),
-        }
+        let newest = match self.read(&BatchId::new(batch)?).await {
+            Err(_) if is_last => self.newest().await?,
+            found => found?.id,
+        };
+        if task.is_empty() { Ok(newest) } else { Ok(BatchId::new(format!("{newest}.{task}"))?) }
     }
 
     async fn read(&mut self, name: &BatchId) -> anyhow::Result<Batch> {
@@ -107,20 +110,22 @@ impl<'a> NameLookup<'a> {
 
     /// The unit that is meant.
     pub async fn unit(&mut self, unit: &UnitRef) -> anyhow::Result<UnitId> {
-        let (batch, index) = match unit {
+        let name = match unit {
             UnitRef::Id(id) => return Ok(*id),
-            UnitRef::Task(batch, index) => (self.batch(batch).await?, *index),
+            UnitRef::Task(name) if self.folder.is_some() => self.batch(name).await?,
+            UnitRef::Task(name) => {
+                return Err(usage(format!("`{name}` is not the id of a unit")))
+                    .hint("tasks as 12.3, and scripts by their number, are found in a pool: add --dir");
+            }
         };
         let tenant = self.settings.tenant.clone();
-        match self.source().await? {
-            NameSource::Store(..) => Err(usage(format!("task {index} of `{batch}` is looked up in a pool")))
-                .hint("add --dir; in a store, name the unit by its id"),
-            NameSource::Pool(client) => {
-                match client.request(&ClientRequest::FindTask(tenant, batch, index)).await? {
-                    ServerReply::Found(unit) => Ok(unit),
-                    other => Err(unexpected_reply(&other)),
-                }
-            }
+        let NameSource::Pool(client) = self.source().await? else { return Err(usage("there is no pool")) };
+        let found = client.request(&ClientRequest::FindTask(tenant, name)).await;
+        match found.hint(
+            "a unit is its id, or its place in a batch as 12.3; `longshore unit list` shows the units",
+        )? {
+            ServerReply::Found(unit) => Ok(unit),
+            other => Err(unexpected_reply(&other)),
         }
     }
 
@@ -136,9 +141,15 @@ impl<'a> NameLookup<'a> {
 
 /// Takes the pool from `LONGSHORE_DISPATCH_DIR`, unless a pool, a store or a server is named.
 pub fn use_environment(pool: &mut PoolTarget, settings: &Settings) {
+    pool.dir = pool_folder(pool.dir.take(), settings);
+}
+
+/// The folder of the pool that is named, or that the environment names.
+pub fn pool_folder(named: Option<PathBuf>, settings: &Settings) -> Option<PathBuf> {
     let store_named = settings.typed.store.is_some() || std::env::var_os(crate::env::STORE).is_some();
-    if pool.dir.is_none() && !store_named && settings.server.is_none() {
-        let folder = std::env::var_os(crate::env::DISPATCH_DIR).filter(|folder| !folder.is_empty());
-        pool.dir = folder.map(PathBuf::from);
+    if named.is_some() || store_named || settings.server.is_some() {
+        return named;
     }
+    let folder = std::env::var_os(crate::env::DISPATCH_DIR).filter(|folder| !folder.is_empty());
+    folder.map(PathBuf::from)
 }

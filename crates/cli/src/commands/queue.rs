@@ -1,12 +1,13 @@
 //! `queue`: shows, pauses, resumes, bounds and purges queues.
 
 use longshore::duration::format_ago;
-use longshore::store::{LaneChange, QueueChange, QueueInfo, UnitAction, UnitActionResult, UnitSelection};
-use longshore::{Error, QueueName, Store, TenantId, UnitState};
+use longshore::store::{QueueInfo, UnitActionResult};
+use longshore::{Error, QueueName, TenantId, UnitState};
+use longshore_dispatch::request::QueueSettings;
 use serde::Serialize;
 
 use super::unit::operation_text;
-use super::{confirm, connect, now};
+use super::{confirm, now};
 use crate::args::queue::{LaneArg, QueueCommand as Typed};
 use crate::error::WithHint;
 use crate::exit::ExitCode;
@@ -14,29 +15,38 @@ use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 
 mod set;
+mod source;
+
+use source::QueueSource;
 
 /// The states in which a unit waits.
 const WAITING: [UnitState; 3] = [UnitState::Blocked, UnitState::Scheduled, UnitState::Ready];
 
 /// Runs the command.
 pub async fn run(typed: Typed, settings: &Settings) -> anyhow::Result<ExitCode> {
-    let (store, _) = connect(settings).await?;
+    let folder = match &typed {
+        Typed::List { pool } | Typed::Show { pool, .. } => &pool.dir,
+        Typed::Pause { pool, .. } | Typed::Resume { pool, .. } => &pool.dir,
+        Typed::Set(change) => &change.pool.dir,
+        Typed::Purge { pool, .. } => &pool.dir,
+    };
+    let mut queues = QueueSource::open(folder.clone(), settings).await?;
     match typed {
         Typed::List { .. } => {
-            let lanes = store.queues(&settings.scope()).await?;
+            let lanes = queues.list().await?;
             settings.output.list(&lanes, || table(&lanes))?;
         }
-        Typed::Show { queue, .. } => show(&*store, &queue, settings).await?,
-        Typed::Pause { lane, .. } => pause(&*store, &lane, true, settings).await?,
-        Typed::Resume { lane, .. } => pause(&*store, &lane, false, settings).await?,
-        Typed::Set(change) => set::run(&*store, &change, settings).await?,
-        Typed::Purge { queue, yes } => return purge(&*store, &queue, yes, settings).await,
+        Typed::Show { queue, .. } => show(&mut queues, &queue, settings).await?,
+        Typed::Pause { lane, .. } => pause(&mut queues, &lane, true, settings).await?,
+        Typed::Resume { lane, .. } => pause(&mut queues, &lane, false, settings).await?,
+        Typed::Set(change) => set::run(&mut queues, &change, settings).await?,
+        Typed::Purge { queue, yes, .. } => return purge(&mut queues, &queue, yes, settings).await,
     }
     Ok(ExitCode::Good)
 }
 
-async fn lanes(store: &dyn Store, queue: &QueueName, settings: &Settings) -> anyhow::Result<Vec<QueueInfo>> {
-    let mut lanes = store.queues(&settings.scope()).await?;
+async fn lanes(queues: &mut QueueSource, queue: &QueueName) -> anyhow::Result<Vec<QueueInfo>> {
+    let mut lanes = queues.list().await?;
     lanes.retain(|lane| lane.queue == *queue);
     if lanes.is_empty() {
         return Err(Error::not_found("queue", queue))
@@ -45,8 +55,8 @@ async fn lanes(store: &dyn Store, queue: &QueueName, settings: &Settings) -> any
     Ok(lanes)
 }
 
-async fn show(store: &dyn Store, queue: &QueueName, settings: &Settings) -> anyhow::Result<()> {
-    let lanes = lanes(store, queue, settings).await?;
+async fn show(queues: &mut QueueSource, queue: &QueueName, settings: &Settings) -> anyhow::Result<()> {
+    let lanes = lanes(queues, queue).await?;
     settings.output.list(&lanes, || table(&lanes))?;
     if settings.output.is_json() {
         return Ok(());
@@ -100,7 +110,12 @@ fn state(lane: &QueueInfo) -> &'static str {
     }
 }
 
-async fn pause(store: &dyn Store, typed: &LaneArg, paused: bool, settings: &Settings) -> anyhow::Result<()> {
+async fn pause(
+    queues: &mut QueueSource,
+    typed: &LaneArg,
+    paused: bool,
+    settings: &Settings,
+) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct PauseResult<'a> {
         queue: &'a QueueName,
@@ -108,30 +123,21 @@ async fn pause(store: &dyn Store, typed: &LaneArg, paused: bool, settings: &Sett
         lane: Option<&'a TenantId>,
         paused: bool,
     }
-    let (queue, scope) = (&typed.queue, settings.scope());
-    let lane = set::lane(typed, settings);
-    match lane {
-        Some(tenant) => {
-            let change = LaneChange { paused: Some(paused), ..LaneChange::default() };
-            store.change_lane(&scope, queue, tenant, change).await?;
-        }
-        None => {
-            let change = QueueChange { paused: Some(paused), ..QueueChange::default() };
-            store.change_queue(&scope, queue, change).await?;
-        }
-    }
+    let (queue, lane) = (&typed.queue, set::lane(typed, settings));
+    let change = QueueSettings { paused: Some(paused), ..QueueSettings::default() };
+    queues.change(queue, lane, change).await?;
     let is = if paused { "paused" } else { "open" };
     let answer = PauseResult { queue, lane, paused };
     settings.output.answer(&answer, || format!("{} is {is}", set::name(queue, lane)))
 }
 
 async fn purge(
-    store: &dyn Store,
+    queues: &mut QueueSource,
     queue: &QueueName,
     yes: bool,
     settings: &Settings,
 ) -> anyhow::Result<ExitCode> {
-    let lanes = lanes(store, queue, settings).await?;
+    let lanes = lanes(queues, queue).await?;
     let waiting: u64 = lanes.iter().map(|lane| lane.counts.live() - lane.counts.leased).sum();
     let question = format!("Cancel {waiting} waiting units of queue `{queue}`?");
     if !yes && !confirm(&question, settings)? {
@@ -139,8 +145,7 @@ async fn purge(
     }
     let mut all = UnitActionResult::default();
     for state in WAITING {
-        let selection = UnitSelection::Queue(queue.clone(), state);
-        let done = store.apply_unit_action(&settings.scope(), selection, UnitAction::Cancel).await?;
+        let done = queues.cancel(queue, state).await?;
         all.changed += done.changed;
         all.requested += done.requested;
         all.skipped += done.skipped;

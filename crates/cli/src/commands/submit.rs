@@ -9,6 +9,7 @@ use longshore::{Client, Kind, NewUnit, Policy, RetryPolicy, Timestamp, Unit, Uni
 use longshore_dispatch::system::JobRole;
 use serde::Serialize;
 
+use super::names::NameLookup;
 use super::{
     connect, script_directives, submit_direct, submit_http, submit_job, submit_lines, submit_script, wait,
 };
@@ -153,8 +154,10 @@ impl SubmitTemplate {
         unit.weight =
             Weight { slots: typed.weight, resources: resource::collect_resources(&typed.resource)? };
         unit.cap = cap(typed);
-        unit.dependencies =
-            Dependencies { units: typed.after.clone(), on_failure: typed.on_dependency_failure.into() };
+        unit.dependencies = Dependencies {
+            units: NameLookup::new(None, settings).units(&typed.after).await?,
+            on_failure: typed.on_dependency_failure.into(),
+        };
         unit.policy = policy(typed);
         Ok(Self(unit))
     }

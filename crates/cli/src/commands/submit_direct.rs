@@ -11,6 +11,7 @@ use longshore_dispatch::system::{
 };
 
 use super::submit_script::{script_path, variables, working_directory};
+use super::wait::with_wait_limit;
 use crate::args::script::{ArrayRange, OutputTarget, ScriptArgs};
 use crate::args::submit::SubmitArgs;
 use crate::error::{WithHint, usage};
@@ -33,10 +34,8 @@ pub async fn run(typed: &SubmitArgs, base: BaseSystem, settings: &Settings) -> a
     }
     settings.output.note(format!("job {id} of {base}"));
     let waiting = wait_for_jobs(&*system, std::slice::from_ref(&id), PollPolicy::default());
-    let ends = match typed.wait_limit {
-        None => waiting.await?,
-        Some(limit) => tokio::time::timeout(limit.0, waiting).await.hint("the job continues")??,
-    };
+    let waiting = async { Ok(waiting.await?) };
+    let ends = with_wait_limit(typed.wait_limit, "the job continues", waiting).await?;
     print_outcome(&id, ends.get(&id).copied().unwrap_or_else(JobEnd::unknown), settings)
 }
 

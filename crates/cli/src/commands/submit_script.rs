@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
-use longshore::{BatchId, Policy, Priority, RetryPolicy, UnitId, UnitState};
-use longshore_dispatch::client::DispatchClient;
+use longshore::{Batch, BatchId, Counts, Policy, Priority, RetryPolicy, UnitId, UnitState};
+use longshore_dispatch::client::{ClientError, DispatchClient};
 use longshore_dispatch::request::{
-    ArrayItems, ArrayView, ClientRequest, Items, ScriptView, ServerReply, Submission, SubmitConditions,
-    TimePoint,
+    ArrayItems, ClientRequest, Items, ScriptView, ServerReply, Submission, SubmitConditions, TimePoint,
 };
 use longshore_dispatch::scheduler::{MEMORY, Obstacle};
 use longshore_dispatch::script::{
@@ -19,12 +18,14 @@ use longshore_dispatch::script::{
 use longshore_dispatch::system::QueueSystem;
 use serde::Serialize;
 
+use super::batch::BatchSummary;
 use super::dispatch::{connect, unexpected_reply};
-use super::wait::unit_code;
+use super::names::NameLookup;
+use super::wait::{unit_code, with_wait_limit};
 use crate::args::resource;
 use crate::args::script::{OutputTarget, ScriptArgs};
 use crate::args::submit::SubmitArgs;
-use crate::error::{WithHint, usage};
+use crate::error::{WithHint, hinted, usage};
 use crate::exit::ExitCode;
 use crate::host_identity;
 use crate::settings::Settings;
@@ -39,12 +40,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitCode> {
     check(&typed)?;
     let dir = std::env::current_dir().context("there is no working directory")?;
+    let folder = settings.dispatch.folder(typed.script.pool.dir.as_deref());
+    let mut names = NameLookup::new(Some(&folder), settings);
     let context = ScriptContext {
         dir: &dir,
         priority: typed.priority,
         slots: typed.weight,
         resources: resource::collect_requests(&typed.resource)?,
-        after: typed.after.clone(),
+        after: names.units(&typed.after).await?,
         awaited: typed.wait,
         conditions: conditions(&typed),
     };
@@ -55,9 +58,9 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
     }
     let mut items = submission.items.clone();
     let request = ClientRequest::Submit(Box::new(submission));
-    let (units, existing, unfit, number) = match client.request(&request).await? {
-        ServerReply::Submitted { units, existing, unfit, number } => (units, existing, unfit, number),
-        other => return Err(unexpected_reply(&other)),
+    let reply = client.request(&request).await.map_err(|error| resumable(error, &items))?;
+    let ServerReply::Submitted { units, existing, unfit, number, batch: record } = reply else {
+        return Err(unexpected_reply(&reply));
     };
     warn_if_unfit(&unfit, "it", settings);
     if let Some(existing) = existing {
@@ -67,22 +70,24 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
         match &items {
             Items::Once(unit) => wait_for_unit(&mut client, *unit, settings).await,
             Items::Each { batch, .. } => {
-                wait_for_array(&mut client, batch.clone(), typed.script.progress, settings).await
+                settings.output.note(format!("array {batch}"));
+                let batch = wait_for_batch(&mut client, batch, typed.script.progress, settings).await?;
+                print_counts(&batch, settings)
             }
         }
     };
-    match (typed.wait, typed.wait_limit) {
-        (true, None) => return waiting.await,
-        (true, Some(limit)) => {
-            let ended = tokio::time::timeout(limit.0, waiting).await;
-            return ended.hint("it continues; `longshore unit show` or `batch status` shows it")?;
-        }
-        (false, _) => {}
+    if typed.wait {
+        let hint = "it continues; `longshore batch status last` shows it";
+        return with_wait_limit(typed.wait_limit, hint, waiting).await;
     }
     match &items {
         Items::Once(unit) => {
             let status = if existing.is_some() { "existing" } else { "created" };
             let mut answer = serde_json::json!({ "unit": unit, "status": status });
+            if let Some(record) = &record {
+                answer["batch"] = serde_json::to_value(record)?;
+                answer["number"] = number.into();
+            }
             if !unfit.is_empty() {
                 answer["unfit"] = serde_json::to_value(&unfit)?;
             }
@@ -103,6 +108,20 @@ pub async fn run(typed: SubmitArgs, settings: &Settings) -> anyhow::Result<ExitC
             Ok(ExitCode::Good)
         }
     }
+}
+
+/// Says how to go on after a connection that broke: the server may have stored nothing, a part or all.
+fn resumable(error: ClientError, items: &Items) -> anyhow::Error {
+    let hint = match (&error, items) {
+        (ClientError::Broken(_), Items::Each { batch, .. }) => {
+            format!("the same command with `--name {batch}` submits what is not stored yet")
+        }
+        (ClientError::Broken(_), Items::Once(unit)) => {
+            format!("`longshore unit show {unit}` finds the script if it is stored")
+        }
+        _ => return error.into(),
+    };
+    hinted(error.into(), hint)
 }
 
 /// Warns if no worker of the pool can ever run what was submitted.
@@ -334,7 +353,8 @@ pub fn variables(typed: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
             Some((name, value)) => (name.to_owned(), value.to_owned()),
             None => {
                 let value = std::env::var(text);
-                (text.clone(), value.with_context(|| format!("variable {text} is not set here"))?)
+                let value = value.with_context(|| format!("variable {text} is not set here"));
+                (text.clone(), value.hint(format!("`--env {text}=VALUE` sets it"))?)
             }
         };
         let is_part =
@@ -362,7 +382,7 @@ fn items(call: &ScriptArgs, dir: &Path) -> anyhow::Result<Items> {
         None => format!("array-{}", UnitId::new()),
     };
     let batch = BatchId::new(name).hint("--name also names the array")?;
-    Ok(Items::Each { batch, items, max_running, max_failures: call.max_fails, first: None })
+    Ok(Items::Each { batch, items, max_running, max_failures: call.max_fails })
 }
 
 fn lines(file: &str, dir: &Path) -> anyhow::Result<Vec<String>> {
@@ -423,36 +443,44 @@ fn print_outcome(view: &ScriptView, settings: &Settings) -> anyhow::Result<ExitC
     Ok(unit_code(view.state))
 }
 
-async fn wait_for_array(
+/// Waits until all scripts of a batch have ended.
+pub async fn wait_for_batch(
     client: &mut DispatchClient,
-    batch: BatchId,
+    name: &BatchId,
     progress: bool,
     settings: &Settings,
-) -> anyhow::Result<ExitCode> {
-    settings.output.note(format!("array {batch}"));
+) -> anyhow::Result<Batch> {
     let bar = progress.then(|| settings.output.bar("{bar:24.green/dim} {percent:>3} %  {msg}"));
     loop {
-        let view = match client.request(&ClientRequest::Array(batch.clone())).await? {
-            ServerReply::Array(view) => view,
-            other => return Err(unexpected_reply(&other)),
-        };
-        let ArrayView { total, done, failed, cancelled, .. } = view;
-        let words = format!("{done} done, {failed} failed, {cancelled} cancelled of {total}");
+        let request = ClientRequest::Steer(settings.tenant.clone(), name.clone(), None);
+        let reply = client.request(&request).await?;
+        let ServerReply::Steered(batch) = reply else { return Err(unexpected_reply(&reply)) };
+        let (finished, total) = (batch.counts.finished(), batch.counts.total());
         if let Some(bar) = &bar {
             bar.set_length(total);
-            bar.set_position(done + failed + cancelled);
-            bar.set_message(words.clone());
+            bar.set_position(finished);
+            bar.set_message(count_text(&batch));
         }
-        // An array that was given up still cancels the rest.
-        if !view.status.is_open() && done + failed + cancelled == total {
+        // A batch that was given up still cancels the rest.
+        if !batch.status.is_open() && finished == total {
             if let Some(bar) = &bar {
                 bar.finish_and_clear();
             }
-            settings.output.answer(&view, || words)?;
-            return Ok(if failed + cancelled > 0 { ExitCode::Failures } else { ExitCode::Good });
+            return Ok(*batch);
         }
         tokio::time::sleep(POLL_INTERVAL).await;
     }
+}
+
+fn count_text(batch: &Batch) -> String {
+    let Counts { done, failed, cancelled, .. } = batch.counts;
+    format!("{done} done, {failed} failed, {cancelled} cancelled of {}", batch.counts.total())
+}
+
+fn print_counts(batch: &Batch, settings: &Settings) -> anyhow::Result<ExitCode> {
+    settings.output.answer(&BatchSummary::of(batch), || count_text(batch))?;
+    let all_done = batch.counts.failed + batch.counts.cancelled == 0;
+    Ok(if all_done { ExitCode::Good } else { ExitCode::Failures })
 }
 
 #[cfg(test)]

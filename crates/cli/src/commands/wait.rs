@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore::{Batch, BatchId, BatchStatus, Client, UnitState};
+use longshore::{Batch, BatchId, BatchStatus, Client, HumanDuration, UnitState, WaitError};
 
 use crate::error::WithHint;
 use crate::exit::ExitCode;
@@ -12,6 +12,17 @@ pub async fn batch(client: &Client, name: &BatchId, limit: Option<Duration>) -> 
     let batch = client.wait_batch(name, limit, |_| {}).await;
     let batch = batch.hint(format!("it continues; `longshore batch watch {name}` follows it"))?;
     Ok(batch_code(&batch))
+}
+
+/// Ends a wait after the limit, if there is one.
+pub async fn with_wait_limit<T>(
+    limit: Option<HumanDuration>,
+    hint: &str,
+    waiting: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let Some(HumanDuration(limit)) = limit else { return waiting.await };
+    let ended = tokio::time::timeout(limit, waiting).await;
+    ended.map_err(|_| WaitError::TimedOut(limit)).hint(hint)?
 }
 
 /// The exit code for a batch.

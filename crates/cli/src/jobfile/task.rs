@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::args::dispatch_pool::DispatchPoolArg;
 use crate::args::script::{ArrayRange, OutputTarget, ScriptArgs, parse_rlimit};
-use crate::error::usage;
+use crate::error::{WithHint, usage};
 
 /// The schema of a task, and of `[defaults]`.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -118,6 +118,10 @@ impl JobTask {
         if written.array.is_some() && written.each_line.is_some() {
             return Err(usage(format!("task `{id}` has both `array` and `each_line`")));
         }
+        if written.max_fails.is_some() {
+            return Err(usage("`max_fails` counts failures of the whole job"))
+                .hint("write it above the tasks, beside `name`");
+        }
         for (name, most) in &written.limits {
             parse_rlimit(&format!("{name}={most}")).map_err(usage)?;
         }
@@ -143,7 +147,7 @@ impl JobTask {
             name: Some(id.clone()),
             array: written.array,
             each_line: written.each_line,
-            max_fails: written.max_fails,
+            max_fails: None,
             retries: written.retries.unwrap_or(0),
             crash_limit: crash_limit.unwrap_or(5),
             output: written.output.unwrap_or(OutputTarget::Tail),

@@ -240,3 +240,21 @@ fn rows_wait_for_a_program_that_does_not_start_any_more() {
     job.assert_exact();
     assert_no_process_left(&job);
 }
+
+#[test]
+fn a_program_that_dies_when_it_is_told_of_ended_rows_is_told_again() {
+    let dies = "    if given[\"status\"] == \"error\":\n        with open(\"died\", \"a+\") as died:\n            \
+                died.write(\"x\")\n            if died.tell() <= 6:\n                died.flush()\n                os._exit(9)\n";
+    let job = job(5, "'good'", &[], &[("    if given[\"status\"] == \"error\":\n", dies)]);
+    job.create();
+    job.dir.run(&["batch", "start", "."]).ok();
+    job.operate("cancel", &[]).ok();
+    let mut worker = job.dir.start(&["worker"]);
+    eventually(stretch(2 * TIMEOUT), || (job.count("ends") == 1).then_some(()));
+    assert!(job.dir.read("died").len() > 6);
+    assert_eq!(job.count("failures WHERE code = 'CANCELLED'"), 5);
+    assert_eq!(job.query::<u64>("SELECT count(DISTINCT row) FROM failures"), 5);
+    worker.signal("TERM");
+    assert_eq!(worker.ends_within(TIMEOUT), 0);
+    assert_no_process_left(&job);
+}

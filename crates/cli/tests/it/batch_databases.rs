@@ -1,13 +1,18 @@
 //! A batch is bound to the database that it was started with, whatever its `database` names later.
 
 use std::cell::RefCell;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
 use std::rc::Rc;
 
 use longshore_sqlite::rusqlite::Connection;
 use longshore_testkit::servers::PrivatePostgres;
 
 use crate::batch_job::{BatchJob, ROWS_IN_POSTGRES, SharedPostgres};
+use crate::support::{ChildGuard, TIMEOUT, eventually};
 
 const ROWS: u64 = 20;
 const STORE: &str = "store = \"sqlite:store.db\"\n[worker]\nttl = \"1s\"\n";
@@ -100,4 +105,54 @@ fn each_tenant_has_the_database_that_its_name_selects() {
     job.dir.run(&["batch", "run", ".", "--tenant", "barco"]).ok();
     assert_eq!((effects(&job, "acme.db"), effects(&job, "barco.db")), (ROWS, ROWS));
     job.dir.run(&["batch", "run", ".", "--tenant", "cargo"]).ends(1).says("cargo.url");
+}
+
+/// Starts a command that waits for the URL of the rows' database, which it reads from the returned pipe. Other commands find
+/// a file with the URL of `file` there.
+fn start_waiting(job: &BatchJob, args: &[&str], file: &str) -> (ChildGuard, File) {
+    let (pipe, url) = (job.dir.path("pipe"), job.dir.path("rows.url"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::rename(&pipe, &url).unwrap();
+    let command = job.dir.start(args);
+    const O_NONBLOCK: i32 = 0o4000;
+    let open = || OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&url).ok();
+    let pipe = eventually(TIMEOUT, open);
+    job.dir.write("new.url", format!("sqlite:{}\n", job.dir.path(file).display()));
+    std::fs::rename(job.dir.path("new.url"), url).unwrap();
+    (command, pipe)
+}
+
+/// Each reads the definition before the other changes it.
+#[test]
+fn a_rebind_and_an_update_at_the_same_time_never_undo_each_other() {
+    let job = job();
+    job.dir.run(&["batch", "start", "."]).ok();
+    let name = job.name();
+    let edit = |from: &str, to: &str| {
+        let text = job.dir.read("batch.toml");
+        assert!(text.contains(from), "{text}");
+        job.dir.write("batch.toml", text.replace(from, to));
+    };
+    let (update, rebind) = (["batch", "update", &name, "."], ["batch", "rebind", &name]);
+    let give = |mut pipe: File, file: &str| {
+        pipe.write_all(format!("sqlite:{}\n", job.dir.path(file).display()).as_bytes()).unwrap();
+    };
+
+    edit("limit = \"none\"", "limit = 100");
+    let (mut rebinding, pipe) = start_waiting(&job, &rebind, "rows.db");
+    job.dir.run(&update).ok();
+    give(pipe, "other.db");
+    assert_eq!(rebinding.ends_within(TIMEOUT), 1, "{}", job.dir.read("stderr"));
+
+    edit("limit = 100", "limit = 200");
+    let (mut updating, pipe) = start_waiting(&job, &update, "other.db");
+    job.dir.run(&rebind).ok();
+    give(pipe, "rows.db");
+    assert_eq!(updating.ends_within(TIMEOUT), 1, "{}", job.dir.read("stderr"));
+
+    job.dir.run(&update).ok();
+    job.run(&[]).ok();
+    assert_eq!((effects(&job, "rows.db"), effects(&job, "other.db")), (0, ROWS));
+    let rows = job.rows(&name, "done");
+    assert!(rows.iter().all(|row| row["revision"] == 3), "{rows:?}");
 }

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::batch_job::{BatchJob, edit_batch};
+use crate::support::{TIMEOUT, eventually, stretch};
 
 const PRICES: &str = "prices = { input = 1.0, output = 5.0 }";
 
@@ -94,28 +95,28 @@ fn without_post_nothing_is_changed_and_two_files_are_compared_over_the_same_rows
 }
 
 /// A batch file with three known answers, of which `right` are right.
-fn with_golden_set(pass: &str, right: u64) -> BatchJob {
+fn with_golden_set(pass: &str, right: u64, edits: &[(&str, &str)]) -> BatchJob {
     let job = BatchJob::good(9);
     let expected = (1..=3).map(|key| {
         let answer = if key <= right { key } else { 99 };
         format!("[[expect]]\nkey = {key}\nanswer = {{ n = {answer} }}\n\n")
     });
     let golden: String = expected.collect();
-    let text = edit_batch(&[]);
+    let text = edit_batch(edits);
     job.dir.write("batch.toml", format!("{text}\n[check]\npass = \"{pass}\"\n\n{golden}"));
     job
 }
 
 #[test]
 fn a_golden_set_is_scored_before_the_night_and_too_many_wrong_answers_stop_the_batch() {
-    let job = with_golden_set("90%", 2);
+    let job = with_golden_set("90%", 2, &[]);
     let refused = job.dir.run(&["batch", "run", ".", "--check"]).ends(1);
     let refused = refused.says("the batch was not run: 2 of 3 known answers are right, and 90 % are needed");
     let row: Vec<&str> = refused.out.lines().last().unwrap().split_whitespace().collect();
     assert_eq!(row, ["3", "n", "99", "3"], "{}", refused.out);
     assert_eq!((job.count("effects"), job.count("ends")), (0, 0), "nothing is applied");
 
-    let job = with_golden_set("60%", 2);
+    let job = with_golden_set("60%", 2, &[]);
     let run = job.run(&["--check"]).ok();
     let lines: Vec<Value> = run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let check = &lines[0]["check"];
@@ -134,8 +135,33 @@ fn a_golden_set_is_scored_before_the_night_and_too_many_wrong_answers_stop_the_b
         .ends(1)
         .says("--check needs rows with known answers")
         .says("[[expect]]");
-    let job = with_golden_set("190%", 2);
+    let job = with_golden_set("190%", 2, &[]);
     job.run(&["--check"]).ends(1).says("batch.toml, line ").says("must be a share");
+}
+
+/// Other workers would ask about the rows that it leaves.
+#[test]
+fn an_interrupted_check_leaves_no_row_to_other_workers() {
+    let slow = [
+        ("script = \"script.toml\"", "script = \"script.toml\"\ndelay = \"2s\""),
+        ("workers = 8", "workers = 1"),
+    ];
+    let job = with_golden_set("60%", 3, &slow);
+    job.create();
+    let mut check = job.start(&["--check"]);
+    let batches = || job.dir.run(&["batch", "list", "--json"]).json();
+    eventually(TIMEOUT, || batches()[0]["leased"].as_u64().is_some_and(|leased| leased > 0).then_some(()));
+    check.signal("INT");
+    assert_eq!(check.ends_within(stretch(TIMEOUT)), 1);
+    assert!(job.dir.read("stderr").contains("the check did not end"), "{}", job.dir.read("stderr"));
+    let batch = job.batch();
+    assert_eq!(batch["status"], "cancelled", "{batch}");
+    assert_eq!(
+        (&batch["total"], &batch["ready"], &batch["leased"]),
+        (&json!(3), &json!(0), &json!(0)),
+        "{batch}"
+    );
+    assert_ne!(batch["cancelled"], 0, "{batch}");
 }
 
 /// The candidates that another batch has are named, with that batch.

@@ -2,6 +2,7 @@
 
 mod allocations;
 mod bad_folders;
+mod batches;
 mod commands;
 mod comparison;
 mod explain;
@@ -22,3 +23,4 @@ mod scripts;
 mod sentinels;
 mod storm;
 mod workers;
+mod wrong_uses;

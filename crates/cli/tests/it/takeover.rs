@@ -2,14 +2,14 @@
 
 use std::cell::RefCell;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use longshore_testkit::servers::PrivatePostgres;
 
 use crate::batch_job::{BatchJob, ROWS_IN_POSTGRES, SharedPostgres};
-use crate::support::{ChildGuard, TIMEOUT, TestDir, eventually, signal, stretch};
+use crate::support::{ChildGuard, CliOutput, TIMEOUT, TestDir, eventually, signal, stretch};
 
 /// No test waits this long for a heartbeat.
 const LONG_TTL: &str = "600s";
@@ -160,4 +160,42 @@ fn units_of_a_worker_in_another_pid_namespace_wait_for_the_ttl() {
     eventually(TIMEOUT, || dir.read("stderr").contains("sends no heartbeat").then_some(()));
     assert_eq!(dir.unit(&id)["lost"], 0, "the TTL has not passed");
     eventually(TIMEOUT, || (dir.unit(&id)["lost"] == 1).then_some(()));
+}
+
+/// Needs root. The environment of other users' processes cannot be read, but that they did not inherit
+/// the worker's `no_new_privs` can.
+#[test]
+fn a_worker_of_an_ordinary_user_is_taken_over_beside_later_processes_of_other_users() {
+    const NOBODY: u32 = 65534;
+    let dir = TestDir::new();
+    if !dir.is_root() {
+        return;
+    }
+    dir.give_to(NOBODY);
+    // Through stdin: the user may have no way to the program's file.
+    let as_nobody = |args: &[&str]| {
+        let outside = dir.command(args);
+        let mut command = dir.program("sh".as_ref(), &["-c", "exec /proc/self/fd/0 \"$@\"", "sh"]);
+        command.args(args).stdin(std::fs::File::open(outside.get_program()).unwrap());
+        command.uid(NOBODY).gid(NOBODY);
+        command
+    };
+    let submitted =
+        CliOutput::of(as_nobody(&["submit", "exec", r#"{"argv": ["sleep", "600"]}"#]).spawn().unwrap());
+    let id = submitted.ok().out.trim().to_owned();
+    let unit = || CliOutput::of(as_nobody(&["unit", "show", &id, "--json"]).spawn().unwrap()).ok().json();
+    let worker = || {
+        let mut command = as_nobody(&["worker", "--ttl", LONG_TTL]);
+        ChildGuard(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    };
+    let mut killed = worker();
+    eventually(TIMEOUT, || (unit()["state"] == "leased").then_some(()));
+    let sleeper =
+        Command::new("sh").args(["-c", "setsid sleep 600 > /dev/null 2>&1 & echo $!"]).output().unwrap();
+    let sleeper = String::from_utf8(sleeper.stdout).unwrap().trim().parse().unwrap();
+    killed.kill();
+    let _next = worker();
+    let taken_over = std::panic::catch_unwind(|| eventually(TIMEOUT, || (unit()["lost"] == 1).then_some(())));
+    assert!(signal(sleeper, "KILL"));
+    taken_over.unwrap();
 }

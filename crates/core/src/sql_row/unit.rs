@@ -134,14 +134,21 @@ impl<K> UnitRow<K> {
     /// The column `spec` after a transition, if it changes: it keeps when the unit became ready, because
     /// a claim overwrites the rank, and how often operators retried it.
     pub fn spec_after(&self, step: &Transition) -> Result<Option<String>> {
-        let ready_at = self.priority.ready_at(step.sort_key);
-        if step.state != UnitState::Ready || (ready_at == self.ready_at()? && !step.retried) {
+        let (is_ready, before) = (step.state == UnitState::Ready, self.ready_at()?);
+        let ready_at = if is_ready { self.priority.ready_at(step.sort_key) } else { before };
+        // A unit that is cancelled by itself, or ready, is not cancelled by a dependency any more.
+        let is_cancelled = step.state == UnitState::Cancelled && step.failure.is_none();
+        let has_after = self.spec.as_deref().is_some_and(|spec| spec.contains("\"after\""));
+        let drops_after = is_ready || (is_cancelled && has_after);
+        if ready_at == before && !step.retried && !(is_cancelled && has_after) {
             return Ok(None);
         }
         let attributes = UnitAttributes::parse(self.spec.as_deref())?;
         let next = || Some(attributes.generation.unwrap_or(1).saturating_add(1));
         let generation = if step.retried { next() } else { attributes.generation };
-        UnitAttributes { ready_at: Some(ready_at.as_micros()), generation, ..attributes }.to_column()
+        let after = if drops_after { Vec::new() } else { attributes.after };
+        let ready_at = if ready_at == before { attributes.ready_at } else { Some(ready_at.as_micros()) };
+        UnitAttributes { ready_at, generation, after, ..attributes }.to_column()
     }
 
     /// Builds the unit.

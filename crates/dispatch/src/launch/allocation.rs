@@ -138,6 +138,9 @@ impl AllocationTable {
 
     /// Changes the number of its workers.
     pub(crate) fn resize(&self, name: &str, min: u32, max: u32, drain: Duration) -> Result<(), String> {
+        if self.entries().iter().any(|entry| entry.allocation.name == name && entry.is_leaving) {
+            return Err(format!("allocation `{name}` is being removed"));
+        }
         self.change_one(name, |entry| {
             let drain = HumanDuration(drain);
             (entry.allocation.min, entry.allocation.max, entry.allocation.drain) = (min, max, drain);

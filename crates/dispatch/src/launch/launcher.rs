@@ -313,6 +313,11 @@ impl Launcher {
     }
 
     /// Looks for jobs that may have been submitted although their ids were not received.
+    /// Whether it has no jobs, and none may exist whose submission was not answered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs().is_empty() && self.unconfirmed.is_empty()
+    }
+
     async fn find_unconfirmed(&mut self, now: Duration) {
         if self.unconfirmed.is_empty() || self.scaler.backoff(now).is_some() {
             return;

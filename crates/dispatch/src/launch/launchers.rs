@@ -161,7 +161,7 @@ impl Launchers {
     fn remove_empty(&mut self, entries: &[AllocationEntry]) {
         for AllocationEntry { allocation, .. } in entries.iter().filter(|entry| entry.is_leaving) {
             let launcher = self.launchers.get(&allocation.name);
-            if launcher.is_some_and(|launcher| launcher.jobs().is_empty()) {
+            if launcher.is_some_and(Launcher::is_empty) {
                 self.launchers.remove(&allocation.name);
                 self.table.finish_removal(&allocation.name);
             }

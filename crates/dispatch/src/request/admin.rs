@@ -1,6 +1,7 @@
 //! Requests that list, inspect and change units and arrays.
 
-use longshore::{BatchId, BatchStatus, Failure, Priority, TenantId, Timestamp, UnitId, UnitState};
+use longshore::store::{Capacity, UnitActionResult};
+use longshore::{BatchId, BatchStatus, Failure, Priority, QueueName, TenantId, Timestamp, UnitId, UnitState};
 use serde::{Deserialize, Serialize};
 
 use super::{RequestedResources, ScriptView};
@@ -33,12 +34,36 @@ pub enum ArrayAction {
     Retry,
 }
 
+/// A change of a queue of the pool.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueAction {
+    /// Change the settings of a queue, or of one tenant's lane of it.
+    Set(QueueName, Option<TenantId>, QueueSettings),
+    /// Cancel its units in this state.
+    Cancel(QueueName, UnitState),
+}
+
+/// Settings of a queue or a lane; `None` leaves one unchanged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QueueSettings {
+    /// Whether claims skip it.
+    pub paused: Option<bool>,
+    /// The capacity.
+    pub capacity: Option<Capacity>,
+    /// A lane's weight.
+    pub weight: Option<u32>,
+    /// A lane's cap on running units; 0 removes it.
+    pub cap: Option<u32>,
+}
+
 /// Filter and page of a list of units, newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitQuery {
     /// Only units in this state.
     pub state: Option<UnitState>,
-    /// Only units of this array.
+    /// Only units of this batch; a task is a batch of one.
     pub batch: Option<BatchId>,
     /// Cursor of the previous page.
     pub after: Option<String>,
@@ -66,6 +91,9 @@ pub struct UnitSummary {
     pub state: UnitState,
     /// Its array.
     pub batch: Option<BatchId>,
+    /// Its task in a job.
+    #[serde(default)]
+    pub task: Option<String>,
     /// Its index in the array.
     pub index: Option<u64>,
     /// The name or path of a script that was submitted alone.
@@ -92,6 +120,9 @@ pub struct UnitDetails {
     pub tenant: TenantId,
     /// Its array.
     pub batch: Option<BatchId>,
+    /// Its task in a job.
+    #[serde(default)]
+    pub task: Option<String>,
     /// Its index in the array.
     pub index: Option<u64>,
     /// Its priority.
@@ -119,6 +150,13 @@ pub struct PastFailure {
     pub at: Timestamp,
     /// The reason.
     pub failure: Failure,
+}
+
+impl From<UnitActionResult> for UnitOperationReport {
+    fn from(done: UnitActionResult) -> Self {
+        let UnitActionResult { changed, requested, skipped } = done;
+        Self { changed, requested, skipped }
+    }
 }
 
 /// Result of an action on units.

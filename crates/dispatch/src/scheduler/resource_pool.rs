@@ -28,10 +28,18 @@ impl ResourceShare {
     }
 }
 
+/// Of a larger amount, as of disk space, the instances are not told apart.
+const MAX_INSTANCES: u32 = 1_024;
+
 impl ResourcePool {
+    /// Whether its instances are not told apart.
+    pub fn is_divisible(&self) -> bool {
+        self.is_divisible
+    }
+
     /// A resource of which everything is free.
     pub fn new(name: &str, amount: u32) -> Self {
-        let is_divisible = name == MEMORY;
+        let is_divisible = name == MEMORY || amount > MAX_INSTANCES;
         let free = match is_divisible {
             true => vec![u64::from(amount) * WHOLE],
             false => vec![WHOLE; amount as usize],

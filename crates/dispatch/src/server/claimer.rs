@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::script_cache::{ScriptCache, ScriptSource};
 use crate::scheduler::{ResourceRequest, TaskScheduler};
-use crate::script::{ArrayItem, KIND, Script};
+use crate::script::{ArrayItem, BatchDefinition, KIND, Script};
 use crate::wire::{ScriptDefinition, TaskOrder};
 
 /// Maximum threads' worth of units per claim. A larger claim would delay other transactions.
@@ -31,6 +31,7 @@ pub(super) struct TaskData {
     attempt: u32,
     queued: i64,
     item: Option<ArrayItem>,
+    pub(super) batch: Option<BatchId>,
     /// When the run must have ended.
     deadline: Option<Instant>,
 }
@@ -72,6 +73,8 @@ pub(super) struct ClaimedTasks {
     pub(super) tasks: Vec<PreparedTask>,
     pub(super) scripts: Vec<(ScriptSource, ScriptDefinition)>,
     pub(super) rejected: Vec<(Lease, Outcome)>,
+    /// All leases of the session before this claim, if the claim before it failed: its answer may have been lost.
+    pub(super) leases_after_failure: Vec<Lease>,
 }
 
 /// Result of a claim, and the store's wake sequence before it.
@@ -79,6 +82,16 @@ struct ClaimResult {
     tasks: ClaimedTasks,
     wake_seq: u64,
     empty: bool,
+    /// What the store did is unknown.
+    failed: bool,
+}
+
+impl ClaimResult {
+    /// A failed claim, after a delay.
+    async fn failed(wake_seq: u64) -> Self {
+        tokio::time::sleep(STORE_RETRY_DELAY).await;
+        Self { tasks: ClaimedTasks::default(), wake_seq, empty: false, failed: true }
+    }
 }
 
 /// The claims of a server.
@@ -89,11 +102,13 @@ pub(super) struct Claimer {
     /// Set after an empty claim: resolves when the store may have units again.
     wakeup: Option<BoxFuture<'static, u64>>,
     wake_seq: u64,
+    /// The last claim failed.
+    failed: bool,
 }
 
 impl Claimer {
     pub(super) fn new(store: Arc<dyn Store>, session: SessionId) -> Self {
-        Self { store, session, in_flight: None, wakeup: None, wake_seq: 0 }
+        Self { store, session, in_flight: None, wakeup: None, wake_seq: 0, failed: false }
     }
 
     /// Whether no claim is in flight.
@@ -119,8 +134,18 @@ impl Claimer {
         // At least the widest worker: otherwise a wide unit would stay in the store and block those
         // behind it.
         let claim = self.claim(threads.max(largest.threads), largest);
-        let claim = claim_and_prepare(Arc::clone(&self.store), claim, self.wake_seq, scripts.batches());
-        self.in_flight = Some(Box::pin(claim));
+        let (store, session) = (Arc::clone(&self.store), self.session);
+        let (after_failure, wake_seq, cached) = (self.failed, self.wake_seq, scripts.arrays());
+        self.in_flight = Some(Box::pin(async move {
+            let leases = match after_failure {
+                true => store.leases_of(session).await,
+                false => Ok(Vec::new()),
+            };
+            let Ok(leases_after_failure) = leases else { return ClaimResult::failed(wake_seq).await };
+            let mut claimed = claim_and_prepare(store, claim, wake_seq, cached).await;
+            claimed.tasks.leases_after_failure = leases_after_failure;
+            claimed
+        }));
     }
 
     fn claim(&self, threads: u32, largest: ResourceRequest) -> ClaimRequest {
@@ -144,7 +169,7 @@ impl Claimer {
         tokio::select! {
             claimed = or_pending(&mut self.in_flight) => {
                 self.in_flight = None;
-                self.wake_seq = claimed.wake_seq;
+                (self.wake_seq, self.failed) = (claimed.wake_seq, claimed.failed);
                 if claimed.empty {
                     let (store, wake_seq) = (Arc::clone(&self.store), self.wake_seq);
                     self.wakeup = Some(Box::pin(async move { store.wait_for_ready(wake_seq, WAKE_TIMEOUT).await }));
@@ -171,18 +196,22 @@ async fn claim_and_prepare(
     store: Arc<dyn Store>,
     claim: ClaimRequest,
     wake_seq: u64,
-    cached: HashSet<BatchId>,
+    cached: HashSet<ScriptSource>,
 ) -> ClaimResult {
     let wake_seq = store.wait_for_ready(wake_seq, Duration::ZERO).await;
     match store.claim(claim).await {
         Ok(claimed) => {
             let empty = claimed.units.is_empty();
-            ClaimResult { tasks: prepare(&store, claimed.units, cached).await, wake_seq, empty }
+            ClaimResult {
+                tasks: prepare(&store, claimed.units, cached).await,
+                wake_seq,
+                empty,
+                failed: false,
+            }
         }
         Err(error) => {
             tracing::warn!(%error, "claiming units failed; retrying");
-            tokio::time::sleep(STORE_RETRY_DELAY).await;
-            ClaimResult { tasks: ClaimedTasks::default(), wake_seq, empty: false }
+            ClaimResult::failed(wake_seq).await
         }
     }
 }
@@ -191,7 +220,7 @@ async fn claim_and_prepare(
 pub(super) async fn prepare(
     store: &Arc<dyn Store>,
     units: Vec<LeasedUnit>,
-    mut cached: HashSet<BatchId>,
+    mut cached: HashSet<ScriptSource>,
 ) -> ClaimedTasks {
     let mut claimed = ClaimedTasks::default();
     for held in units {
@@ -207,12 +236,12 @@ pub(super) async fn prepare(
                 continue;
             }
         };
-        if let ScriptSource::Batch(batch) = &task.source
-            && !cached.contains(batch)
+        if let ScriptSource::Batch(batch, _) = &task.source
+            && !cached.contains(&task.source)
         {
-            match load_definition(store, batch).await {
+            match load_definition(store, batch, task.data.item.as_ref()).await {
                 Ok(definition) => {
-                    cached.insert(batch.clone());
+                    cached.insert(task.source.clone());
                     claimed.scripts.push((task.source.clone(), definition));
                 }
                 Err(outcome) => {
@@ -227,16 +256,22 @@ pub(super) async fn prepare(
     claimed
 }
 
-async fn load_definition(store: &Arc<dyn Store>, batch: &BatchId) -> Result<ScriptDefinition, Outcome> {
+async fn load_definition(
+    store: &Arc<dyn Store>,
+    batch: &BatchId,
+    item: Option<&ArrayItem>,
+) -> Result<ScriptDefinition, Outcome> {
     let invalid = |message: String| Outcome::Fail(Failure::new("bad-input", message));
     let definition = store.definition(&Scope::All, batch).await;
     // The store is unavailable: claim the unit again later.
     let definition = definition.map_err(|_| Outcome::Snooze(STORE_RETRY_DELAY))?;
     let definition =
         definition.ok_or_else(|| invalid(format!("array `{batch}` has no script definition")))?;
-    let script = definition.parse();
-    let script = script
+    let definition: BatchDefinition = definition
+        .parse()
         .map_err(|error| invalid(format!("the definition of array `{batch}` is not a script: {error}")))?;
+    let script = item.and_then(|item| definition.script(item)).cloned();
+    let script = script.ok_or_else(|| invalid(format!("job `{batch}` has no such task")))?;
     Ok(ScriptDefinition { script, batch: Some(batch.to_string()) })
 }
 
@@ -250,7 +285,7 @@ fn prepare_task(
     let (source, item, definition) = match (&unit.batch, item) {
         (Some(batch), true) => {
             let item: ArrayItem = unit.payload.parse().map_err(describe)?;
-            (ScriptSource::Batch(batch.clone()), Some(item), None)
+            (ScriptSource::Batch(batch.clone(), item.2), Some(item), None)
         }
         _ => {
             let script: Script = unit.payload.parse().map_err(describe)?;
@@ -268,6 +303,7 @@ fn prepare_task(
         attempt: unit.attempt,
         queued: unit.created_at.as_micros(),
         item,
+        batch: unit.batch.clone(),
         deadline: time_left.and_then(|left| Instant::now().checked_add(left)),
     };
     let rank = unit.priority.rank(unit.created_at).as_micros();

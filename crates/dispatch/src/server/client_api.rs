@@ -5,24 +5,31 @@ mod admin;
 mod allocations;
 mod explain;
 mod idle;
+mod job;
+mod queues;
 mod submit;
+mod target;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::store::Queues;
-use longshore::{Client, Counts, Scope, Store, UnitId};
+use longshore::{Client, Scope, Store, UnitId};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
+
+use admin::scope;
 
 pub(super) use self::allocations::Allocations;
 use super::core::{Event, LauncherView};
 use super::handshake::AuthenticatedPeer;
 use super::wait_marks::WaitMarks;
 use crate::launch::Allocation;
-use crate::request::{ArrayView, ClientRequest, PoolStatus, ScriptView, ServerReply, UnfitScripts};
+use crate::request::{ClientRequest, PoolStatus, ScriptView, ServerReply, UnfitScripts};
+use crate::scheduler::ResourceRequest;
 use crate::wire::frame::{decode_json, encode_json};
 
 type FoundUnfit = Option<(Instant, Vec<UnfitScripts>)>;
@@ -38,6 +45,8 @@ pub(super) struct ClientApi {
     allocations: Option<Allocations>,
     /// What status says of ready scripts that no worker can run, and when that was found.
     unfit: Arc<Mutex<FoundUnfit>>,
+    /// For each request of ready scripts that was seen, one of them.
+    seen_requests: Arc<Mutex<BTreeMap<ResourceRequest, UnitId>>>,
     wait_marks: Arc<WaitMarks>,
 }
 
@@ -50,7 +59,15 @@ impl ClientApi {
         wait_marks: Arc<WaitMarks>,
     ) -> Self {
         let client = Client::new(store);
-        Self { client, core, fixed_status, allocations, unfit: Arc::default(), wait_marks }
+        Self {
+            client,
+            core,
+            fixed_status,
+            allocations,
+            unfit: Arc::default(),
+            seen_requests: Arc::default(),
+            wait_marks,
+        }
     }
 
     /// Number of units that are ready in the store.
@@ -97,17 +114,16 @@ impl ClientApi {
                 }
                 self.submit(*submission).await
             }
+            ClientRequest::SubmitJob(job) => {
+                let is_awaited = job.tasks.iter().all(|task| task.submission.awaited);
+                if let Some(submitter) = submitter.filter(|_| !is_awaited) {
+                    self.mark_submission(submitter).await?;
+                }
+                self.submit_job(*job).await
+            }
             ClientRequest::Status => self.status().await.map(|status| ServerReply::Status(Box::new(status))),
             ClientRequest::Unit(id, wait) => {
                 self.unit(id, wait).await.map(|unit| ServerReply::Unit(Box::new(unit)))
-            }
-            ClientRequest::Array(id) => {
-                let batch = self.client.store().batch(&Scope::All, &id).await;
-                let batch = batch.map_err(|error| error.to_string())?;
-                let Counts { done, failed, cancelled, .. } = batch.counts;
-                let total = batch.counts.total();
-                let status = batch.status;
-                Ok(ServerReply::Array(ArrayView { batch: id, status, total, done, failed, cancelled }))
             }
             ClientRequest::Show(tenant, id) => {
                 self.show(tenant, id).await.map(|shown| ServerReply::Shown(Box::new(shown)))
@@ -116,18 +132,19 @@ impl ClientApi {
                 self.list(tenant, units).await.map(|(units, next)| ServerReply::Units(units, next))
             }
             ClientRequest::Operate(tenant, units, action_requested) => {
-                self.operate(tenant, units, action_requested).await.map(ServerReply::Operated)
+                self.operate(&scope(tenant), units, action_requested).await.map(ServerReply::Operated)
             }
             ClientRequest::Arrays(tenant, arrays) => {
                 self.arrays(tenant, arrays).await.map(|(arrays, next)| ServerReply::Arrays(arrays, next))
             }
-            ClientRequest::FindTask(tenant, array, index) => {
-                self.find_task(tenant, &array, index).await.map(ServerReply::Found)
+            ClientRequest::FindTask(tenant, name) => {
+                self.find_task(&scope(tenant), &name).await.map(ServerReply::Found)
             }
             ClientRequest::Steer(tenant, id, action) => {
-                let array = self.array(tenant, &id, action).await;
+                let array = self.steer(&scope(tenant), &id, action).await;
                 array.map(|array| ServerReply::Steered(Box::new(array)))
             }
+            ClientRequest::Queues(tenant, action) => self.queues(&scope(tenant), action).await,
             ClientRequest::Explain => self.explain_launches().await.map(ServerReply::Explained),
             ClientRequest::ExplainUnit(tenant, id) => {
                 let explained = self.explain_unit(tenant, id).await;

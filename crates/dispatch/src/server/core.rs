@@ -105,6 +105,8 @@ struct ConnectedWorker {
     load: WorkerLoad,
     /// It was told to leave, by this server or by the system that it runs on.
     released: bool,
+    /// The time limit with which this server told it so.
+    drain: Option<Duration>,
 }
 
 /// State of the event loop.
@@ -119,6 +121,8 @@ pub(super) struct Core {
     connections: HashMap<ConnectionId, WorkerKey>,
     claimer: Claimer,
     results: ResultWriter,
+    /// Leases that the server has got; the end of each is not recorded yet.
+    held: HashSet<Lease>,
     unresolved: UnresolvedLosses<TaskData>,
     cut_off: CutOffTasks,
     /// How long to wait for a job's exit reason; zero if there is no launcher to ask.
@@ -152,6 +156,7 @@ impl Core {
         Self {
             claimer: Claimer::new(Arc::clone(&store), session),
             results: ResultWriter::new(Arc::clone(&store), session),
+            held: HashSet::new(),
             store,
             session,
             timing,
@@ -283,6 +288,12 @@ impl Core {
 
     fn on_claimed(&mut self, claimed: ClaimedTasks) {
         let now = self.now();
+        for lease in &claimed.leases_after_failure {
+            if !self.held.contains(lease) {
+                tracing::warn!(unit = %lease.unit, "the answer to a claim was lost: returning its unit to the store");
+                self.results.push(FinishRequest::new(*lease, Outcome::Interrupted), None);
+            }
+        }
         for task in self.register_scripts(claimed) {
             let unit = task.lease.unit;
             self.scheduler.add(now, task.lease, task.rank, task.request, task.data);
@@ -293,6 +304,8 @@ impl Core {
     /// Assigns script ids to the tasks. Fails units with an unreadable payload.
     fn register_scripts(&mut self, claimed: ClaimedTasks) -> Vec<PreparedTask> {
         let mut tasks = Vec::new();
+        self.held.extend(claimed.tasks.iter().map(|task| task.lease));
+        self.held.extend(claimed.rejected.iter().map(|(lease, _)| *lease));
         for (source, definition) in claimed.scripts {
             if self.scripts.id_of(&source).is_none() {
                 self.scripts.insert(source, definition);
@@ -318,6 +331,7 @@ impl Core {
     fn on_written(&mut self, report: WriteReport) {
         let mut recorded: BTreeMap<WorkerKey, Vec<Lease>> = BTreeMap::new();
         for (result, answer) in report.results {
+            self.held.remove(&result.lease);
             if matches!(answer, FinishResult::LeaseLost) {
                 tracing::warn!(unit = %result.lease.unit, "result rejected: the lease is lost");
             }
@@ -399,11 +413,14 @@ impl Core {
         self.record_losses(overdue);
         if Instant::now() >= self.next_heartbeat && self.heartbeat.is_none() {
             self.next_heartbeat = Instant::now() + self.timing.store_ttl / 6;
-            let (store, session) = (Arc::clone(&self.store), self.session);
+            let (store, session, limit) = (Arc::clone(&self.store), self.session, self.timing.store_ttl / 3);
             self.heartbeat = Some(Box::pin(async move {
                 // Reads every descendant process, of which there may be many.
                 let cpu = tokio::task::spawn_blocking(longshore::cpu_time).await.ok().flatten();
-                store.heartbeat(session, Heartbeat { cpu, ..Heartbeat::default() }).await
+                let beat = store.heartbeat(session, Heartbeat { cpu, ..Heartbeat::default() });
+                // One without an answer, as on a connection that was cut, is repeated within the ttl.
+                let late = |_| Err(Error::timed_out(format!("no answer to a heartbeat within {limit:?}")));
+                tokio::time::timeout(limit, beat).await.unwrap_or_else(late)
             }));
         }
         if Instant::now() >= self.next_eviction && self.claimer.is_idle() {

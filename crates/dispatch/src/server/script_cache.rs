@@ -12,8 +12,8 @@ use crate::wire::ScriptDefinition;
 /// Where a definition comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum ScriptSource {
-    /// An array's definition.
-    Batch(BatchId),
+    /// The script of an array, or of this task of a job.
+    Batch(BatchId, Option<u32>),
     /// A single unit's payload.
     Unit(UnitId),
 }
@@ -39,14 +39,10 @@ impl ScriptCache {
         self.by_source.get(source).copied()
     }
 
-    /// Arrays with a cached definition.
-    pub(super) fn batches(&self) -> HashSet<BatchId> {
-        let sources = self.by_source.keys();
-        let batches = sources.filter_map(|source| match source {
-            ScriptSource::Batch(batch) => Some(batch.clone()),
-            ScriptSource::Unit(_) => None,
-        });
-        batches.collect()
+    /// Cached scripts of arrays.
+    pub(super) fn arrays(&self) -> HashSet<ScriptSource> {
+        let is_array = |source: &&ScriptSource| matches!(source, ScriptSource::Batch(..));
+        self.by_source.keys().filter(is_array).cloned().collect()
     }
 
     pub(super) fn insert(&mut self, source: ScriptSource, definition: ScriptDefinition) -> u64 {

@@ -223,7 +223,8 @@ fn manifest(job: &Job) -> Result<(Value, Option<&str>), SystemError> {
     }
     let mut container = json!({
         "name": CONTAINER,
-        "command": ["bash", "-c", script.finish("JOB_COMPLETION_INDEX")?],
+        // The kubelet replaces `$(NAME)`, and `$$` by `$`.
+        "command": ["bash", "-c", script.finish("JOB_COMPLETION_INDEX")?.replace('$', "$$")],
         "resources": { "requests": requests, "limits": limits },
     });
     if let Some(image) = options.image {

@@ -163,8 +163,10 @@ impl Worker {
             ToWorker::DropScript(script_id) => _ = self.scripts.remove(&script_id),
             ToWorker::Run(orders) => {
                 for order in orders {
+                    let script = self.scripts.get(&order.script_id);
+                    let is_pinned = script.is_some_and(|script| script.definition.script.pin);
                     match self.phase {
-                        Phase::Working => self.tasks.enqueue(Instant::now(), order),
+                        Phase::Working => self.tasks.enqueue(Instant::now(), order, is_pinned),
                         _ => self.events.push(TaskEvent::Returned(order.lease)),
                     }
                 }

@@ -6,7 +6,7 @@ use longshore::worker_session::Lease;
 use longshore::{ResourceAmount, UnitId};
 use tokio::time::Instant;
 
-use crate::scheduler::{MEMORY, ResourcePool, ResourceShare};
+use crate::scheduler::{ResourcePool, ResourceShare};
 use crate::script::RunReport;
 use crate::wire::{TaskEvent, TaskOrder};
 
@@ -19,8 +19,9 @@ pub(super) struct TaskTable {
     pools: BTreeMap<String, ResourcePool>,
     /// Names of a resource's instances, if they have other names than their numbers.
     names: BTreeMap<String, Vec<String>>,
-    /// Number of processors, and those of them without a pinned task.
+    /// Number of processors.
     cpus: usize,
+    /// Processors that no pinned task has.
     free_cpus: BTreeSet<usize>,
     queued: VecDeque<QueuedTask>,
     running: HashMap<UnitId, RunningTask>,
@@ -31,6 +32,8 @@ pub(super) struct TaskTable {
 #[derive(Debug)]
 struct QueuedTask {
     order: TaskOrder,
+    /// It wants processors of its own.
+    is_pinned: bool,
     /// When the run must have ended.
     deadline: Option<Instant>,
 }
@@ -48,7 +51,8 @@ struct RunningTask {
 pub(super) struct TaskStart {
     pub(super) order: TaskOrder,
     pub(super) ids: BTreeMap<String, Vec<String>>,
-    /// Of a pinned task: as many processors as it has threads, or none if the worker has fewer.
+    /// Of a pinned task as many processors as it has threads, which no other pinned task has; none, if the worker has
+    /// fewer.
     pub(super) cpus: Vec<usize>,
     /// When the run must have ended.
     pub(super) deadline: Option<Instant>,
@@ -78,25 +82,26 @@ impl TaskTable {
     }
 
     /// Queues a task. Its remaining time also elapses while it is queued.
-    pub(super) fn enqueue(&mut self, now: Instant, order: TaskOrder) {
+    pub(super) fn enqueue(&mut self, now: Instant, order: TaskOrder, is_pinned: bool) {
         let deadline = order.time_left.and_then(|left| now.checked_add(left));
-        self.queued.push_back(QueuedTask { order, deadline });
+        self.queued.push_back(QueuedTask { order, is_pinned, deadline });
     }
 
     /// The next task, if its resources are free. Tasks start in order of arrival.
-    pub(super) fn start_next(&mut self, is_pinned: impl Fn(&TaskOrder) -> bool) -> Option<TaskStart> {
-        let order = &self.queued.front()?.order;
+    pub(super) fn start_next(&mut self) -> Option<TaskStart> {
+        let QueuedTask { order, is_pinned, .. } = self.queued.front()?;
         // The server does not send tasks that never fit. If it does, they run with less.
         let threads = order.threads.min(self.threads);
         let suffices = |(name, needs): (&String, &ResourceAmount)| {
             let most = ResourceAmount::whole(self.resources.get(name).copied().unwrap_or(0));
             self.pools.get(name).is_none_or(|pool| pool.suffices((*needs).min(most)))
         };
-        let own_cpus = if is_pinned(order) && threads as usize <= self.cpus { threads as usize } else { 0 };
-        if threads > self.free || own_cpus > self.free_cpus.len() || !order.resources.iter().all(suffices) {
+        // It waits for processors that other pinned scripts have; it cannot wait for more than there are.
+        let wanted = if *is_pinned && threads as usize <= self.cpus { threads as usize } else { 0 };
+        if threads > self.free || wanted > self.free_cpus.len() || !order.resources.iter().all(suffices) {
             return None;
         }
-        let QueuedTask { order, deadline } = self.queued.pop_front()?;
+        let QueuedTask { order, deadline, .. } = self.queued.pop_front()?;
         self.free -= threads;
         let (mut shares, mut ids) = (Vec::new(), BTreeMap::new());
         for (name, needs) in &order.resources {
@@ -105,16 +110,16 @@ impl TaskTable {
             ids.insert(name.clone(), self.instance_names(name, *needs, &share));
             shares.push((name.clone(), share));
         }
-        let cpus: Vec<usize> = self.free_cpus.iter().copied().take(own_cpus).collect();
+        let cpus: Vec<usize> = self.free_cpus.iter().copied().take(wanted).collect();
         self.free_cpus.retain(|cpu| !cpus.contains(cpu));
         let running_task = RunningTask { lease: order.lease, threads, shares, cpus: cpus.clone() };
         self.running.insert(order.lease.unit, running_task);
         Some(TaskStart { order, ids, cpus, deadline })
     }
 
-    /// What a script is told of its share: the instances, or how much memory.
+    /// What a script is told of its share: the instances, or how much of memory and the like.
     fn instance_names(&self, name: &str, needs: ResourceAmount, share: &ResourceShare) -> Vec<String> {
-        if name == MEMORY {
+        if self.pools.get(name).is_some_and(ResourcePool::is_divisible) {
             return vec![needs.to_string()];
         }
         let names = self.names.get(name);

@@ -133,3 +133,14 @@ async fn output_goes_where_it_was_told() {
     assert_eq!(read(format!("logs/{id}.1.out")), "out\n");
     assert_eq!(read(format!("logs/{id}.err")), "err\n");
 }
+
+#[tokio::test]
+async fn a_claim_whose_answer_is_lost_leaves_no_script_behind() {
+    // Before there is a worker the server claims nothing.
+    let pool = Pool::start_with_fault("claim", 1, longshore_testkit::Fault::FailAfter).await;
+    let (id, submission) = once(pool.script("job.sh", "true"));
+    pool.submit(submission).await;
+    let _worker = pool.worker(1);
+    let unit = pool.wait_for_end(id).await;
+    assert_eq!((unit.state, unit.attempt), (longshore::UnitState::Done, 1));
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::store::{Queries, Queues, Retention};
-use longshore::{BatchId, Counts, Policy, Priority, RetryPolicy, Scope, TenantId, Unit, UnitId};
+use longshore::{BatchId, Counts, Policy, Priority, RetryPolicy, Scope, Store, TenantId, Unit, UnitId};
 use longshore_dispatch::client::DispatchClient;
 use longshore_dispatch::request::{
     ArrayItems, ClientRequest, Items, ServerReply, ShutdownMode, Submission, SubmitConditions,
@@ -15,6 +15,7 @@ use longshore_dispatch::script::{Script, ScriptOutput};
 use longshore_dispatch::server::{Server, ServerControl, ServerError, ServerOptions, ServerReport, Timing};
 use longshore_dispatch::worker::{self, DispatchWorkerError, Hooks, ProgramCommand, WorkerSummary};
 use longshore_sqlite::{SqliteOptions, SqliteStore};
+use longshore_testkit::{Fault, FaultyStore};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -46,7 +47,21 @@ impl Pool {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("units.db");
         let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
-        let server = Server::bind(options(folder.path(), &store)).await.unwrap();
+        Self::start_on(folder, Arc::clone(&store) as _, store).await
+    }
+
+    /// A pool with a server that gets this fault from its store.
+    pub(crate) async fn start_with_fault(operation: &'static str, nth: u64, fault: Fault) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("units.db");
+        let store = Arc::new(SqliteStore::open(&path, SqliteOptions::default()).unwrap());
+        let faulty = FaultyStore::new(Arc::clone(&store) as _).with_fault(operation, nth, fault);
+        Self::start_on(folder, Arc::new(faulty), store).await
+    }
+
+    async fn start_on(folder: TempDir, used: Arc<dyn Store>, store: Arc<SqliteStore>) -> Self {
+        let options = ServerOptions { store: used, ..options(folder.path(), &store) };
+        let server = Server::bind(options).await.unwrap();
         let control = server.control();
         Self { folder, store, control, server: Some(spawn(server.run())) }
     }
@@ -214,7 +229,6 @@ pub(crate) fn array(script: Script, name: &str, first: u64, last: u64) -> Submis
         items: ArrayItems::Ranges(vec![(first, last)]),
         max_running: None,
         max_failures: None,
-        first: None,
     };
     Submission { items, ..once(script).1 }
 }

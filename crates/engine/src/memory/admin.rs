@@ -1,6 +1,9 @@
 //! Admin operations on units, batches, queues, lanes and workers.
 
+use std::convert::Infallible;
+
 use async_trait::async_trait;
+use longshore_core::admission::UnitDependencies;
 use longshore_core::batch::{BatchAction, BatchRevision, apply_action, reopen};
 use longshore_core::store::{
     Admin, LaneChange, QueueChange, SettingsChange, UnitAction, UnitActionResult, UnitSelection,
@@ -43,12 +46,11 @@ impl Admin for MemoryStore {
                     return Err(BatchRevision::conflict(batch));
                 }
             }
-            let retry = if action == BatchAction::RetryFailed { state.retryable(batch) } else { vec![] };
+            let is_retry = action == BatchAction::RetryFailed;
+            let retry = if is_retry { state.retryable(batch) } else { vec![] };
             let acted = apply_action(state.batch_mut(scope, batch)?, &action);
             acted?;
-            if action == BatchAction::RetryFailed
-                && let Err(rejection) = found.check_retried(retry.len())
-            {
+            if is_retry && let Err(rejection) = found.check_retried(retry.len()) {
                 *state.batch_mut(scope, batch)? = found;
                 return Err(rejection.into());
             }
@@ -59,6 +61,9 @@ impl Admin for MemoryStore {
             }
             for id in retry {
                 _ = state.apply_event(id, &Event::Retry, now);
+            }
+            if is_retry {
+                state.retry_dependants(batch, now)?;
             }
             state.dirty.claimable = true;
             state.dirty.batches.insert(batch.clone());
@@ -206,5 +211,46 @@ impl State {
         let failed = record.units.iter().filter_map(|id| self.units.get(id));
         let failed = failed.filter(|record| record.unit.state == UnitState::Failed);
         failed.map(|record| record.unit.id).filter(|id| self.may_retry(*id)).collect()
+    }
+
+    /// Makes units of a batch wait again that were cancelled because a dependency failed, if none of
+    /// their dependencies is failed or cancelled any more. Each may make others possible. An ended batch is
+    /// reopened if there are any: its failed units have run again, one by one.
+    fn retry_dependants(&mut self, batch: &BatchId, now: Timestamp) -> Result<()> {
+        let Some(before) = self.batches.get(batch).map(|record| record.batch.clone()) else { return Ok(()) };
+        if before.status.is_aborted() {
+            return Ok(());
+        }
+        if before.status.is_final() {
+            reopen(self.batch_mut(&Scope::All, batch)?)?;
+        }
+        let mut any = false;
+        loop {
+            let units = self.batches.get(batch).map(|record| record.units.clone()).unwrap_or_default();
+            let mut changed = false;
+            for id in units {
+                changed |= self.retry_dependant(id, now);
+            }
+            any |= changed;
+            if !changed {
+                break;
+            }
+        }
+        if !any && before.status.is_final() {
+            *self.batch_mut(&Scope::All, batch)? = before;
+        }
+        Ok(())
+    }
+
+    fn retry_dependant(&mut self, id: UnitId, now: Timestamp) -> bool {
+        let Some(record) = self.units.get(&id).filter(|record| record.was_cancelled_by_dependency()) else {
+            return false;
+        };
+        let state_of = |needs| Ok::<_, Infallible>(self.units.get(&needs).map(|record| record.unit.state));
+        let Ok(open) = UnitDependencies::reopened(record.after.clone(), state_of);
+        let Some(open) = open.filter(|_| self.may_retry(id)) else { return false };
+        let event = if open.is_empty() { Event::Retry } else { Event::RetryBlocked };
+        self.update(id, |record| record.waits_for = open.into_iter().collect());
+        self.apply_event(id, &event, now).is_ok()
     }
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use longshore_core::outcome::KEPT_FAILURES;
 use longshore_core::store::UnitFailure;
 use longshore_core::unit::{DedupWindow, OnDependencyFailure};
-use longshore_core::unit_state::{Event, InvalidTransition, Transition, TransitionInput, transition};
+use longshore_core::unit_state::{
+    DEPENDENCY_FAILURE, Event, InvalidTransition, Transition, TransitionInput, transition,
+};
 use longshore_core::{
-    BatchId, Kind, NewUnit, Outcome, Policy, QueueName, TenantId, Timestamp, Unit, UnitId, UnitState,
+    BatchId, Failure, Kind, NewUnit, Outcome, Policy, QueueName, TenantId, Timestamp, Unit, UnitId, UnitState,
 };
 
 /// Identifies a lane.
@@ -30,6 +32,8 @@ pub(super) struct UnitRecord {
     pub(super) not_before: Option<Timestamp>,
     /// The dependencies that have not ended.
     pub(super) waits_for: BTreeSet<UnitId>,
+    /// All its dependencies, until it is ready.
+    pub(super) after: Vec<UnitId>,
     pub(super) on_failure: OnDependencyFailure,
     pub(super) failures: Vec<UnitFailure>,
     /// A client waits for this unit: its end is published as a change of its own.
@@ -81,9 +85,22 @@ impl UnitRecord {
             result: None,
         };
         let (not_before, on_failure) = (new.not_before, new.dependencies.on_failure);
+        let after = new.dependencies.units;
         let (failures, awaited) = (Vec::new(), new.awaited);
         let (sort_key, ready_at) = (now, now);
-        Self { unit, bytes, sort_key, ready_at, window, not_before, waits_for, on_failure, failures, awaited }
+        Self {
+            unit,
+            bytes,
+            sort_key,
+            ready_at,
+            window,
+            not_before,
+            waits_for,
+            after,
+            on_failure,
+            failures,
+            awaited,
+        }
     }
 
     pub(super) fn lane(&self) -> LaneKey {
@@ -98,6 +115,13 @@ impl UnitRecord {
     pub(super) fn keeps_key(&self) -> bool {
         let live = !self.unit.state.is_final();
         self.unit.key.is_some() && (live || self.window != DedupWindow::WhileLive)
+    }
+
+    /// Whether a failed dependency cancelled it.
+    pub(super) fn was_cancelled_by_dependency(&self) -> bool {
+        let is_cause = |failure: &Failure| failure.code == DEPENDENCY_FAILURE;
+        let cancelled = self.unit.state == UnitState::Cancelled && !self.after.is_empty();
+        cancelled && self.unit.failure.as_ref().is_some_and(is_cause)
     }
 
     /// When it ended, if it has.
@@ -154,10 +178,16 @@ impl UnitRecord {
         self.sort_key = step.sort_key;
         unit.since = match step.state {
             UnitState::Ready => unit.priority.ready_at(step.sort_key),
+            UnitState::Blocked => unit.created_at,
             _ => step.sort_key,
         };
         if step.state == UnitState::Ready {
             self.ready_at = unit.since;
+        }
+        // A unit that is cancelled by itself, or ready, is not cancelled by a dependency any more.
+        let is_cancelled = step.state == UnitState::Cancelled && step.failure.is_none();
+        if step.state == UnitState::Ready || is_cancelled {
+            self.after.clear();
         }
         unit.session = None;
         unit.progress = None;
@@ -166,6 +196,8 @@ impl UnitRecord {
         }
         if step.state != UnitState::Blocked {
             self.waits_for.clear();
+        } else {
+            self.not_before = Some(step.sort_key);
         }
         if let Event::Finished(Outcome::Done(result)) = event {
             unit.result.clone_from(result);

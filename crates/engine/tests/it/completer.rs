@@ -52,6 +52,35 @@ async fn an_outage_costs_no_outcome_however_long_it_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_outage_in_which_every_call_takes_too_long_costs_no_outcome() {
+    let (harness, log) = (Harness::new(), Arc::new(AlertLog::default()));
+    let id = harness.send(Script::Sleep(10)).await;
+    let worker = harness.worker(1).alert_sink(log.clone()).build().unwrap();
+    let control = worker.control();
+    let driver = async {
+        harness.until_running(1).await;
+        harness.store.set_fault_source(Some(Box::new(|_| Some(Fault::TimeOut))));
+        tokio::time::sleep(Duration::from_secs(3 * 3600)).await;
+        // The store answers heartbeats before it records the outcome.
+        harness.store.set_default_fault("finish", Some(Fault::TimeOut));
+        harness.store.set_fault_source(None);
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        harness.store.set_default_fault("finish", None);
+        harness.until(async || harness.unit(id).await.state == UnitState::Done).await;
+        control.drain();
+    };
+    let (report, ()) = tokio::join!(worker.run(), driver);
+    let report = report.unwrap();
+    let alerts = log.take();
+    assert!(
+        alerts.iter().all(|alert| !alert.contains("runs again") && !alert.contains("it fails")),
+        "{alerts:?}"
+    );
+    assert_eq!((report.done, report.lost, harness.log.runs()), (1, 0, 1));
+    harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_single_end_is_recorded_at_once() {
     let harness = Harness::new();
     let id = harness.send(Script::Ok(json!(1))).await;

@@ -1,5 +1,6 @@
 //! The store is unavailable, ends the session, or loses a response.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore::store::{Maintenance, Queries};
@@ -7,7 +8,7 @@ use longshore::{Scope, UnitState, failure_detector::StalledSession};
 use longshore_testkit::Fault;
 use serde_json::json;
 
-use crate::harness::{Harness, Script};
+use crate::harness::{AlertLog, Harness, Script};
 
 #[tokio::test(start_paused = true)]
 async fn an_outage_loses_nothing_and_does_not_spin() {
@@ -126,4 +127,29 @@ async fn a_session_that_was_ended_is_replaced_and_its_runs_are_void() {
     let report = report.unwrap();
     assert_eq!((report.lost, report.interrupted, report.retried), (1, 1, 0));
     harness.assert_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_was_quieted_in_an_outage_alerts_in_the_next() {
+    let (harness, log) = (Harness::new(), Arc::new(AlertLog::default()));
+    let worker = harness.worker(1).alert_sink(log.clone()).build().unwrap();
+    let control = worker.control();
+    let alerts = || log.take().iter().filter(|alert| alert.contains("a call to the store failed")).count();
+    let driver = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        harness.store.set_default_fault("claim", Some(Fault::FailBefore));
+        harness.send(Script::Ok(json!(1))).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(alerts(), 1);
+        control.quiet();
+        harness.store.set_default_fault("claim", None);
+        tokio::time::sleep(Duration::from_secs(3600)).await;
+        harness.store.set_outage(true);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(alerts(), 1, "of the second outage");
+        harness.store.set_outage(false);
+        control.stop();
+    };
+    let (report, ()) = tokio::join!(worker.run(), driver);
+    report.unwrap();
 }

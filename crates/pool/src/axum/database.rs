@@ -21,7 +21,7 @@ pub(super) fn response(error: &CallError) -> Option<ErrorResponse> {
     if !error.operation.starts_with(OPERATION_PREFIX) {
         return None;
     }
-    let db_error = DbError::of(error)?;
+    let db_error = error.db_error()?;
     match db_error.reason {
         Reason::Sql => sql_response(&db_error),
         Reason::TimeLimit => Some(timeout_response()),
@@ -55,7 +55,7 @@ pub(super) fn response(error: &CallError) -> Option<ErrorResponse> {
             kind: "expected_rows",
             retry_after: None,
         }),
-        Reason::RowLimit | Reason::SizeLimit | Reason::Refused => None,
+        _ => None,
     }
 }
 

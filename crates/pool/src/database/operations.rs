@@ -1,23 +1,23 @@
 //! The operations of a database worker.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use longshore_databases::{
+    ConnectionConfig, DatabaseTarget, DbError, Deadline, ResultTable, RowObject, RowsWanted, Statement,
+    StatementResult, Value,
+};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use super::deadline::Deadline;
-use super::driver::{DatabaseTarget, StatementResult};
-use super::error::DbError;
-use super::options::ConnectionConfig;
-use super::row::{ResultTable, RowObject};
-use super::row_collector::RowsWanted;
 use super::session::Session;
-use super::statement::Statement;
-use super::value::Value;
 use crate::call::PoolCall;
 use crate::error::OperationError;
 use crate::operation::{Operation, Operations};
 use crate::payload::CallPayload;
+
+/// A statement is stopped this much before its call's deadline, so that the caller gets the reason
+/// and the connection stays usable: a tenth of the remaining time, at most 250 ms.
+const MARGIN: (u32, Duration) = (10, Duration::from_millis(250));
 
 pub(super) const SELECT_ALL: &str = "db.select_all";
 pub(super) const SELECT_ROW: &str = "db.select_row";
@@ -94,7 +94,7 @@ fn add_writing_operations(
         ),
         |session, call, statement| {
             let result = run(session, call, &statement, RowsWanted::Count)?;
-            to_payload(&result.affected)
+            to_payload(&result.affected.unwrap_or(0))
         },
     )
     .add_raw(
@@ -107,11 +107,11 @@ fn add_writing_operations(
     )
     .add_raw(transaction, |session, call, arguments| {
         let statements: Vec<Statement> = read(&arguments)?;
-        let results = session.transaction(&statements, &Deadline::for_call(call, Instant::now()))?;
+        let results = session.transaction(&statements, &deadline(call, Instant::now()))?;
         to_payload(&results.iter().map(ResultJson).collect::<Vec<_>>())
     })
     .add_raw(ping, |session, call, _| {
-        session.ping(&Deadline::for_call(call, Instant::now()))?;
+        session.ping(&deadline(call, Instant::now()))?;
         to_payload(&true)
     })
 }
@@ -123,8 +123,17 @@ fn run(
     want: RowsWanted,
 ) -> Result<StatementResult, OperationError> {
     let statement: Statement = read(arguments)?;
-    let deadline = Deadline::for_call(call, Instant::now());
-    session.run(&statement, want, &deadline).map_err(DbError::into)
+    session.run(&statement, want, &deadline(call, Instant::now())).map_err(DbError::into)
+}
+
+/// The deadline of a call's statements.
+fn deadline(call: &PoolCall, now: Instant) -> Deadline {
+    let until = call.deadline().map(|deadline| {
+        let left = deadline.saturating_duration_since(now);
+        deadline - (left / MARGIN.0).min(MARGIN.1)
+    });
+    let call = call.clone();
+    Deadline::new(until, move || call.is_cancelled())
 }
 
 fn read<T: serde::de::DeserializeOwned>(arguments: &CallPayload) -> Result<T, OperationError> {
@@ -173,6 +182,7 @@ impl Serialize for ResultJson<'_> {
         }
         let Self(result) = self;
         let rows = result.returns.then(|| result.table.objects().collect());
-        Form { rows_affected: result.affected, last_id: result.last_id.as_ref(), rows }.serialize(to)
+        Form { rows_affected: result.affected.unwrap_or(0), last_id: result.last_id.as_ref(), rows }
+            .serialize(to)
     }
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use longshore_databases::ConnectionConfig;
 
-use super::row_collector::ResultLimits;
 use crate::program::Program;
 use crate::settings::PoolSettings;
 
@@ -38,53 +37,6 @@ pub enum DbIsolation {
     /// In child processes, which may crash without harm. The program must support it: see
     /// [`super::of_worker`]. Default: [`Program::this`].
     Processes(Option<Program>),
-}
-
-/// The configuration of a connection. Passed to worker processes as JSON.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct ConnectionConfig {
-    /// Prepared statements that a connection keeps; 0 for none.
-    pub(super) statements: usize,
-    pub(super) row_limit: usize,
-    pub(super) byte_limit: usize,
-    /// How long a statement waits for a lock.
-    pub(super) busy: Duration,
-    pub(super) statement_timeout: Option<Duration>,
-    /// Statements that are run on every new connection.
-    pub(super) init: Vec<String>,
-    pub(super) read_only: bool,
-    /// SQLite: whether a missing file is created.
-    pub(super) create: bool,
-    /// Whether a worker starts without a connection.
-    pub(super) lazy: bool,
-    /// A connection that was idle this long is pinged before it is used.
-    pub(super) check_after: Duration,
-    /// How long a worker tries to connect before the call fails.
-    pub(super) reconnect: Duration,
-}
-
-impl ConnectionConfig {
-    pub(super) fn limits(&self) -> ResultLimits {
-        ResultLimits { rows: self.row_limit, bytes: self.byte_limit }
-    }
-}
-
-impl Default for ConnectionConfig {
-    fn default() -> Self {
-        Self {
-            statements: 128,
-            row_limit: 100_000,
-            byte_limit: 32 << 20,
-            busy: Duration::from_secs(5),
-            statement_timeout: None,
-            init: Vec::new(),
-            read_only: false,
-            create: false,
-            lazy: false,
-            check_after: Duration::from_secs(5),
-            reconnect: Duration::from_secs(10),
-        }
-    }
 }
 
 impl Default for DbOptions {
@@ -144,7 +96,7 @@ impl DbOptions {
 
     /// How long a statement waits for a lock (SQLite, PostgreSQL, MySQL). Default: 5 s.
     pub fn busy_timeout(self, limit: Duration) -> Self {
-        self.with(|config| config.busy = limit)
+        self.with(|config| config.busy = Some(limit))
     }
 
     /// How long one statement may take. Default: as long as its call.

@@ -3,13 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::deadline::Deadline;
-use super::driver::{Connection, DatabaseTarget, StatementResult};
-use super::error::{DbError, Reason};
-use super::options::ConnectionConfig;
-use super::row_collector::RowsWanted;
-use super::sql;
-use super::statement::Statement;
+use longshore_databases::{
+    Connection, ConnectionConfig, DatabaseTarget, DbError, Deadline, Reason, RowsWanted, Statement,
+    StatementResult, sql,
+};
 
 /// Delay before the next attempt to connect; it doubles from the first to the second value.
 const RECONNECT_DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -65,11 +62,10 @@ impl Session {
                 return Err(roll_back(connection, left));
             }
             // It ran before its first row turned out to be too large.
-            result.map_err(|error| match error.reason {
-                Reason::SizeLimit if !sql::is_read_only(&statement.sql) => {
-                    DbError { outcome_unknown: true, ..error }
-                }
-                _ => error,
+            result.map_err(|mut error| {
+                error.outcome_unknown |=
+                    error.reason == Reason::SizeLimit && !sql::is_read_only(&statement.sql);
+                error
             })
         })
     }
@@ -122,7 +118,7 @@ impl Session {
             self.last_used = Instant::now();
             let Err(error) = answer else { return answer };
             self.suspect = error.code.is_none();
-            if error.broken {
+            if error.is_broken() {
                 self.drop_connection();
             }
             let lost = error.reason == Reason::Lost && (repeatable || !error.sent);
@@ -202,8 +198,8 @@ fn run_all(
 
 fn check_expected_rows(statement: &Statement, result: StatementResult) -> Result<StatementResult, DbError> {
     match statement.expect_rows {
-        Some(rows) if rows != result.affected => {
-            let message = format!("{} rows instead of {rows}", result.affected);
+        Some(rows) if rows != result.affected.unwrap_or(0) => {
+            let message = format!("{} rows instead of {rows}", result.affected.unwrap_or(0));
             Err(DbError::new(Reason::ExpectedRows, message))
         }
         _ => Ok(result),
@@ -213,12 +209,12 @@ fn check_expected_rows(statement: &Statement, result: StatementResult) -> Result
 /// Rolls back after an error. If that fails, the connection is not used again, and the database
 /// rolls back when it notices.
 fn roll_back(connection: &mut dyn Connection, error: DbError) -> DbError {
-    if error.broken {
+    if error.is_broken() {
         return error;
     }
     match connection.rollback() {
         Ok(()) => error,
-        Err(_) => DbError { broken: true, ..error },
+        Err(_) => error.on_broken_connection(),
     }
 }
 

@@ -19,7 +19,7 @@ use longshore_pool::database::{DbError, Reason};
 /// The database error of a call.
 pub(crate) fn db_error<T: std::fmt::Debug>(answer: Result<T, CallError>) -> DbError {
     let error = answer.unwrap_err();
-    DbError::of(&error).unwrap_or_else(|| panic!("not of the database: {error:?}"))
+    error.db_error().unwrap_or_else(|| panic!("not of the database: {error:?}"))
 }
 
 pub(crate) fn reason<T: std::fmt::Debug>(answer: Result<T, CallError>) -> Reason {

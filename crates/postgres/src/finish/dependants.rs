@@ -1,15 +1,17 @@
 //! Releases units after their dependencies ended.
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 
+use longshore_core::admission::UnitDependencies;
 use longshore_core::unit_state::{Event, transition};
-use longshore_core::{Policy, Result, UnitId};
+use longshore_core::{Policy, Result, UnitId, UnitState};
 use uuid::Uuid;
 
-use super::write::{UnitChange, apply};
+use super::write::{UnitChange, apply, lock_rows};
 use crate::dependency_outbox;
 use crate::error::damaged;
-use crate::row::{Columns, UnitRow, flag, small, value};
+use crate::row::{Columns, UnitAttributes, UnitRow, flag, small, value};
 use crate::tx::Tx;
 use crate::typed_params::{unit_id, uuid, uuids};
 
@@ -81,4 +83,37 @@ pub(crate) async fn release_dependants(tx: &mut Tx<'_>, ended: Vec<(UnitId, bool
         .await?;
     }
     apply(tx, changes).await
+}
+
+/// The dependencies for which cancelled units would wait, without units that cannot run. Locks the
+/// dependencies, so that their ends release the units.
+pub(crate) async fn reopened_dependencies(
+    tx: &mut Tx<'_>,
+    cancelled: &[UnitRow],
+) -> Result<HashMap<UnitId, Vec<UnitId>>> {
+    let mut after = Vec::new();
+    for row in cancelled {
+        let needs = UnitAttributes::parse(row.spec.as_deref())?.after;
+        if !needs.is_empty() {
+            after.push((row, needs));
+        }
+    }
+    let needs = lock_rows(tx, after.iter().flat_map(|(_, needs)| needs)).await?;
+    let mut states: HashMap<UnitId, UnitState> = HashMap::new();
+    for row in needs.values() {
+        states.insert(row.id, row.state()?);
+    }
+    let mut reopened = HashMap::new();
+    for (row, needs) in after {
+        let state_of = |needs: UnitId| Ok::<_, Infallible>(states.get(&needs).copied());
+        let Ok(open) = UnitDependencies::reopened(needs, state_of);
+        if let Some(open) = open {
+            reopened.insert(row.id, open);
+            // Another unit may have its dedup key, so that it stays as it is: the next pass knows.
+            if !row.has(flag::KEY_WHILE_LIVE) && !row.has(flag::KEY_SINCE) {
+                states.insert(row.id, UnitState::Blocked);
+            }
+        }
+    }
+    Ok(reopened)
 }

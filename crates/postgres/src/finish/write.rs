@@ -26,12 +26,14 @@ pub(crate) struct UnitChange {
     pub(crate) result: Option<Payload>,
     /// The checkpoint for the next run.
     pub(crate) checkpoint: Option<Payload>,
+    /// How many units it waits for.
+    pub(crate) waits_for: usize,
 }
 
 impl UnitChange {
     /// A transition without result and checkpoint.
     pub(crate) fn new(row: UnitRow, step: Transition, fence: u64, session: Option<SessionId>) -> Self {
-        Self { row, step, fence, session, result: None, checkpoint: None }
+        Self { row, step, fence, session, result: None, checkpoint: None, waits_for: 0 }
     }
 
     /// A transition that keeps the fence.
@@ -123,6 +125,7 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
         stream,
         rank,
         spec,
+        waits_for,
     } = &columns;
     // Claims find ready units in a table of their own.
     let was_ready = if rank.iter().any(Option::is_some) { NOT_READY } else { "" };
@@ -132,20 +135,21 @@ async fn write_rows(tx: &mut Tx<'_>, changes: &[UnitChange]) -> Result<()> {
     tx.query(
         &format!(
             "{with}UPDATE longshore_unit u SET state = f.state, sort_key = f.sort_key, attempt = f.attempt,
-         lost = f.lost, fence = f.fence, session = NULL, started_at = NULL, open_dependencies = 0,
+         lost = f.lost, fence = f.fence, session = NULL, started_at = NULL, open_dependencies = f.waits_for,
          progress = NULL, flags = f.flags,
          failure = CASE WHEN f.state = 4 THEN NULL ELSE coalesce(f.failure, u.failure) END,
          dedup_key = CASE WHEN f.free THEN NULL ELSE u.dedup_key END,
          result = coalesce(f.result, u.result),
          checkpoint = CASE WHEN f.state <> 4 THEN coalesce(f.checkpoint, u.checkpoint) END,
          spec = coalesce(f.spec, u.spec)
-         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $14)
-         AS f (id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint, spec)
+         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $14, $15)
+         AS f (id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint, spec,
+           waits_for)
          WHERE u.id = f.id"
         ),
         &[
             id, state, sort_key, attempt, lost, fence, flags, failure, free, result, checkpoint, stream,
-            rank, spec,
+            rank, spec, waits_for,
         ],
     )
     .await?;
@@ -179,6 +183,7 @@ struct ChangeColumns<'c> {
     rank: Vec<Option<i64>>,
     /// The rare attributes, if they change.
     spec: Vec<Option<String>>,
+    waits_for: Vec<i32>,
 }
 
 impl<'c> ChangeColumns<'c> {
@@ -199,6 +204,7 @@ impl<'c> ChangeColumns<'c> {
         self.stream.push(row.stream);
         self.rank.push((row.code == state_code(UnitState::Ready)).then_some(row.sort_key));
         self.spec.push(row.spec_after(step)?);
+        self.waits_for.push(i32::try_from(change.waits_for).map_err(damaged)?);
         Ok(())
     }
 

@@ -266,7 +266,8 @@ impl<'u> AdmissionPlan<'u> {
     }
 }
 
-async fn write_edges(tx: &mut Tx<'_>, edges: &[(UnitId, UnitId)]) -> Result<()> {
+/// Records the units that blocked units wait for.
+pub(crate) async fn write_edges(tx: &mut Tx<'_>, edges: &[(UnitId, UnitId)]) -> Result<()> {
     if edges.is_empty() {
         return Ok(());
     }

@@ -154,6 +154,10 @@ macro_rules! __with_cases {
                 a_failed_dependency_cancels_down_the_chain
                 dependants_that_exceed_a_transaction_follow_without_maintenance
                 a_cancelled_dependency_cancels_too
+                a_retried_batch_blocks_the_dependants_of_its_failures_again
+                a_retried_batch_leaves_what_an_operator_cancelled
+                a_dependant_that_an_operator_cancelled_after_a_retry_stays_cancelled
+                a_retried_batch_runs_what_its_failures_cancelled_also_if_they_ran_again
                 a_released_unit_runs_whatever_became_of_the_others
                 what_has_ended_before_is_seen_at_once
                 an_unknown_dependency_is_refused
@@ -499,6 +503,7 @@ macro_rules! __with_sql_cases {
                 an_effect_cannot_end_the_stores_transaction
                 a_broken_deferred_key_costs_its_own_unit_only
                 a_broken_deferred_key_does_not_stop_the_store
+                an_immediate_key_is_immediate_for_each_unit_of_a_call
             }
         }
     };

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use longshore_core::batch::BatchAction;
 use longshore_core::store::{FinishResult, Retention, SendRejection, SendResult};
 use longshore_core::unit::{Dependencies, MAX_DEPENDENCIES, MAX_SEND_DEPENDENCIES, OnDependencyFailure};
-use longshore_core::{Error, NewUnit, Outcome, UnitId, UnitState};
+use longshore_core::{BatchStatus, Error, NewBatch, NewUnit, Outcome, UnitId, UnitState};
 
 use super::helpers::*;
 use crate::StoreFixture;
@@ -54,6 +55,116 @@ pub(super) async fn a_failed_dependency_cancels_down_the_chain(fixture: &StoreFi
         assert_eq!(unit.state, UnitState::Cancelled);
         assert_eq!(unit.failure.unwrap().code, "dependency");
     }
+}
+
+pub(super) async fn a_retried_batch_blocks_the_dependants_of_its_failures_again(fixture: &StoreFixture) {
+    let other = fixture.send(unit()).await;
+    let (first, good) = (unit(), unit());
+    let second = strictly_after(&[first.id, good.id]);
+    let third = strictly_after(&[second.id, first.id, other]);
+    let (a, g, b, c) = (first.id, good.id, second.id, third.id);
+    let id = batch_id("dag");
+    fixture.open_batch(NewBatch::new(id.clone())).await;
+    fixture.add_chunk(&id, "", "all", vec![first, good, second, third]).await;
+    fixture.store.seal_batch(&ALL, &id).await.unwrap();
+    let session = fixture.session().await;
+    for held in fixture.claim(session, 9).await {
+        let outcome = if held.unit.id == a { failed() } else { done() };
+        fixture.finish(session, held.lease, outcome).await;
+    }
+    let ended = fixture.batch(&id).await;
+    assert_eq!((ended.status, ended.counts.failed, ended.counts.cancelled), (BatchStatus::Complete, 1, 2));
+    let again = fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    assert_eq!((again.counts.ready, again.counts.blocked, again.counts.cancelled), (1, 2, 0));
+    assert_eq!(again.generation, 2);
+    let waiting = fixture.unit(c).await;
+    assert_eq!((waiting.state, waiting.attempt, waiting.generation), (UnitState::Blocked, 0, 2));
+    assert_eq!(fixture.store.verify().await.unwrap(), []);
+    // The second time all goes well, in the order of the dependencies.
+    for expected in [a, b, c] {
+        let held = fixture.claim_one(session).await;
+        assert_eq!(held.unit.id, expected);
+        fixture.finish(session, held.lease, done()).await;
+    }
+    let counts = fixture.batch(&id).await.counts;
+    assert_eq!((counts.done, counts.finished()), (4, 4));
+    assert_eq!(fixture.state(g).await, UnitState::Done);
+}
+
+pub(super) async fn a_retried_batch_leaves_what_an_operator_cancelled(fixture: &StoreFixture) {
+    let (first, other) = (unit(), unit());
+    let (second, both) = (strictly_after(&[first.id]), strictly_after(&[first.id, other.id]));
+    let (a, o, b, c) = (first.id, other.id, second.id, both.id);
+    let id = batch_id("dag");
+    fixture.open_batch(NewBatch::new(id.clone())).await;
+    fixture.add_chunk(&id, "", "all", vec![first, other, second, both]).await;
+    fixture.store.seal_batch(&ALL, &id).await.unwrap();
+    fixture.cancel(b).await;
+    let session = fixture.session().await;
+    for held in fixture.claim(session, 9).await {
+        fixture.finish(session, held.lease, failed()).await;
+    }
+    fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    assert_eq!(fixture.state(b).await, UnitState::Cancelled, "by hand");
+    assert_eq!((fixture.state(a).await, fixture.state(c).await), (UnitState::Ready, UnitState::Blocked));
+    fixture.cancel(o).await;
+    assert_eq!(fixture.state(c).await, UnitState::Cancelled);
+    assert_eq!(fixture.store.verify().await.unwrap(), []);
+}
+
+pub(super) async fn a_dependant_that_an_operator_cancelled_after_a_retry_stays_cancelled(
+    fixture: &StoreFixture,
+) {
+    let first = unit();
+    let second = strictly_after(&[first.id]);
+    let (a, b, id) = (first.id, second.id, batch_id("dag"));
+    fixture.open_batch(NewBatch::new(id.clone())).await;
+    fixture.add_chunk(&id, "", "all", vec![first, second]).await;
+    fixture.store.seal_batch(&ALL, &id).await.unwrap();
+    let session = fixture.session().await;
+    let fail = async || {
+        let held = fixture.claim_one(session).await;
+        assert_eq!(held.unit.id, a);
+        fixture.finish(session, held.lease, failed()).await;
+    };
+    fail().await;
+    fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    fixture.cancel(b).await;
+    fail().await;
+    fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    assert_eq!((fixture.state(a).await, fixture.state(b).await), (UnitState::Ready, UnitState::Cancelled));
+    assert_eq!(fixture.store.verify().await.unwrap(), []);
+}
+
+pub(super) async fn a_retried_batch_runs_what_its_failures_cancelled_also_if_they_ran_again(
+    fixture: &StoreFixture,
+) {
+    let first = unit();
+    let second = strictly_after(&[first.id]);
+    let third = strictly_after(&[second.id]);
+    let (a, b, c, id) = (first.id, second.id, third.id, batch_id("dag"));
+    fixture.open_batch(NewBatch::new(id.clone())).await;
+    fixture.add_chunk(&id, "", "all", vec![first, second, third]).await;
+    fixture.store.seal_batch(&ALL, &id).await.unwrap();
+    let session = fixture.session().await;
+    let held = fixture.claim_one(session).await;
+    fixture.finish(session, held.lease, failed()).await;
+    // By itself, without its batch.
+    fixture.retry(a).await;
+    let held = fixture.claim_one(session).await;
+    fixture.finish(session, held.lease, done()).await;
+    let again = fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    assert_eq!((again.counts.ready, again.counts.blocked, again.counts.cancelled), (1, 1, 0));
+    for expected in [b, c] {
+        let held = fixture.claim_one(session).await;
+        assert_eq!(held.unit.id, expected);
+        fixture.finish(session, held.lease, done()).await;
+    }
+    let ended = fixture.batch(&id).await;
+    assert_eq!((ended.status, ended.counts.done), (BatchStatus::Complete, 3));
+    let idle = fixture.act_on_batch(&id, BatchAction::RetryFailed).await;
+    assert_eq!((idle.status, idle.generation), (BatchStatus::Complete, ended.generation));
+    assert_eq!(fixture.store.verify().await.unwrap(), []);
 }
 
 /// More than two transactions of the SQL stores unblock.

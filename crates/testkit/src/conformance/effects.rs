@@ -282,3 +282,20 @@ pub(super) async fn a_broken_deferred_key_does_not_stop_the_store(sql: &dyn SqlS
     }
     assert_only_invalid_left(sql, session, &held).await;
 }
+
+pub(super) async fn an_immediate_key_is_immediate_for_each_unit_of_a_call(sql: &dyn SqlStoreFixture) {
+    let fixture = sql.fixture();
+    sql.execute(&CREATE_CARD_TABLE.replace("INITIALLY DEFERRED", "INITIALLY IMMEDIATE"));
+    fixture.send_sealed_batch(NewBatch::new(batch_id("b")), 3).await;
+    let session = fixture.session().await;
+    let card_before_account = |(held, id): (&LeasedUnit, i64)| {
+        let insert = |sql: &str| effect(sql, vec![SqlValue::Int(id)], Some(1));
+        let effects =
+            vec![insert("INSERT INTO card VALUES (?1, ?1)"), insert("INSERT INTO account VALUES (?1, 0)")];
+        FinishRequest { effects, ..FinishRequest::new(held.lease, done()) }
+    };
+    let finishes = fixture.claim(session, 3).await.iter().zip(10..).map(card_before_account).collect();
+    let answers = fixture.store.finish(session, finishes).await.unwrap();
+    assert!(answers.iter().all(|answer| matches!(answer, FinishResult::EffectFailed(_))), "{answers:?}");
+    assert_eq!(sql.query_i64("SELECT count(*) FROM card"), 0);
+}

@@ -12,6 +12,7 @@ mod api_format;
 mod batch_api;
 mod behaviour;
 mod billing;
+mod extras;
 mod openai_responses;
 mod response_body;
 
@@ -203,6 +204,11 @@ async fn answer(
             }
             act => act.perform(ApiFormat::Openai, &path, &request_json).await,
         };
+    }
+    if matches!(act, FakeBehaviour::Answer(_))
+        && let Some(response) = extras::answer(&path, &request_json)
+    {
+        return Ok(response);
     }
     match (format, head.method == Method::GET) {
         (Some(format), _) => act.perform(format, &path, &request_json).await,

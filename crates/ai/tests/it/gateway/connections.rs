@@ -70,7 +70,7 @@ async fn everything_is_where_the_router_has_it() {
         (Method::GET, "/v1/models", StatusCode::OK),
         (Method::GET, "/v1/models/plain", StatusCode::OK),
         (Method::GET, OPENAI, StatusCode::METHOD_NOT_ALLOWED),
-        (Method::POST, "/v1/completions", StatusCode::NOT_FOUND),
+        (Method::POST, "/v1/audio/speech", StatusCode::NOT_FOUND),
     ] {
         let request = || request(method.clone(), path, hello("raw"));
         let (answered, body) = server.ask(request()).await;

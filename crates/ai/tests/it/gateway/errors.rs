@@ -135,7 +135,9 @@ async fn what_would_be_lost_is_refused_by_name() {
         (OPENAI, "logprobs", json!(true), "`logprobs`"),
         (OPENAI, "modalities", json!(["text", "audio"]), "`modalities`"),
         (OPENAI, "functions", json!([{"name": "f"}]), "`functions`"),
-        (OPENAI, "reasoning_effort", json!("high"), "`reasoning_effort`"),
+        (OPENAI, "reasoning_effort", json!("for ever"), "`reasoning_effort`"),
+        (OPENAI, "parallel_tool_calls", json!(false), "one tool call at a time"),
+        (OPENAI, "logit_bias", json!({"1": 1}), "`logit_bias`"),
         (OPENAI, "unheard_of", json!(1), "`unheard_of`"),
         (OPENAI, "tools", json!([{"type": "custom", "custom": {"name": "c"}}]), "type `custom`"),
         (
@@ -144,12 +146,16 @@ async fn what_would_be_lost_is_refused_by_name() {
             json!([{"role": "user", "content": [{"type": "input_audio"}]}]),
             "`input_audio`",
         ),
-        (ANTHROPIC, "top_k", json!(5), "`top_k`"),
-        (ANTHROPIC, "thinking", json!({"type": "adaptive"}), "`thinking`"),
+        (ANTHROPIC, "inference_geo", json!("us"), "`inference_geo`"),
+        (ANTHROPIC, "thinking", json!({"type": "deep"}), "`thinking`"),
+        (ANTHROPIC, "output_config", json!({"effort": "for ever"}), "`output_config.effort`"),
         (ANTHROPIC, "tools", json!([{"type": "web_search_1", "name": "w"}]), "`web_search_1`"),
         (ANTHROPIC, "messages", json!([{"role": "user", "content": [{"type": "document"}]}]), "`document`"),
     ] {
         let mut body = hello("plain");
+        if path == OPENAI {
+            body["tools"] = json!([{"type": "function", "function": {"name": "f"}}]);
+        }
         body[member] = value;
         let reply = fixture.post(path, body).await;
         assert_eq!(reply.status, StatusCode::BAD_REQUEST, "{member}: {}", reply.body);

@@ -58,7 +58,17 @@ impl InferenceBackend for FakeBackend {
         };
         require_known(profile)?;
         let model = "fake-1".to_owned();
-        Ok(ProfileSettings { provider: Some(provider), model, max_tokens: Some(77), temperature: None })
+        let (provider, max_tokens) = (Some(provider), Some(77));
+        Ok(ProfileSettings { provider, model, max_tokens, ..ProfileSettings::default() })
+    }
+
+    async fn count_tokens(
+        &self,
+        _tenant: &TenantId,
+        profile: &ProfileName,
+        _question: &Question,
+    ) -> Result<Option<u64>, AskError> {
+        require_known(profile).map(|()| None)
     }
 
     async fn require_model(

@@ -3,12 +3,14 @@
 mod anthropic;
 mod arbitrary_requests;
 mod connections;
+mod endpoints;
 mod errors;
 mod fake_backend;
 mod fuzz;
 mod models;
 mod openai;
 mod passthrough;
+mod responses;
 mod streaming;
 mod with_inference;
 

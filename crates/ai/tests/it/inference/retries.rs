@@ -53,7 +53,7 @@ async fn an_answer_that_has_begun_is_not_asked_for_anew() {
     let outcome = fixture.inference.ask(&request("acme", "fast", "hi"), Some(&sender)).await;
     drop(sender);
     let mut heard = String::new();
-    assert_eq!(pieces.recv().await, Some(AnswerPiece::Started { model: "fast".into() }));
+    assert_eq!(pieces.recv().await, Some(AnswerPiece::Started { model: "fast".into(), dropped: None }));
     while let Some(AnswerPiece::Text(text)) = pieces.recv().await {
         heard.push_str(&text);
     }

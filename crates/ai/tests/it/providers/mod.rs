@@ -9,6 +9,7 @@ mod openai;
 mod passthrough;
 mod stalls;
 mod suite;
+mod translation;
 
 macro_rules! run_for {
     ($provider:ident as $module:ident: $($case:ident,)*) => {

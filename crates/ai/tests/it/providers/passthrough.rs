@@ -15,9 +15,10 @@ fn request_in(format: ProviderName, mut body: Value) -> Question {
     body["unheard_of"] = json!({ "b": [1], "a": null });
     body["messages"] = json!([{ "role": "user", "content": "hi" }]);
     let raw = PassthroughRequest {
-        format,
+        format: Some(format),
         body: RawObject::parse(body.to_string()).unwrap(),
         unsupported: vec!["`unheard_of`".into()],
+        ignored: Vec::new(),
         unpriced: Vec::new(),
         choices: 1,
         images: 0,

@@ -14,8 +14,19 @@ pub(in crate::rows) fn is_read(sql: &str) -> bool {
     let changing = ["INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE"];
     match sql::verb(sql).as_deref() {
         Some("SELECT" | "VALUES") => true,
-        Some("WITH") => !sql::significant_tokens(sql)
-            .any(|token| token.kind == TokenKind::Word && changing.contains(&&*token.text.to_uppercase())),
+        Some("WITH") => {
+            let mut tokens = sql::significant_tokens(sql).peekable();
+            while let Some(token) = tokens.next() {
+                let word = token.text.to_uppercase();
+                let changes = token.kind == TokenKind::Word && changing.contains(&&*word);
+                // `replace(…)` is also a function.
+                let is_call = word == "REPLACE" && tokens.peek().is_some_and(|next| next.text == "(");
+                if changes && !is_call {
+                    return false;
+                }
+            }
+            true
+        }
         _ => false,
     }
 }
@@ -28,8 +39,7 @@ pub(in crate::rows) fn is_write(sql: &str) -> bool {
 
 /// The error for a statement that is no query.
 pub(in crate::rows) fn not_a_read_error() -> SourceError {
-    let message = "only a SELECT may stand here".to_owned();
-    SourceError::Statement { message, offset: None }
+    SourceError::statement("only a SELECT may stand here")
 }
 
 /// The parameters of the candidates' SQL.
@@ -52,10 +62,9 @@ pub(in crate::rows) fn column_index<'n>(
     mut names: impl Iterator<Item = &'n str>,
     name: &str,
 ) -> Result<usize, SourceError> {
-    names.position(|known| known == name).ok_or_else(|| {
-        let message = format!("the candidates have no column `{name}`");
-        SourceError::Statement { message, offset: None }
-    })
+    names
+        .position(|known| known == name)
+        .ok_or_else(|| SourceError::statement(&format!("the candidates have no column `{name}`")))
 }
 
 /// Adds the effect's SQL to its error: a row may have several effects.

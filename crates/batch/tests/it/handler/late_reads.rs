@@ -9,7 +9,7 @@ use longshore::{BatchId, Scope, UnitState};
 use longshore_ai::Provider;
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{Definition, Pre, RowStepSpec, StepAction};
-use longshore_batch::rows::{OpenMode, SourceError, Sources, SqliteRows};
+use longshore_batch::rows::{DatabaseRows, OpenMode, SourceError, Sources};
 use longshore_sqlite::rusqlite::Connection;
 use longshore_testkit::servers::PrivatePostgres;
 use serde_json::json;
@@ -131,7 +131,7 @@ async fn waits_for_a_locked_table(
 async fn a_row_waits_for_a_sqlite_file_that_is_locked_longer_than_its_timeout() {
     let orders = Orders::new(1);
     orders.run("PRAGMA journal_mode = DELETE");
-    let rows = SqliteRows::open(&orders.path(), OpenMode::Write).unwrap();
+    let rows = DatabaseRows::sqlite(&orders.path(), OpenMode::Write).unwrap();
     let sources = Sources::new(None, |_| None).with(rows_database(), Arc::new(rows));
     let other = Connection::open(orders.path()).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();

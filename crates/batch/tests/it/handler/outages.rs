@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use longshore::{AlertSink, PoolAlert, Scope, ServiceAlert, UnitState};
 use longshore_batch::RowHandler;
 use longshore_batch::definition::{Definition, Post, Pre, RowStepSpec, SqlPost, StepAction};
-use longshore_batch::rows::{OpenMode, RowSource, SourceError, Sources, SqliteRows};
+use longshore_batch::rows::{DatabaseRows, OpenMode, RowSource, SourceError, Sources};
 use longshore_sqlite::rusqlite::Connection;
 use serde_json::json;
 
@@ -121,7 +121,7 @@ async fn a_sqlite_file_that_another_program_locks_costs_no_attempt() {
     let other = Connection::open(orders.path()).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     let timeout = Duration::from_millis(20);
-    let rows = SqliteRows::open_with_busy_timeout(&orders.path(), OpenMode::Write, timeout).unwrap();
+    let rows = DatabaseRows::sqlite_with_busy_timeout(&orders.path(), OpenMode::Write, timeout).unwrap();
     let sources = Sources::new(None, |_| None).with(rows_database(), Arc::new(rows));
     let handler = RowHandler::builder(Arc::new(sources)).provider("fake", fixture.provider.clone());
     let release = async {

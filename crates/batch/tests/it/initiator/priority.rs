@@ -74,3 +74,30 @@ async fn a_batch_that_an_older_version_began_to_fill_continues_in_key_order() {
     fill(&initiator, &mut initiation).await.unwrap();
     assert_eq!(keys(&store, &id).await, (81..=90).map(Value::from).collect::<Vec<_>>());
 }
+
+/// Nothing else keeps a row of a batch without a claim from being sent again.
+#[tokio::test]
+async fn a_row_whose_priority_changes_while_the_batch_fills_is_sent_once() {
+    for claim in [None, Some("orders".to_owned())] {
+        let (orders, store) = (orders(), Arc::new(MemoryStore::default()) as Arc<dyn Store>);
+        let rows: Arc<dyn RowSource> = orders.rows();
+        let initiator =
+            || RowEnqueuer::new(Client::new(Arc::clone(&store)), Arc::clone(&rows)).with_sizes(7, 4);
+        let mut definition = definition();
+        definition.candidates.claim = claim;
+        let id = initiator().start(definition, options()).await.unwrap().batch().id.clone();
+        let mut polls = 1;
+        while keys(&store, &id).await.is_empty() {
+            assert!(!life(&initiator(), &id, polls).await);
+            polls += 1;
+        }
+        // The first rows were sent at the first level; now they have the last one.
+        orders.run("UPDATE line SET priority = 'low' WHERE id % 10 = 3");
+        while !life(&initiator(), &id, polls).await {
+            polls += 1;
+        }
+        let mut sent: Vec<i64> = keys(&store, &id).await.iter().filter_map(Value::as_i64).collect();
+        sent.sort_unstable();
+        assert_eq!(sent, (1..=90).collect::<Vec<_>>());
+    }
+}

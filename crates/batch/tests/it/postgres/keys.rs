@@ -35,6 +35,7 @@ async fn keys_of_other_types_keep_their_order() {
             ],
         ),
         ("INT", "(10), (9), (-1), (100)", [int(-1), int(9), int(10), int(100)]),
+        ("CHAR(8)", "('ab'), ('a'), ('b'), ('aa')", [text("a"), text("aa"), text("ab"), text("b")]),
         ("code", "(10), (9), (-1), (100)", [int(-1), int(9), int(10), int(100)]),
         (
             "UUID",

@@ -1,6 +1,7 @@
 //! Servers that stop, crash, reject connections or do not answer.
 
-use longshore_batch::rows::{PostgresRows, RowSource, SourceError, open};
+use longshore_batch::rows::{DatabaseRows, RowSource, SourceError, open};
+use longshore_databases::DatabaseTarget;
 use longshore_testkit::servers::PrivatePostgres;
 
 use super::{PostgresAccess, directly, through_a_pooler};
@@ -69,7 +70,7 @@ async fn works_again(database: &PostgresAccess, rows: &dyn RowSource) {
 
 async fn a_wrong_password_is_not_repeated(server: &PrivatePostgres) {
     let url = server.url().replace("quay-side-9%25", "wrong-one");
-    let rows = PostgresRows::open(&url).unwrap();
+    let rows = DatabaseRows::server(DatabaseTarget::Postgres(url)).unwrap();
     let error = rows.describe("SELECT 1").await.unwrap_err();
     assert!(error.to_string().contains("password authentication failed"), "{error}");
     assert!(matches!(error, SourceError::Unavailable(_)));
@@ -104,16 +105,23 @@ async fn a_call_that_is_given_up_leaves_nothing_behind() {
     let change = effect("UPDATE line SET note = 'x' WHERE id = 1", &[], None);
     let slow = effect("UPDATE line SET note = pg_sleep(3600)::text WHERE id = 2", &[], None);
     let effects = [change, slow];
+    let begun =
+        "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'";
     {
         let mut applying = std::pin::pin!(rows.apply(&effects));
-        let begun =
-            "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' AND wait_event = 'PgSleep'";
         while database.run(begun).trim() == "0" {
             let turn = std::time::Duration::from_millis(10);
             assert!(tokio::time::timeout(turn, applying.as_mut()).await.is_err(), "it ended");
         }
     }
-    database.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(3600)%' AND pid <> pg_backend_pid()");
+    let is_stopped = async {
+        while database.run(begun).trim() != "0" {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), is_stopped)
+        .await
+        .expect("it is stopped at the server");
     several_connections(&*rows).await;
     let write = effect("UPDATE line SET note = 'mine' WHERE id = 1", &[], Some(1));
     rows.apply(&[write]).await.unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use longshore_batch::definition::Database;
-use longshore_batch::rows::{OpenMode, RowSource, SourceError, Sources, SqliteRows, open};
+use longshore_batch::rows::{DatabaseRows, OpenMode, RowSource, SourceError, Sources, open};
 
 use crate::support::Orders;
 
@@ -20,13 +20,13 @@ fn url(path: &Path) -> String {
 fn a_file_that_is_missing_is_not_created() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("orders.db");
-    let error = SqliteRows::open(&path, OpenMode::Write).unwrap_err();
+    let error = DatabaseRows::sqlite(&path, OpenMode::Write).unwrap_err();
     assert!(
         matches!(&error, SourceError::Unavailable(words) if words.contains("there is no file")),
         "{error}"
     );
     assert!(!path.exists());
-    let error = SqliteRows::open(dir.path(), OpenMode::Write).unwrap_err().to_string();
+    let error = DatabaseRows::sqlite(dir.path(), OpenMode::Write).unwrap_err().to_string();
     assert!(error.contains("is not a file"), "{error}");
 }
 
@@ -35,7 +35,7 @@ fn a_file_that_is_no_database_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("orders.csv");
     std::fs::write(&path, "id,priority\n".repeat(100)).unwrap();
-    let error = SqliteRows::open(&path, OpenMode::Read).unwrap_err();
+    let error = DatabaseRows::sqlite(&path, OpenMode::Read).unwrap_err();
     assert!(error.to_string().contains("orders.csv is not a SQLite database"), "{error}");
     assert!(!error.is_retryable());
 }
@@ -43,7 +43,7 @@ fn a_file_that_is_no_database_is_named() {
 #[tokio::test]
 async fn a_source_for_reading_applies_nothing() {
     let orders = Orders::new(1);
-    let rows = SqliteRows::open(&orders.path(), OpenMode::Read).unwrap();
+    let rows = DatabaseRows::sqlite(&orders.path(), OpenMode::Read).unwrap();
     assert_eq!(rows.fetch("SELECT * FROM line", &[]).await.unwrap().len(), 1);
     let error = rows.apply(&[]).await.unwrap_err().to_string();
     assert!(error.contains("for reading only"), "{error}");
@@ -124,4 +124,29 @@ async fn a_file_that_replaces_an_open_one_is_neither_read_nor_written() {
         matches!(&error, SourceError::Unavailable(words) if words.contains("there is no file")),
         "{error:?}"
     );
+}
+
+/// SQLite would apply the log to the new file.
+#[tokio::test]
+async fn a_log_of_another_file_is_not_applied() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, new) = (dir.path().join("rows.db"), dir.path().join("new.db"));
+    let make = |path: &Path, rows: u32| {
+        let file = rusqlite::Connection::open(path).unwrap();
+        file.pragma_update(None, "journal_mode", "wal").unwrap();
+        file.execute_batch("CREATE TABLE line (id INTEGER)").unwrap();
+        (0..rows).for_each(|id| _ = file.execute("INSERT INTO line VALUES (?1)", [id]).unwrap());
+        file
+    };
+    // Its log stays, as after a crash.
+    let _open = make(&path, 1_000);
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    make(&new, 7).close().unwrap();
+    std::fs::rename(&new, &path).unwrap();
+    let error = DatabaseRows::sqlite(&path, OpenMode::Write).unwrap_err();
+    assert!(error.puts_rows_off(), "{error:?}");
+    assert!(error.to_string().contains("rows.db-wal belongs to a file that was there before"), "{error}");
+    std::fs::remove_file(dir.path().join("rows.db-wal")).unwrap();
+    let rows = DatabaseRows::sqlite(&path, OpenMode::Write).unwrap();
+    assert_eq!(rows.fetch("SELECT id FROM line", &[]).await.unwrap().len(), 7);
 }

@@ -1,9 +1,10 @@
 //! `batch cat`: prints the output of scripts, wherever it was kept.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,7 +14,7 @@ use longshore_dispatch::request::{ClientRequest, ServerReply, UnitDetails, UnitQ
 use longshore_dispatch::script::{ScriptOutput, expand_placeholders};
 use longshore_dispatch::stream::{OutputChannel, RunOutput, RunSelector, find};
 
-use crate::args::batch::{BatchCatArgs, OutputOwner};
+use crate::args::batch::BatchCatArgs;
 use crate::commands::dispatch::{connect_in, unexpected_reply};
 use crate::commands::names::NameLookup;
 use crate::error::{WithHint, usage};
@@ -40,24 +41,19 @@ pub async fn run(typed: &BatchCatArgs, settings: &Settings) -> anyhow::Result<Ex
         printed: BTreeMap::new(),
         is_mixed: false,
         batch: None,
-        streams: None,
+        streams: BTreeMap::new(),
+        is_discarded: false,
     };
-    let units = match &typed.whose {
-        OutputOwner::Unit(unit) => vec![names.unit(unit).await?],
-        OutputOwner::Batch(batch) => {
-            let batch = names.batch(batch).await?;
-            let units = cat.units_of(&batch).await?;
-            cat.batch = Some(batch);
-            units
-        }
-    };
-    let mut waiting = units;
+    let mut waiting = cat.units_of(&names.batch(&typed.whose).await?).await?;
     loop {
         waiting = cat.print(waiting).await?;
         if waiting.is_empty() || !typed.follow {
             break;
         }
         tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    if cat.is_discarded {
+        settings.output.note("the output of some scripts was discarded, by --output none");
     }
     if cat.is_mixed {
         let hint = "`--output files:PATTERN --stderr PATTERN` or `stream:DIR` keeps them apart";
@@ -81,24 +77,32 @@ struct OutputPrinter<'a> {
     printed: BTreeMap<UnitId, PrintedBytes>,
     /// One channel was asked for, but both are kept together.
     is_mixed: bool,
-    /// The array, if all its output is printed.
+    /// The batch, if the output of many scripts is printed.
     batch: Option<BatchId>,
-    /// Output of the array in the workers' files, as found in this round.
-    streams: Option<BTreeMap<UnitId, RunOutput>>,
+    /// Output of the batch in the workers' files, as found in this round, by folder.
+    streams: BTreeMap<PathBuf, BTreeMap<UnitId, RunOutput>>,
+    /// Whether the output of some scripts was discarded.
+    is_discarded: bool,
 }
 
 impl OutputPrinter<'_> {
-    /// The units of an array, by index.
+    /// The units of a batch: of an array by index, of a job task by task.
     async fn units_of(&mut self, batch: &BatchId) -> anyhow::Result<Vec<UnitId>> {
         let tenant = &self.settings.tenant;
         let (mut units, mut after) = (Vec::new(), None);
-        // An unknown array is an error, not an empty list.
-        self.client.request(&ClientRequest::Steer(tenant.clone(), batch.clone(), None)).await?;
+        // An unknown batch is an error, not an empty list.
+        let reply = self.client.request(&ClientRequest::Steer(tenant.clone(), batch.clone(), None)).await?;
+        let ServerReply::Steered(found) = reply else { return Err(unexpected_reply(&reply)) };
+        if found.counts.total() > 1 {
+            self.batch = Some(found.id);
+        }
         loop {
             let query = UnitQuery { state: None, batch: Some(batch.clone()), after, limit: PAGE };
             match self.client.request(&ClientRequest::Units(tenant.clone(), query)).await? {
                 ServerReply::Units(page, next) => {
-                    units.extend(page.into_iter().map(|unit| (unit.index, unit.unit)));
+                    units.extend(
+                        page.into_iter().map(|unit| (unit.index.filter(|_| unit.task.is_none()), unit.unit)),
+                    );
                     after = next;
                 }
                 other => return Err(unexpected_reply(&other)),
@@ -112,7 +116,7 @@ impl OutputPrinter<'_> {
 
     /// Prints the new output of these units. Returns the units that have not ended.
     async fn print(&mut self, units: Vec<UnitId>) -> anyhow::Result<Vec<UnitId>> {
-        self.streams = None;
+        self.streams.clear();
         let mut waiting = Vec::new();
         let mut out = self.settings.output.raw();
         for id in units {
@@ -137,6 +141,7 @@ impl OutputPrinter<'_> {
         let printed = printed.get_or_insert(PrintedBytes { attempt, ..PrintedBytes::default() });
         let wants = |channel| self.only.is_none_or(|only| only == channel);
         match &script.output {
+            ScriptOutput::Nothing if self.batch.is_some() => self.is_discarded = true,
             ScriptOutput::Nothing => {
                 return Err(usage(format!("the output of unit {id} was discarded, by --output none")));
             }
@@ -176,21 +181,21 @@ impl OutputPrinter<'_> {
         out: &mut impl Write,
     ) -> anyhow::Result<u64> {
         let of_unit;
-        let runs = match (&self.batch, &mut self.streams) {
+        let runs = match &self.batch {
             // The files of an array are searched once per round.
-            (Some(batch), streams) => {
-                if streams.is_none() {
-                    *streams = Some(read_streams(folder, RunSelector::Array(batch.as_str(), None))?);
+            Some(batch) => match self.streams.entry(folder.to_owned()) {
+                Entry::Occupied(found) => found.into_mut(),
+                Entry::Vacant(entry) => {
+                    entry.insert(read_streams(folder, RunSelector::Array(batch.as_str(), None))?)
                 }
-                streams.as_ref()
-            }
-            (None, _) => {
+            },
+            None => {
                 of_unit = read_streams(folder, RunSelector::Unit(unit))?;
-                Some(&of_unit)
+                &of_unit
             }
         };
         let mut bytes = Vec::new();
-        if let Some(run) = runs.and_then(|runs| runs.get(&unit)) {
+        if let Some(run) = runs.get(&unit) {
             run.copy(self.only, &mut bytes)?;
         }
         let new = bytes.get(usize::try_from(start)?..).unwrap_or_default();

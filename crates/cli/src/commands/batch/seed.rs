@@ -7,7 +7,7 @@ use anyhow::Context;
 use longshore_batch::Sources;
 use longshore_batch::definition::Database;
 use longshore_batch::file::LoadedBatchFile;
-use longshore_batch::rows::{OpenMode, SqliteRows, seed};
+use longshore_batch::rows::{DatabaseRows, OpenMode, seed};
 use tempfile::TempDir;
 
 use super::context::build_sources;
@@ -73,7 +73,7 @@ impl ScratchRows {
         url: &StoreUrl,
         settings: &Settings,
     ) -> anyhow::Result<Arc<Sources>> {
-        let rows = SqliteRows::open(&self.rows(), OpenMode::Read)?;
+        let rows = DatabaseRows::sqlite(&self.rows(), OpenMode::Read)?;
         Ok(Arc::new(build_sources(url, settings)?.with(database.clone(), Arc::new(rows))))
     }
 }

@@ -65,7 +65,7 @@ fn table(batches: &[Batch]) -> Table {
         let (counts, progress) = (&batch.counts, ProgressEstimate::of(batch, now));
         let tenant = if batch.tenant == default { "" } else { batch.tenant.as_str() };
         table.row([
-            right(batch.number),
+            right(number_text(batch)),
             cell(&batch.id),
             cell(tenant),
             cell(&batch.kind),
@@ -90,6 +90,11 @@ fn table(batches: &[Batch]) -> Table {
 fn total_text(batch: &Batch, progress: &ProgressEstimate) -> String {
     let guess = if progress.total > batch.counts.total() { "~" } else { "" };
     format!("{guess}{}", progress.total)
+}
+
+/// The number; a task, which is a batch of one, has none of its own.
+fn number_text(batch: &Batch) -> String {
+    if batch.number == 0 { String::new() } else { batch.number.to_string() }
 }
 
 fn count_text(count: u64) -> String {
@@ -148,7 +153,7 @@ fn record(batch: &Batch, parked: Option<PendingCounts>) -> Table {
     let (counts, progress) = (&batch.counts, ProgressEstimate::of(batch, now));
     let mut table = Table::record();
     table.field("batch", &batch.id);
-    table.field("number", batch.number);
+    table.field("number", number_text(batch));
     table.field("status", batch.status);
     table.field("reason", batch.reason.as_deref().unwrap_or_default());
     table.field("type", &batch.kind);

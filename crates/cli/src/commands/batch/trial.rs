@@ -86,8 +86,8 @@ async fn finished(batch: &Batch, context: &BatchContext) -> anyhow::Result<Times
         return Err(anyhow!("the trial `{id}` is {status}: it has not ended"))
             .hint(format!("run it to its end, or `longshore batch cancel {id}`"));
     }
-    let rows = row_listing::all_rows(&*context.store, context.client.scope(), id, u64::MAX).await?;
-    if rows.is_none_or(|rows| (rows.len() as u64) < batch.counts.finished()) {
+    let rows = row_listing::count_ended(&*context.store, context.client.scope(), id).await?;
+    if rows < batch.counts.finished() {
         return Err(anyhow!("rows of the trial `{id}` were pruned: --continue would run them again")).hint(
             "leave them out by the candidates' SQL and run without --continue; [keep] done is how long rows are kept",
         );

@@ -11,6 +11,7 @@ use longshore_dispatch::request::{
 
 use super::{connect_in, unexpected_reply};
 use crate::args::unit_worker::PageArgs;
+use crate::error::hinted;
 use crate::settings::Settings;
 
 /// Interval between two reads of a watched array.
@@ -57,7 +58,13 @@ impl<'a> ArrayClient<'a> {
     /// Applies an action, and returns the array.
     pub async fn apply(&mut self, action: Option<ArrayAction>) -> anyhow::Result<Batch> {
         let request = ClientRequest::Steer(self.settings.tenant.clone(), self.name.clone(), action);
-        match self.client.request(&request).await? {
+        let reply = self.client.request(&request).await.map_err(|error| match error.to_string() {
+            text if text.starts_with("there is no batch") => {
+                hinted(error.into(), "`longshore batch list` shows the batches of the pool")
+            }
+            _ => error.into(),
+        });
+        match reply? {
             ServerReply::Steered(array) => Ok(*array),
             other => Err(unexpected_reply(&other)),
         }

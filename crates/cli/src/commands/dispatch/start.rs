@@ -56,6 +56,12 @@ impl PoolSizeArg {
                 return Err(usage(format!("{option} is {number}"))).hint("name a number from 0 on");
             }
         }
+        if let (Some(min), Some(max)) = (typed.workers, typed.max_workers)
+            && min > i64::from(max)
+        {
+            let words = format!("--max-workers {max} is below --workers {min}");
+            return Err(usage(words)).hint("`--workers` is the minimum, `--max-workers` the maximum");
+        }
         let least = i64::from(typed.max_workers.is_none());
         let workers = typed.workers.unwrap_or(i64::from(defaults.workers)).max(least);
         let threads = typed.nthr.unwrap_or(i64::from(defaults.threads)).max(1);

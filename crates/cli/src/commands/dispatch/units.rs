@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use longshore::duration::{self, format_ago};
-use longshore::{Timestamp, UnitId, byte_size};
+use longshore::{HumanDuration, Timestamp, UnitId, byte_size};
 use longshore_dispatch::request::{
     ClientRequest, ServerReply, TaskPosition, UnitDetails, UnitExplanation, UnitOperation,
     UnitOperationReport, UnitQuery, UnitSummary, WorkerObstacles,
@@ -14,8 +14,9 @@ use longshore_dispatch::script::{RunEnd, RunReport, Script};
 use super::status::short_uid;
 use super::{connect_in, unexpected_reply};
 use crate::args::unit_worker::UnitListArgs;
+use crate::commands::wait::with_wait_limit;
 use crate::commands::{now, submit_script};
-use crate::error::{WithHint, usage};
+use crate::error::usage;
 use crate::exit::ExitCode;
 use crate::output::{Table, cell, clean_lines, right};
 use crate::settings::Settings;
@@ -47,8 +48,9 @@ fn record(shown: &UnitDetails) -> Table {
     table.field("directory", script.map_or(String::new(), |script| path(&script.dir)));
     table.field("name", script.and_then(|script| script.name.as_deref()).unwrap_or_default());
     table.field("tenant", &shown.tenant);
+    let task = shown.task.as_ref().map_or(String::new(), |task| format!(", task {task}"));
     let index = shown.index.map_or(String::new(), |index| format!(", number {index}"));
-    table.field("array", shown.batch.as_ref().map_or(String::new(), |id| format!("{id}{index}")));
+    table.field("batch", shown.batch.as_ref().map_or(String::new(), |id| format!("{id}{task}{index}")));
     table.field("needs", &shown.request);
     table.field("priority", shown.priority);
     table.field("attempt", view.attempt);
@@ -196,8 +198,11 @@ fn table(units: &[UnitSummary]) -> Table {
     let now = now();
     for unit in units {
         let what = match (&unit.batch, unit.index) {
-            (Some(batch), Some(index)) => format!("{batch} {index}"),
-            _ => unit.name.clone().unwrap_or_default(),
+            (Some(batch), index) => {
+                let words = [unit.task.clone(), index.map(|index| index.to_string())];
+                format!("{batch} {}", words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+            }
+            (None, _) => unit.name.clone().unwrap_or_default(),
         };
         let why = unit.failure.as_ref().map_or(String::new(), ToString::to_string);
         table.row([
@@ -221,13 +226,8 @@ pub async fn wait(
 ) -> anyhow::Result<ExitCode> {
     let mut client = connect_in(folder).await?;
     let waiting = submit_script::wait_for_unit(&mut client, id, settings);
-    match limit {
-        None => waiting.await,
-        Some(limit) => {
-            let ended = tokio::time::timeout(limit, waiting).await;
-            ended.hint(format!("it continues; `longshore unit show {id}` shows it"))?
-        }
-    }
+    let hint = format!("it continues; `longshore unit show {id}` shows it");
+    with_wait_limit(limit.map(HumanDuration), &hint, waiting).await
 }
 
 /// Retries or cancels scripts.

@@ -18,7 +18,7 @@ use crate::commands::price::old_table;
 use crate::error::{WithHint, hinted, suggestion, usage};
 
 /// Fields of a document.
-const FIELDS: [&str; 21] = [
+const FIELDS: [&str; 22] = [
     "provider",
     "model",
     "prices",
@@ -31,6 +31,7 @@ const FIELDS: [&str; 21] = [
     "max_tokens",
     "temperature",
     "system",
+    "on_unsupported",
     "limits",
     "retry",
     "proxy",
@@ -318,6 +319,7 @@ mod tests {
             max_tokens: _,
             temperature: _,
             system: _,
+            on_unsupported: _,
             limits: _,
             retry: _,
             proxy: _,
@@ -326,7 +328,7 @@ mod tests {
             fallback: _,
             pool: _,
         } = Profile::new("p", ProviderName::Echo);
-        assert_eq!(FIELDS.len(), 19 + 2, "all but the name, and two of documents");
+        assert_eq!(FIELDS.len(), 20 + 2, "all but the name, and two of documents");
     }
 
     #[test]
@@ -342,6 +344,7 @@ mod tests {
             (json!({ "provider": "echo", "prices": { "input": -1, "output": 1 } }), "is no price"),
             (json!({ "provider": "echo", "prices": { "input": 1 } }), "in `prices`"),
             (json!({ "provider": "echo", "temperature": 3 }), "between 0 and 2"),
+            (json!({ "provider": "echo", "on_unsupported": "ignore" }), "`refuse` or `drop`"),
             (json!({ "provider": "echo", "template": "yes" }), "true or false"),
             (json!({ "provider": "echo", "fallback": ["a b"] }), "may only hold"),
             (json!({ "provider": "echo", "name": "p" }), "does not hold its name"),

@@ -1,8 +1,10 @@
 //! `queue set`: sets a queue's bounds, or a lane's weight, cap and bounds.
 
-use longshore::store::{Capacity, LaneChange, QueueChange, QueueInfo};
-use longshore::{QueueName, Store, TenantId, byte_size};
+use longshore::store::{Capacity, QueueInfo};
+use longshore::{QueueName, TenantId, byte_size};
+use longshore_dispatch::request::QueueSettings;
 
+use super::source::QueueSource;
 use crate::args::queue::{LaneArg, QueueSetArgs as Typed};
 use crate::commands::tenant::shown;
 use crate::error::{WithHint, usage};
@@ -10,50 +12,50 @@ use crate::output::{Table, cell, right};
 use crate::settings::Settings;
 
 /// Runs the command.
-pub async fn run(store: &dyn Store, typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
+pub async fn run(queues: &mut QueueSource, typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
     if typed.bounds.is_empty() && typed.weight.is_none() && typed.cap.is_none() {
         return Err(usage("nothing to set"))
             .hint("name --max-units or --max-bytes; with --lane also --weight or --cap");
     }
     let queue = &typed.lane.queue;
     match lane(&typed.lane, settings) {
-        Some(tenant) => set_lane(store, typed, tenant, settings).await?,
-        None => set_queue(store, typed, settings).await?,
+        Some(tenant) => set_lane(queues, typed, tenant, settings).await?,
+        None => set_queue(queues, typed).await?,
     }
-    let mut lanes = store.queues(&settings.scope()).await?;
+    let mut lanes = queues.list().await?;
     lanes.retain(|lane| lane.queue == *queue);
     settings.output.list(&lanes, || table(&lanes))
 }
 
-async fn set_queue(store: &dyn Store, typed: &Typed, settings: &Settings) -> anyhow::Result<()> {
-    let (queue, scope) = (&typed.lane.queue, settings.scope());
-    let lanes = store.queues(&scope).await?;
+async fn set_queue(queues: &mut QueueSource, typed: &Typed) -> anyhow::Result<()> {
+    let queue = &typed.lane.queue;
+    let lanes = queues.list().await?;
     let now = lanes.iter().find(|lane| lane.queue == *queue).map(|lane| lane.capacity);
     let capacity = typed.bounds.apply_to(now.unwrap_or_default());
-    Ok(store.change_queue(&scope, queue, QueueChange { paused: None, capacity }).await?)
+    queues.change(queue, None, QueueSettings { capacity, ..QueueSettings::default() }).await
 }
 
 async fn set_lane(
-    store: &dyn Store,
+    queues: &mut QueueSource,
     typed: &Typed,
     tenant: &TenantId,
     settings: &Settings,
 ) -> anyhow::Result<()> {
-    let (queue, scope) = (&typed.lane.queue, settings.scope());
+    let queue = &typed.lane.queue;
     let own = |lane: &&QueueInfo| lane.queue == *queue && lane.tenant == *tenant;
-    let lanes = store.queues(&scope).await?;
+    let lanes = queues.list().await?;
     let now = lanes.iter().find(own).map_or(Capacity::default(), |lane| lane.lane_capacity);
-    let change = LaneChange {
+    let change = QueueSettings {
         paused: None,
         weight: typed.weight.map(|weight| weight.0),
-        cap: typed.cap.map(|cap| cap.0.map(|cap| cap.0)),
+        cap: typed.cap.map(|cap| cap.0.map_or(0, |cap| cap.0)),
         capacity: typed.bounds.apply_to(now),
     };
-    let changed = store.change_lane(&scope, queue, tenant, change).await;
+    let changed = queues.change(queue, Some(tenant), change).await;
     if settings.tenant.is_some() {
         return changed.hint("a tenant cannot set its own weight in a shared queue: leave out --tenant");
     }
-    Ok(changed?)
+    changed
 }
 
 /// The named lane, or the settings' tenant's own if the queue is shared.

@@ -1,20 +1,20 @@
 //! Lists, shows and changes units and arrays. The core is notified at once of what is cancelled or
 //! paused.
 
-use longshore::batch::BatchAction;
 use longshore::store::{UnitAction, UnitFilter, UnitSelection};
-use longshore::{Batch, BatchId, BatchStatus, Error, Kind, Scope, TenantId, Unit, UnitId};
+use longshore::{Batch, BatchId, Error, Kind, Scope, TenantId, Unit, UnitId};
 
+use super::target::Target;
 use super::{ClientApi, Event};
 use crate::request::{
-    ArrayAction, ArrayQuery, PastFailure, ScriptView, UnitDetails, UnitOperation, UnitOperationReport,
-    UnitQuery, UnitSummary, first_unit_id, nth_unit_id,
+    ArrayQuery, PastFailure, ScriptView, UnitDetails, UnitOperation, UnitOperationReport, UnitQuery,
+    UnitSummary,
 };
 use crate::scheduler::ResourceRequest;
-use crate::script::{ArrayItem, KIND, Script};
+use crate::script::{ArrayItem, BatchDefinition, KIND, Script};
 
-/// Units per page in a search for a task.
-const FIND_PAGE: u32 = 1000;
+/// Pages of the store that are searched for one page of batches with a status.
+const MAX_PAGES: usize = 20;
 
 pub(super) fn scope(tenant: Option<TenantId>) -> Scope {
     tenant.map_or(Scope::All, Scope::Tenant)
@@ -53,12 +53,15 @@ impl ClientApi {
             failure: past.failure,
         });
         let item: Option<ArrayItem> = unit.payload.parse().ok();
-        let script = self.script_of(&scope, &unit).await;
+        let definition = self.definition_of(&scope, &unit).await;
+        let script = script_in(&unit, item.as_ref(), definition.as_ref());
+        let task = task_name(&unit, item.as_ref(), definition.as_ref());
         let request = requested(&unit, script.as_ref()).into();
         Ok(UnitDetails {
             view: unit_view(&unit),
             tenant: unit.tenant,
             batch: unit.batch,
+            task,
             index: item.map(|item| item.0),
             priority: unit.priority,
             created_at: unit.created_at,
@@ -70,13 +73,14 @@ impl ClientApi {
         })
     }
 
-    /// The script of a unit: its payload, or its array's definition.
+    /// The script of a unit.
     pub(super) async fn script_of(&self, scope: &Scope, unit: &Unit) -> Option<Script> {
-        let is_item = unit.payload.parse::<ArrayItem>().is_ok();
-        match &unit.batch {
-            Some(batch) if is_item => self.client.store().definition(scope, batch).await.ok()??.parse().ok(),
-            _ => unit.payload.parse().ok(),
-        }
+        let item: Option<ArrayItem> = unit.payload.parse().ok();
+        script_in(unit, item.as_ref(), self.definition_of(scope, unit).await.as_ref())
+    }
+
+    async fn definition_of(&self, scope: &Scope, unit: &Unit) -> Option<BatchDefinition> {
+        self.client.store().definition(scope, unit.batch.as_ref()?).await.ok()??.parse().ok()
     }
 
     pub(super) async fn list(
@@ -85,22 +89,39 @@ impl ClientApi {
         units: UnitQuery,
     ) -> Result<(Vec<UnitSummary>, Option<String>), String> {
         let UnitQuery { state, batch, after, limit } = units;
-        let filter = UnitFilter { state, batch, queue: None, kind: Kind::new(KIND).ok() };
         let store = self.client.store();
         let scope = scope(tenant);
+        let batch = match batch {
+            None => None,
+            Some(name) => match self.target(&scope, &name).await? {
+                Target::Batch(batch) => Some(batch.id),
+                Target::Unit(unit, _) => {
+                    let unit = Some(*unit).filter(|unit| state.is_none_or(|state| unit.state == state));
+                    return Ok((unit.into_iter().map(|unit| summarise(unit, None)).collect(), None));
+                }
+            },
+        };
+        let filter = UnitFilter { state, batch, queue: None, kind: Kind::new(KIND).ok() };
         let page = store.units(&scope, &filter, after.as_deref(), limit).await.map_err(error_text)?;
         let mut units = Vec::with_capacity(page.items.len());
+        let mut last: Option<(BatchId, Option<BatchDefinition>)> = None;
         for unit in page.items {
             // Lists have no payloads, but the payload names the script.
-            let with_payload = store.unit(&scope, unit.id).await;
-            units.push(summarise(with_payload.unwrap_or(unit)));
+            let unit = store.unit(&scope, unit.id).await.unwrap_or(unit);
+            if let Some(batch) = unit.batch.clone()
+                && last.as_ref().is_none_or(|(last, _)| *last != batch)
+            {
+                last = Some((batch, self.definition_of(&scope, &unit).await));
+            }
+            let definition = last.as_ref().and_then(|(_, definition)| definition.as_ref());
+            units.push(summarise(unit, definition));
         }
         Ok((units, page.next))
     }
 
     pub(super) async fn operate(
         &self,
-        tenant: Option<TenantId>,
+        scope: &Scope,
         units: Vec<UnitId>,
         action_requested: UnitOperation,
     ) -> Result<UnitOperationReport, String> {
@@ -109,102 +130,70 @@ impl ClientApi {
             UnitOperation::Retry => UnitAction::Retry,
         };
         let selection = UnitSelection::Ids(units);
-        let done = self.client.store().apply_unit_action(&scope(tenant), selection, action).await;
+        let done = self.client.store().apply_unit_action(scope, selection, action).await;
         let done = done.map_err(error_text)?;
         // The core asks the store at once which running units to stop.
         self.notify_core((done.requested > 0).then_some(Event::HeartbeatNow)).await;
-        let longshore::store::UnitActionResult { changed, requested, skipped } = done;
-        Ok(UnitOperationReport { changed, requested, skipped })
+        Ok(done.into())
     }
 
+    /// A page of batches: arrays, jobs and single scripts.
     pub(super) async fn arrays(
         &self,
         tenant: Option<TenantId>,
         arrays: ArrayQuery,
     ) -> Result<(Vec<Batch>, Option<String>), String> {
-        let ArrayQuery { status, after, limit } = arrays;
-        let status: Option<BatchStatus> = status;
-        let store = self.client.store();
-        let page = store.batches(&scope(tenant), status, after.as_deref(), limit).await;
-        page.map(|page| (page.items, page.next)).map_err(error_text)
-    }
-
-    pub(super) async fn array(
-        &self,
-        tenant: Option<TenantId>,
-        id: &BatchId,
-        action: Option<ArrayAction>,
-    ) -> Result<Batch, String> {
+        let ArrayQuery { status, mut after, limit } = arrays;
         let (store, scope) = (self.client.store(), scope(tenant));
-        let Some(action) = action else {
-            return store.batch(&scope, id).await.map_err(error_text);
-        };
-        let event = match action {
-            ArrayAction::Cancel => Some(Event::HeartbeatNow),
-            ArrayAction::Pause { .. } => Some(Event::ArrayPaused(id.clone())),
-            ArrayAction::Resume | ArrayAction::Retry => None,
-        };
-        let action = match action {
-            ArrayAction::Pause { reason } => BatchAction::Pause { reason },
-            ArrayAction::Resume => BatchAction::Resume,
-            ArrayAction::Cancel => BatchAction::Cancel,
-            ArrayAction::Retry => BatchAction::RetryFailed,
-        };
-        let batch = store.apply_batch_action(&scope, id, action).await.map_err(error_text)?;
-        self.notify_core(event).await;
-        Ok(batch)
-    }
-
-    /// The unit with this index in an array.
-    pub(super) async fn find_task(
-        &self,
-        tenant: Option<TenantId>,
-        array: &BatchId,
-        index: u64,
-    ) -> Result<UnitId, String> {
-        let (store, scope) = (self.client.store(), scope(tenant));
-        let array = store.batch(&scope, array).await.map_err(error_text)?;
-        let is_task = |unit: &Unit| {
-            let item: Option<ArrayItem> = unit.payload.parse().ok();
-            unit.batch.as_ref() == Some(&array.id) && item.is_some_and(|item| item.0 == index)
-        };
-        let usual = store.unit(&scope, nth_unit_id(first_unit_id(&array), index)).await;
-        if let Some(unit) = usual.ok().filter(is_task) {
-            return Ok(unit.id);
-        }
-        // The client chose the ids: a task of a job file.
-        let filter = UnitFilter { batch: Some(array.id.clone()), ..UnitFilter::default() };
-        let mut after = None;
-        loop {
-            let page = store.units(&scope, &filter, after.as_deref(), FIND_PAGE).await.map_err(error_text)?;
-            for unit in page.items {
-                let with_payload = store.unit(&scope, unit.id).await.map_err(error_text)?;
-                if is_task(&with_payload) {
-                    return Ok(unit.id);
-                }
-            }
+        let mut shown = Vec::new();
+        // The record of a single script does not have its status.
+        for _ in 0..MAX_PAGES {
+            let page = store.batches(&scope, None, after.as_deref(), limit - shown.len() as u32).await;
+            let page = page.map_err(error_text)?;
             after = page.next;
-            if after.is_none() {
-                return Err(format!("array `{}` has no task {index}", array.id));
+            for batch in page.items {
+                let batch = self.shown(&scope, batch).await?;
+                shown.extend(Some(batch).filter(|batch| status.is_none_or(|status| batch.status == status)));
+            }
+            if after.is_none() || shown.len() >= limit as usize {
+                break;
             }
         }
+        Ok((shown, after))
     }
 
-    async fn notify_core(&self, event: Option<Event>) {
+    pub(super) async fn notify_core(&self, event: Option<Event>) {
         if let Some(event) = event {
             let _ = self.core.send(event).await;
         }
     }
 }
 
-fn summarise(unit: Unit) -> UnitSummary {
-    let index = unit.payload.parse().ok().map(|item: ArrayItem| item.0);
+fn script_in(unit: &Unit, item: Option<&ArrayItem>, definition: Option<&BatchDefinition>) -> Option<Script> {
+    match item {
+        Some(item) => definition?.script(item).cloned(),
+        None => unit.payload.parse().ok(),
+    }
+}
+
+/// The task of a unit of a job.
+fn task_name(unit: &Unit, item: Option<&ArrayItem>, definition: Option<&BatchDefinition>) -> Option<String> {
+    match (item, definition?) {
+        (_, BatchDefinition::Array(_)) => None,
+        (None, _) => unit.payload.parse::<Script>().ok()?.name,
+        (item, definition) => definition.task(item).map(|task| task.id.clone()),
+    }
+}
+
+fn summarise(unit: Unit, definition: Option<&BatchDefinition>) -> UnitSummary {
+    let item: Option<ArrayItem> = unit.payload.parse().ok();
     let script: Option<Script> = unit.payload.parse().ok();
     UnitSummary {
         unit: unit.id,
         state: unit.state,
+        task: task_name(&unit, item.as_ref(), definition.filter(|_| unit.batch.is_some())),
         batch: unit.batch,
-        index,
+        index: item.map(|item| item.0),
         name: script.map(|script| script.name.unwrap_or_else(|| script.path.display().to_string())),
         attempt: unit.attempt,
         lost: unit.lost,

@@ -16,6 +16,8 @@ use crate::script::KIND;
 
 /// Number of ready units, the newest, in which status looks for scripts that no worker can run.
 const MAX_LISTED: u32 = 1000;
+/// Requests of older scripts that are remembered.
+const MAX_SEEN: usize = 100;
 /// Interval between two such searches.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -98,8 +100,10 @@ impl ClientApi {
             reasons.push(WaitReason::TenantCap { limit, running });
         }
         if let Some(cap) = &unit.cap {
-            match batch.map(|batch| batch.counts.leased) {
-                Some(running) if running >= u64::from(cap.limit) => {
+            // Of a job only the store knows how many scripts of one task run.
+            match batch.filter(|batch| cap.key == format!("array {}", batch.id)) {
+                Some(batch) if batch.counts.leased >= u64::from(cap.limit) => {
+                    let running = batch.counts.leased;
                     reasons.push(WaitReason::ArrayCap { limit: cap.limit, running });
                 }
                 Some(_) => {}
@@ -160,9 +164,24 @@ impl ClientApi {
         if ready == 0 {
             return Vec::new();
         }
-        let requests = self.ready_requests().await;
+        let mut requests = self.ready_requests().await;
         let read: u64 = requests.values().map(|(scripts, _)| *scripts).sum();
         let is_sample = read >= u64::from(MAX_LISTED);
+        let mut seen = self.seen_requests.lock().await;
+        if is_sample {
+            // Older scripts that still wait, and of which the sample has none.
+            for (request, unit) in std::mem::take(&mut *seen) {
+                if requests.contains_key(&request) {
+                    continue;
+                }
+                let found = self.client.store().unit(&Scope::All, unit).await;
+                if found.is_ok_and(|found| found.state == UnitState::Ready) {
+                    requests.insert(request, (1, unit));
+                }
+            }
+        }
+        *seen = requests.iter().map(|(request, (_, unit))| (request.clone(), *unit)).take(MAX_SEEN).collect();
+        drop(seen);
         let scale =
             |scripts: u64| if is_sample { (scripts * ready.max(read)).div_ceil(read) } else { scripts };
         let demand = requests.into_iter();

@@ -3,7 +3,9 @@
 use longshore::batch::{FailureLimit, FailureThreshold, NewBatch, OnThreshold};
 use longshore::store::SendResult;
 use longshore::unit::{ConcurrencyCap, Dependencies, Weight};
-use longshore::{Kind, NewUnit, Payload, ResourceAmount, Scope, SendError, Timestamp, UnitId, WhenFull};
+use longshore::{
+    Batch, Kind, NewUnit, Payload, ResourceAmount, Scope, SendError, Timestamp, UnitId, WhenFull,
+};
 
 use super::ClientApi;
 use crate::request::{
@@ -11,21 +13,16 @@ use crate::request::{
     nth_unit_id,
 };
 use crate::scheduler::ResourceRequest;
-use crate::script::{self, ArrayItem, KIND};
+use crate::script::{self, ArrayItem, KIND, Script};
 
 /// Units of an array per write.
-const CHUNK: usize = 1000;
+pub(super) const CHUNK: usize = 1000;
 
 impl ClientApi {
     /// Stores a submission, and says whether a worker of the pool can ever run it.
     pub(super) async fn submit(&self, submission: Submission) -> Result<ServerReply, String> {
         let script = Payload::json(&submission.script).map_err(|error| error.to_string())?;
-        let request = ResourceRequest {
-            threads: submission.threads.max(1),
-            resources: ResourceAmount::of_weight(&submission.resources),
-            time: submission.script.time,
-            exclusive: false,
-        };
+        let request = request_of(&submission);
         let result = match &submission.items {
             Items::Once(id) => self.submit_one(*id, script, &submission).await,
             Items::Each { .. } => self.submit_array(script, &submission).await,
@@ -34,9 +31,11 @@ impl ClientApi {
             Err(SubmitError::Send(SendError::Rejected(rejection))) => Ok(ServerReply::NotTaken(rejection)),
             Err(SubmitError::Send(error)) => Err(error.to_string()),
             Err(SubmitError::Message(message)) => Err(message),
-            Ok(Stored { units, existing, number }) => {
+            Ok(Stored { units, existing, batch }) => {
                 let unfit = self.find_unfit(vec![request]).await.pop().unwrap_or_default();
-                Ok(ServerReply::Submitted { units, existing, unfit, number })
+                let number = batch.as_ref().map(|batch| batch.number);
+                let batch = batch.map(|batch| batch.id);
+                Ok(ServerReply::Submitted { units, existing, unfit, number, batch })
             }
         }
     }
@@ -51,11 +50,15 @@ impl ClientApi {
         let unit = NewUnit { id, dedup: key, ..self.unit_template(submission, script).await? };
         let when_full = submission.conditions.full_timeout.map_or(WhenFull::Reject, WhenFull::WaitFor);
         match self.client.send_many(vec![unit], when_full).await?.pop() {
-            Some(SendResult::Created(_)) => Ok(Stored { units: 1, existing: None, number: None }),
+            Some(SendResult::Created(_)) => {
+                Ok(Stored { units: 1, existing: None, batch: self.record_single(id, submission).await })
+            }
+            // The client repeats it because it lost the reply.
+            Some(SendResult::Existing(existing_id)) if existing_id == id => {
+                Ok(Stored { units: 1, existing: None, batch: self.record_single(id, submission).await })
+            }
             Some(SendResult::Existing(existing_id)) => {
-                // The submission's own id: the client repeats it because it lost the reply.
-                let existing = Some(existing_id).filter(|existing_id| *existing_id != id);
-                Ok(Stored { units: 1, existing, number: None })
+                Ok(Stored { units: 1, existing: Some(existing_id), batch: None })
             }
             Some(SendResult::Rejected(rejection)) => Err(SendError::Rejected(rejection).into()),
             None => Err("the store gave no answer".to_owned().into()),
@@ -63,8 +66,8 @@ impl ClientApi {
     }
 
     async fn submit_array(&self, script: Payload, submission: &Submission) -> Result<Stored, SubmitError> {
-        let Items::Each { batch, items, max_running, max_failures, first } = &submission.items else {
-            return Ok(Stored { units: 0, existing: None, number: None });
+        let Items::Each { batch, items, max_running, max_failures } = &submission.items else {
+            return Ok(Stored { units: 0, existing: None, batch: None });
         };
         let count = items.count();
         if count > MAX_ARRAY {
@@ -72,19 +75,23 @@ impl ClientApi {
         }
         let scope = Scope::Tenant(submission.tenant.clone());
         let existing = self.client.store().definition(&scope, batch).await;
+        // The name is the batch's, which the client may have chosen itself.
+        let unnamed = |script: &Script| Script { name: None, ..script.clone() };
+        let is_same = |existing: &Payload| {
+            let existing = existing.parse::<Script>();
+            existing.is_ok_and(|existing| unnamed(&existing) == unnamed(&submission.script))
+        };
         if let Ok(Some(existing)) = existing
-            && existing != script
+            && !is_same(&existing)
         {
             let changed = "with another script, other arguments or other options";
             return Err(format!("array `{batch}` exists {changed}; submit under another --name").into());
         }
-        let threshold = max_failures
-            .map(|limit| FailureThreshold { limit: FailureLimit::Units(limit), then: OnThreshold::Fail });
         let new = NewBatch {
             tenant: submission.tenant.clone(),
             kind: KIND.to_owned(),
             initiated_by: submission.initiated_by.clone(),
-            threshold,
+            threshold: failure_threshold(*max_failures),
             definition: Some(script),
             ..NewBatch::new(batch.clone())
         };
@@ -100,22 +107,22 @@ impl ClientApi {
             let mut units = Vec::with_capacity(CHUNK);
             for item in items.by_ref().take(CHUNK) {
                 let payload = Payload::json(&item).map_err(|error| error.to_string())?;
-                let cap = max_running.map(|limit| ConcurrencyCap { key: format!("array {batch}"), limit });
-                let id = match (first, by_index) {
-                    (Some(first), _) => nth_unit_id(*first, sent),
-                    (None, Some(first)) => nth_unit_id(first, item.0),
-                    (None, None) => UnitId::new(),
-                };
+                let id = by_index.map_or_else(UnitId::new, |first| nth_unit_id(first, item.0));
+                let cap = array_cap(batch.as_str(), *max_running);
                 units.push(NewUnit { id, payload, cap, ..template.clone() });
                 sent += 1;
             }
             writer.add(units, sent.to_string()).await?;
         }
-        writer.seal().await?;
-        Ok(Stored { units: sent, existing: None, number: Some(writer.batch().number) })
+        let batch = writer.seal().await?;
+        Ok(Stored { units: sent, existing: None, batch: Some(batch) })
     }
 
-    async fn unit_template(&self, submission: &Submission, payload: Payload) -> Result<NewUnit, SubmitError> {
+    pub(super) async fn unit_template(
+        &self,
+        submission: &Submission,
+        payload: Payload,
+    ) -> Result<NewUnit, SubmitError> {
         let kind = Kind::new(KIND).map_err(|error| error.to_string())?;
         let after = Dependencies { units: submission.after.clone(), ..Dependencies::default() };
         let SubmitConditions { not_before, deadline, .. } = &submission.conditions;
@@ -144,14 +151,23 @@ struct Stored {
     units: u64,
     /// The unit that already has the dedup key.
     existing: Option<UnitId>,
-    /// The array's number.
-    number: Option<u64>,
+    /// Its batch, unless the unit existed.
+    batch: Option<Batch>,
 }
 
 /// Why a submission failed.
-enum SubmitError {
+pub(super) enum SubmitError {
     Send(SendError),
     Message(String),
+}
+
+impl SubmitError {
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Send(error) => error.to_string(),
+            Self::Message(message) => message,
+        }
+    }
 }
 
 impl From<SendError> for SubmitError {
@@ -166,15 +182,35 @@ impl From<String> for SubmitError {
     }
 }
 
-fn unit_items(items: &ArrayItems) -> Box<dyn Iterator<Item = ArrayItem> + Send + '_> {
+/// What each run of a submission needs of its worker.
+pub(super) fn request_of(submission: &Submission) -> ResourceRequest {
+    ResourceRequest {
+        threads: submission.threads.max(1),
+        resources: ResourceAmount::of_weight(&submission.resources),
+        time: submission.script.time,
+        exclusive: false,
+    }
+}
+
+/// The limit on failures, at which the rest is cancelled.
+pub(super) fn failure_threshold(max_failures: Option<u64>) -> Option<FailureThreshold> {
+    max_failures.map(|limit| FailureThreshold { limit: FailureLimit::Units(limit), then: OnThreshold::Fail })
+}
+
+/// The cap of the units of an array.
+pub(super) fn array_cap(array: &str, max_running: Option<u32>) -> Option<ConcurrencyCap> {
+    max_running.map(|limit| ConcurrencyCap { key: format!("array {array}"), limit })
+}
+
+pub(super) fn unit_items(items: &ArrayItems) -> Box<dyn Iterator<Item = ArrayItem> + Send + '_> {
     match items {
         ArrayItems::Ranges(ranges) => {
             let numbers = ranges.iter().flat_map(|(first, last)| *first..=*last);
-            Box::new(numbers.map(|number| ArrayItem(number, None)))
+            Box::new(numbers.map(|number| ArrayItem(number, None, None)))
         }
         ArrayItems::Lines(lines) => {
             let numbered = (0..).zip(lines);
-            Box::new(numbered.map(|(number, line)| ArrayItem(number, Some(line.clone()))))
+            Box::new(numbered.map(|(number, line)| ArrayItem(number, Some(line.clone()), None)))
         }
     }
 }

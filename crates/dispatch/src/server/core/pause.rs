@@ -4,14 +4,12 @@
 use longshore::{BatchId, UnitId};
 
 use super::Core;
-use crate::server::script_cache::ScriptSource;
 use crate::wire::ToWorker;
 
 impl Core {
     /// Takes back the array's units that are queued here or wait at workers.
     pub(super) fn on_paused(&mut self, array: BatchId) {
-        let Some(script_id) = self.scripts.id_of(&ScriptSource::Batch(array)) else { return };
-        let all = self.scheduler.tasks().filter(|(_, task)| task.data.script_id == script_id);
+        let all = self.scheduler.tasks().filter(|(_, task)| task.data.batch.as_ref() == Some(&array));
         let all: Vec<UnitId> = all.map(|(unit, _)| unit).collect();
         for unit in all {
             match self.scheduler.holder(unit) {

@@ -43,12 +43,26 @@ impl Core {
             self.scheduler.on_draining(id);
         }
         let load = WorkerLoad::default();
-        let worker =
-            ConnectedWorker { launch, connection, sender, host, pid, version, load, released: false };
-        if let Some(previous) = self.workers.insert(id, worker) {
+        let worker = ConnectedWorker {
+            launch,
+            connection,
+            sender,
+            host,
+            pid,
+            version,
+            load,
+            released: false,
+            drain: None,
+        };
+        let previous = self.workers.insert(id, worker);
+        if let Some(previous) = &previous {
             self.connections.remove(&previous.connection);
         }
         self.connections.insert(connection, id);
+        // It may not have heard that it is to leave.
+        if let Some(limit) = previous.and_then(|previous| previous.drain) {
+            self.release_worker(id, limit);
+        }
         self.claimer.retry_now();
         self.worker_count.send_replace(self.workers.len());
     }
@@ -141,7 +155,7 @@ impl Core {
     pub(super) fn release_worker(&mut self, id: WorkerKey, limit: Duration) {
         if let Some(worker) = self.workers.get_mut(&id) {
             tracing::info!(worker = %id, host = worker.host, "releasing a worker");
-            worker.released = true;
+            (worker.released, worker.drain) = (true, Some(limit));
             let _ = worker.sender.send(ToWorker::Drain(limit));
             self.scheduler.on_draining(id);
         }

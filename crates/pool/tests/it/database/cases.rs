@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use longshore_pool::database::{Db, DbError, Reason, Statement, Value};
+use longshore_pool::database::{Db, Reason, Statement, Value};
 use longshore_pool::{CallOptions, ErrorKind, params};
 use serde_json::json;
 
@@ -173,7 +173,7 @@ pub(crate) async fn a_call_that_took_too_long_is_rolled_back(db: &Db, style: Par
     let brief = db.with(CallOptions::default().timeout(STATEMENT_TIMEOUT));
     let statements = [Statement::new(&insert, params![70, "late"]), Statement::new(slow, [])];
     let error = brief.transaction(statements).await.unwrap_err();
-    let stopped = DbError::of(&error).is_some_and(|error| error.reason == Reason::TimeLimit);
+    let stopped = error.db_error().is_some_and(|error| error.reason == Reason::TimeLimit);
     assert!(stopped || matches!(error.kind, ErrorKind::Timeout { .. }), "{error:?}");
     eventually("the worker is free", || {
         let stats = db.pool().stats();

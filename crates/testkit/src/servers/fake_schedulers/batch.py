@@ -481,7 +481,8 @@ def kubectl_create():
     cpus = amount(container["resources"]["requests"]["cpu"])
     job = {
         "name": manifest["metadata"]["generateName"] + os.urandom(3).hex()[:5], "manifest": manifest, "env": {}, "tasks": [None],
-        "argv": container["command"], "seconds": pod.get("activeDeadlineSeconds"),
+        # As the kubelet, which also replaces $(NAME).
+        "argv": [word.replace("$$", "$") for word in container["command"]], "seconds": pod.get("activeDeadlineSeconds"),
         "never": cpus > 64 and "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available.",
     }
     number = create(json.dumps(manifest, indent=4), job)

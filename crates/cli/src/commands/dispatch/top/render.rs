@@ -134,6 +134,7 @@ mod tests {
             unit: UnitId::new(),
             state: UnitState::Failed,
             batch: None,
+            task: None,
             index: None,
             name: Some("job.sh".into()),
             attempt: 1,
