@@ -193,9 +193,10 @@ class Pool:
     def submit_script(self, path: PathText, args: Sequence[PathText] = (), **options: Any) -> Task:
         """Submits a script, which runs with bash.
 
-        Options: ``threads``, ``memory`` ("8GB"), ``time`` (seconds, or "1:30:00"), ``resources`` ({"gpu": 1}),
-        ``after`` (tasks and arrays), ``env`` (a mapping), ``cwd``, ``name``, ``priority``, ``retries``,
-        ``output`` ("tail", "none", "files:PATTERN", "stream:DIR"), ``snapshot``.
+        Options: ``threads``, ``memory`` ("8GB"), ``time`` (seconds, or "1:30:00"), ``resources`` ({"gpu": 0.5}),
+        ``pin`` (processors of its own), ``after`` (tasks and arrays), ``env`` (a mapping), ``cwd``, ``name``,
+        ``priority``, ``retries``, ``output`` ("tail", "none", "files:PATTERN", "stream:DIR"),
+        ``snapshot``.
         """
         return self._submit_one(["--script", os.fspath(path)], args, options)
 
@@ -289,8 +290,8 @@ def _options(options: Dict[str, Any]) -> List[str]:
             for dependency in value:
                 units = dependency.units() if isinstance(dependency, Array) else [dependency.unit]
                 words.extend(f"--after={unit}" for unit in units)
-        elif key == "snapshot":
-            words.extend(["--snapshot"] if value else [])
+        elif key in ("pin", "snapshot"):
+            words.extend([f"--{key}"] if value else [])
         else:
             raise TypeError(f"unknown option `{key}`")
     return words

@@ -31,7 +31,7 @@ class DispatchTest(unittest.TestCase):
         cls.home.cleanup()
 
     def test_a_command_is_run_with_its_words_as_they_are(self):
-        result = self.pool.submit(["printf", "%s|", "a b", "$HOME", "--dir"]).wait(60)
+        result = self.pool.submit(["printf", "%s|", "a b", "$HOME", "--dir"], pin=True).wait(60)
         self.assertEqual((result.ok, result.exit_code, result.output), (True, 0, "a b|$HOME|--dir|"))
         failed = self.pool.submit(["sh", "-c", "echo oh; exit 7"], env={"X": "1"}, time=60).wait()
         self.assertEqual((failed.state, failed.exit_code, failed.output), ("failed", 7, "oh\n"))

@@ -210,7 +210,7 @@ impl ScriptRun<'_> {
         if pin && cpus.is_empty() {
             let threads = self.start.order.threads;
             return RunResult::new(RunEnd::Refused(format!(
-                "its {threads} threads cannot have processors of their own: the worker has more threads than processors"
+                "its {threads} threads cannot have processors of their own: the worker has fewer"
             )));
         }
         let child = self.command(path).and_then(|mut command| {

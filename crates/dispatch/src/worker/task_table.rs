@@ -19,9 +19,9 @@ pub(super) struct TaskTable {
     pools: BTreeMap<String, ResourcePool>,
     /// Names of a resource's instances, if they have other names than their numbers.
     names: BTreeMap<String, Vec<String>>,
-    /// Processors that no task has.
-    /// Processors in all.
+    /// Number of processors.
     cpus: usize,
+    /// Processors that no pinned task has.
     free_cpus: BTreeSet<usize>,
     queued: VecDeque<QueuedTask>,
     running: HashMap<UnitId, RunningTask>,

@@ -180,11 +180,24 @@ fn a_pinned_script_has_processors_of_its_own() {
     }
     pool.stop();
 
+    // With more threads than processors, pinned scripts wait for each other, not for others.
     let wide = (cores.parse::<u32>().unwrap() + 1).to_string();
     let pool = PoolFixture::start(&["--workers", "1", "--nthr", &wide]);
+    let hold = "touch began; until [ -e go ]; do sleep 0.05; done";
+    let holder = pool.unit("hold.sh", hold, &[]);
+    eventually(POOL_TIMEOUT, || pool.dir.path("began").exists().then_some(()));
+    pool.submit(
+        "pin.sh",
+        "sleep 0.1; grep -q 'list:.[0-9]*$' /proc/self/status",
+        &["--pin", "--array", "1-6"],
+    );
+    assert_eq!(pool.wait_for("wide.sh", "true", &["--pin", "--nthr", &cores]).0, 0);
+    pool.dir.write("go", "");
+    pool.run(&["unit", "wait", &holder]).ok();
+    assert_eq!(pool.wait_until_idle()["failed"], 0);
     let (_, refused) = pool.wait_for("wide.sh", "true", &["--pin", "--nthr", &wide]);
     let why = refused["failure"]["message"].as_str().unwrap();
-    assert!(why.contains("the worker has more threads than processors"), "{why}");
+    assert!(why.contains("cannot have processors of their own: the worker has fewer"), "{why}");
     pool.stop();
 }
 
