@@ -161,6 +161,41 @@ fn a_job_is_one_batch_and_its_retry_lets_the_dependants_run() {
 }
 
 #[test]
+fn a_job_that_cannot_be_stored_is_not_begun() {
+    let pool = PoolFixture::start(&["--nthr", "1"]);
+    pool.dir.write("job.sh", "true");
+    let many = "[[task]]\nid = 'many'\nscript = 'job.sh'\narray = '1-1001'\n";
+    let last = "[[task]]\nid = 'last'\nscript = 'job.sh'\nafter = ['many']\n";
+    pool.dir.write("job.toml", format!("{many}{last}"));
+    let refused = pool.run(&["submit", "--job", "job.toml"]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    assert!(refused.err.contains("task `last` waits for 1001 scripts, of 1000 at most"), "{}", refused.err);
+    assert_eq!(pool.run(&["batch", "list", "--json"]).ok().json(), json!([]));
+    pool.stop();
+}
+
+#[test]
+fn tasks_are_found_by_their_own_names_and_wherever_their_output_is() {
+    let pool = PoolFixture::start(&["--nthr", "2"]);
+    pool.dir.write("job.sh", "echo said $1");
+    // In the order of their dependencies, `2` is the first task.
+    let one = "[[task]]\nid = '1'\nscript = 'job.sh'\nargs = ['one']\nafter = ['2']\noutput = 'stream:x'\n";
+    let two = "[[task]]\nid = '2'\nscript = 'job.sh'\nargs = ['two']\noutput = 'stream:y'\n";
+    let none = "[[task]]\nid = 'none'\nscript = 'job.sh'\nargs = ['none']\noutput = 'none'\n";
+    pool.dir.write("job.toml", format!("{one}{two}{none}"));
+    pool.run(&["submit", "--job", "job.toml", "--wait"]).ok();
+    assert_eq!(pool.run(&["batch", "cat", "job.1"]).ok().out, "said one\n");
+    assert_eq!(pool.run(&["batch", "cat", "job.2"]).ok().out, "said two\n");
+    let all = pool.run(&["batch", "cat", "job"]).ok();
+    assert_eq!(all.out, "said two\nsaid one\n");
+    assert!(all.err.contains("discarded"), "{}", all.err);
+    // A label that is no name of a batch is only a label.
+    let labelled = pool.run(&["submit", "--name", "team/build", "--wait", "--", "echo", "built"]);
+    assert_eq!(labelled.ok().out, "built\n");
+    pool.stop();
+}
+
+#[test]
 fn a_job_gives_up_after_its_failures_and_a_paused_one_starts_nothing() {
     let pool = PoolFixture::start(&["--nthr", "1"]);
     pool.dir.write("bad.sh", "sleep 0.2; exit 1");
