@@ -313,7 +313,7 @@ impl Launcher {
     }
 
     /// Looks for jobs that may have been submitted although their ids were not received.
-    /// Whether it has no jobs, and none may exist whose submission was not answered.
+    /// Whether it has no jobs, and no submission without an answer may have made one.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs().is_empty() && self.unconfirmed.is_empty()
     }
