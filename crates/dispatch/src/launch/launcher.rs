@@ -312,12 +312,12 @@ impl Launcher {
         self.scaler.on_failure(now);
     }
 
-    /// Looks for jobs that may have been submitted although their ids were not received.
     /// Whether it has no jobs, not even jobs of a submission that was not answered.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs().is_empty() && self.unconfirmed.is_empty()
     }
 
+    /// Looks for jobs that may have been submitted although their ids were not received.
     async fn find_unconfirmed(&mut self, now: Duration) {
         if self.unconfirmed.is_empty() || self.scaler.backoff(now).is_some() {
             return;
