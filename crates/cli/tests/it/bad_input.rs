@@ -49,8 +49,8 @@ fn wrong_uses_of_scripts_and_pools_say_what_was_meant() {
         (&["submit", "ok.sh"][..], "<PAYLOAD>", "longshore submit --script ok.sh"),
         (
             &["unit", "cancel", "123"],
-            "`123` is a batch's number; its tasks are `123.1` and so on",
-            "unit cancel --help",
+            "`123` is not the id of a unit",
+            "tasks as 12.3, and scripts by their number, are found in a pool: add --dir",
         ),
         (&["submit", "--script", "ok.sh", "--at", "tomorrow"], "`tomorrow` is not a time", "submit --help"),
         (&["submit", "--script", "ok.sh", "--progress"], "--wait", "submit --help"),

@@ -58,7 +58,7 @@ fn what_makes_no_sense_is_refused() {
         (&["submit", "exec", "1", "--on-dependency-failure", "release"], "--after"),
         (&["submit", "exec", "1", "--resource", "gpu"], "`gpu` is not a resource as gpu=2"),
         (&["submit", "exec", "1", "--resource", "a=1", "--resource", "a=2"], "given twice"),
-        (&["worker", "--resource", "a=0"], "whole number from 1"),
+        (&["worker", "--resource", "a=0"], "a number above 0"),
         (&["worker", "--resource", "a=1", "--resource", "a=1"], "given twice"),
     ] {
         dir.run(args).ends(2).says(words);

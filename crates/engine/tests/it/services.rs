@@ -275,7 +275,7 @@ async fn a_session_ends_at_once_if_its_process_on_this_host_has_ended() {
 async fn a_session_of_a_running_or_unknown_process_waits_for_its_ttl() {
     let harness = Harness::new();
     session_of_process(&harness, |start_time, host| (start_time, host.to_owned())).await;
-    session_of_process(&harness, |start_time, host| (start_time - 1, format!("{host}-other"))).await;
+    session_of_process(&harness, |start_time, host| (start_time - 1, format!("other-{host}"))).await;
     Rescuer::new(harness.store.clone()).run_once(Instant::now()).await.unwrap();
     assert_eq!(harness.store.sessions().await.unwrap().len(), 2);
 }

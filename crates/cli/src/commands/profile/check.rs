@@ -344,7 +344,7 @@ mod tests {
             (json!({ "provider": "echo", "prices": { "input": -1, "output": 1 } }), "is no price"),
             (json!({ "provider": "echo", "prices": { "input": 1 } }), "in `prices`"),
             (json!({ "provider": "echo", "temperature": 3 }), "between 0 and 2"),
-            (json!({ "provider": "echo", "on_unsupported": "ignore" }), "`refuse` or `drop`"),
+            (json!({ "provider": "echo", "on_unsupported": "ignore" }), "unknown value `ignore`"),
             (json!({ "provider": "echo", "template": "yes" }), "true or false"),
             (json!({ "provider": "echo", "fallback": ["a b"] }), "may only hold"),
             (json!({ "provider": "echo", "name": "p" }), "does not hold its name"),
