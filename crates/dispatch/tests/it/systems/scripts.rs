@@ -184,7 +184,8 @@ fn kubernetes_is_told_in_its_own_words() {
                     "containers": [{
                         "name": "longshore",
                         "image": "registry.example/longshore:1",
-                        "command": ["bash", "-c", format!("#!/bin/bash\nexec >/logs/7.out 2>&1\n{BODY}")],
+                        // The kubelet makes `$` of `$$`.
+                        "command": ["bash", "-c", format!("#!/bin/bash\nexec >/logs/7.out 2>&1\n{BODY}").replace('$', "$$")],
                         "resources": {
                             "requests": { "cpu": "4", "memory": "4001Mi" },
                             "limits": { "memory": "4001Mi", "nvidia.com/gpu": "2" },
@@ -256,7 +257,7 @@ fn nothing_breaks_out_of_a_directive() {
         let odd = Job {
             stdout: Some("/logs/%j $JOB_ID\n#SBATCH --x".into()),
             program: JobProgram::Command(vec!["a\n#$ -o /x".to_owned()]),
-            options: Vec::new(),
+            options: (base == BaseSystem::Kubernetes).then(|| "--image=i".to_owned()).into_iter().collect(),
             ..job()
         };
         let text = script(base, &odd).unwrap();
