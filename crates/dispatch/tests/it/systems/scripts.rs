@@ -254,10 +254,12 @@ fn nothing_breaks_out_of_a_directive() {
             let answer = script(base, &bad);
             assert_eq!(matches!(answer, Err(SystemError::InvalidJob { .. })), is_bad, "{answer:?}");
         }
+        let is_kubernetes = base == BaseSystem::Kubernetes;
         let odd = Job {
             stdout: Some("/logs/%j $JOB_ID\n#SBATCH --x".into()),
             program: JobProgram::Command(vec!["a\n#$ -o /x".to_owned()]),
-            options: (base == BaseSystem::Kubernetes).then(|| "--image=i".to_owned()).into_iter().collect(),
+            options: is_kubernetes.then(|| "--image=i".to_owned()).into_iter().collect(),
+            attributes: if is_kubernetes { JobAttributes::default() } else { job().attributes },
             ..job()
         };
         let text = script(base, &odd).unwrap();
