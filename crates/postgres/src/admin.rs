@@ -325,7 +325,10 @@ pub(crate) async fn batch(
         // Its failed units have run again, one by one; the units that were cancelled because of them have not.
         return match batch.status.is_aborted() || batch.counts.cancelled == 0 {
             true => Ok(None),
-            false => continue_retry(tx, id, first.first(RetryPass::Dependants { changed: false })).await,
+            false => {
+                let pass = RetryPass::Dependants { changed: false };
+                continue_retry(tx, id, RetryCursor { pass, ..first }).await
+            }
         };
     }
     let (mut seen, mut retried, mut left) = (0, 0, Some(first));

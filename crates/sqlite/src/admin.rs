@@ -226,7 +226,10 @@ pub(crate) fn batch(
         // Its failed units have run again, one by one; the units that were cancelled because of them have not.
         return match batch.status.is_aborted() || batch.counts.cancelled == 0 {
             true => Ok(None),
-            false => continue_retry(tx, first.first(RetryPass::Dependants { changed: false })),
+            false => {
+                let pass = RetryPass::Dependants { changed: false };
+                continue_retry(tx, RetryCursor { pass, ..first })
+            }
         };
     }
     let (mut seen, mut retried, mut left) = (0, 0, Some(first));

@@ -124,6 +124,15 @@ mod tests {
     }
 
     #[test]
+    fn of_a_large_amount_the_instances_are_not_told_apart() {
+        let mut pool = ResourcePool::new("disk", u32::MAX);
+        let share = pool.take(amount("4000000000"));
+        assert!(pool.is_divisible() && !pool.suffices(amount("4000000000")));
+        pool.give_back(&share);
+        assert_eq!(pool.free(), ResourceAmount::whole(u32::MAX));
+    }
+
+    #[test]
     fn fractions_share_an_instance_and_whole_ones_stay_free() {
         let mut pool = ResourcePool::new("gpu", 2);
         let (half, most) = (pool.take(amount("0.5")), pool.take(amount("0.4")));

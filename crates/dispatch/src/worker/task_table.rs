@@ -219,3 +219,44 @@ impl TaskTable {
         self.is_idle() && self.unacknowledged.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use longshore::Rights;
+
+    use super::*;
+
+    fn order(threads: u32) -> TaskOrder {
+        TaskOrder {
+            lease: Lease { unit: UnitId::new(), fence: 1 },
+            rights: Rights::Operator,
+            script_id: 0,
+            attempt: 1,
+            queued: 0,
+            index: None,
+            line: None,
+            threads,
+            resources: BTreeMap::new(),
+            time_left: None,
+        }
+    }
+
+    #[test]
+    fn only_pinned_tasks_have_processors_and_wait_for_them() {
+        let mut table = TaskTable::new(4, BTreeMap::new(), BTreeMap::new(), BTreeSet::from([0, 1]));
+        for (threads, is_pinned) in [(1, false), (1, true), (1, true), (1, true)] {
+            table.enqueue(Instant::now(), order(threads), is_pinned);
+        }
+        let mut start = || table.start_next().map(|start| (start.order.lease.unit, start.cpus));
+        assert_eq!(start().unwrap().1, [0; 0]);
+        let (first, cpus) = start().unwrap();
+        assert_eq!((cpus, start().unwrap().1), (vec![0], vec![1]));
+        assert!(start().is_none(), "a thread is free, a processor is not");
+        table.free_slot(first);
+        assert_eq!(table.start_next().unwrap().cpus, [0]);
+        // It would wait for ever, and is refused where it starts.
+        let mut small = TaskTable::new(4, BTreeMap::new(), BTreeMap::new(), BTreeSet::from([0]));
+        small.enqueue(Instant::now(), order(2), true);
+        assert_eq!(small.start_next().unwrap().cpus, [0; 0]);
+    }
+}

@@ -6,9 +6,10 @@ use longshore::{
     UnitState, WorkerApi as _,
 };
 use longshore_testkit::{Fault, FaultyStore};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::*;
+use crate::request::WorkerAction;
 use crate::script::{KIND, RunEnd};
 use crate::server::Timing;
 use crate::server::core::Event;
@@ -133,6 +134,30 @@ async fn unit_of_a_returned_worker(exit_reason_timeout: Duration, faults: &[(u64
         () = worker => {}
     }
     memory.unit(&Scope::All, id).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_was_drained_while_it_was_cut_off_is_told_when_it_returns() {
+    let store = Arc::new(MemoryStore::default());
+    let session = SessionId::new();
+    store.open_session(NewSession::new(session, "test")).await.unwrap();
+    let core = Core::new(store, session, Timing::default(), watch::Sender::new(0));
+    let (events, receiver) = mpsc::channel(16);
+    let limit = Duration::from_secs(90);
+    let worker = async {
+        let cut_off = LaunchedWorker::register(&events, 1, Vec::new()).await;
+        cut_off.notify(Event::Disconnected(cut_off.connection)).await;
+        let (answer, drained) = oneshot::channel();
+        cut_off.notify(Event::Workers(vec!["here".into()], WorkerAction::Drain(limit), answer)).await;
+        assert_eq!(drained.await.unwrap().unwrap().len(), 1);
+        let mut back = LaunchedWorker::register(&events, 2, Vec::new()).await;
+        let messages = back.run_on().await;
+        assert!(messages.contains(&ToWorker::Drain(limit)), "{messages:?}");
+    };
+    tokio::select! {
+        _ = core.run(receiver) => panic!("the core ended"),
+        () = worker => {}
+    }
 }
 
 #[tokio::test(start_paused = true)]
